@@ -1,0 +1,1 @@
+//! Standby redo into database pages.

@@ -1,0 +1,1 @@
+//! Workload, rivals and figures.

@@ -1,0 +1,3 @@
+//! The standfast binary.
+
+fn main() {}

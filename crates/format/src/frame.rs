@@ -1,0 +1,182 @@
+//! Frames of the transport between a sender and a receiver.
+//!
+//! ```text
+//!  0  4 bytes "SFT1"
+//!  4  u32     CRC-32C of bytes 8..48 and the payload
+//!  8  u32     payload bytes
+//! 12  u16     kind
+//! 14  u16     flags
+//! 16  u64     a   } meaning by kind, see FrameKind
+//! 24  u64     b   }
+//! 32  u64     c   }
+//! 40  u64     d   }
+//! 48  ...     payload
+//! ```
+
+use crate::{DecodeError, crc32c, le, malformed};
+use standfast_types::BATCH_BYTES_MAX;
+
+/// Bytes of a frame before its payload.
+pub const FRAME_HEADER_BYTES: usize = 48;
+const MAGIC: &[u8; 4] = b"SFT1";
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum FrameKind {
+    /// Either end introduces itself; payload JSON. a: protocol version.
+    Hello = 1,
+    /// Redo. a: stream position of the first payload byte; b: primary's durable position;
+    /// c: time sent, microseconds since the Unix epoch; d: end of the redo that the primary has captured.
+    Redo = 2,
+    /// Nothing new to send; fields as in `Redo`, no payload.
+    Confirm = 3,
+    /// The log sequence `b` begins at stream position a. c: time of the switch; d: offset of the first record.
+    Switch = 4,
+    /// From the standby. a: received; b: hardened; c: applied; d: the `c` of the newest frame answered.
+    /// The payload is `AckTimes`.
+    Ack = 5,
+    /// The sender of this frame ends the conversation; payload JSON with code and message.
+    Refuse = 6,
+    /// A request by name on a fresh connection (standby creation, gap fetch); payload JSON.
+    Request = 7,
+    /// A piece of an answer to a request; meaning of a and b by request.
+    Data = 8,
+    /// The answer to a request is complete; payload JSON.
+    Done = 9,
+}
+
+impl FrameKind {
+    fn from_u16(value: u16) -> Option<FrameKind> {
+        use FrameKind::*;
+        [Hello, Redo, Confirm, Switch, Ack, Refuse, Request, Data, Done]
+            .into_iter()
+            .find(|kind| *kind as u16 == value)
+    }
+}
+
+/// The fixed part of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// What it is.
+    pub kind: FrameKind,
+    /// Reserved, zero.
+    pub flags: u16,
+    /// See [`FrameKind`].
+    pub a: u64,
+    /// See [`FrameKind`].
+    pub b: u64,
+    /// See [`FrameKind`].
+    pub c: u64,
+    /// See [`FrameKind`].
+    pub d: u64,
+}
+
+impl FrameHeader {
+    /// A header of `kind` with its four fields.
+    pub fn new(kind: FrameKind, a: u64, b: u64, c: u64, d: u64) -> Self {
+        FrameHeader { kind, flags: 0, a, b, c, d }
+    }
+
+    /// Encodes the header for a payload that consists of the two slices one after the other.
+    pub fn encode(&self, head: &[u8], tail: &[u8]) -> [u8; FRAME_HEADER_BYTES] {
+        let mut bytes = [0u8; FRAME_HEADER_BYTES];
+        bytes[..4].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&((head.len() + tail.len()) as u32).to_le_bytes());
+        bytes[12..14].copy_from_slice(&(self.kind as u16).to_le_bytes());
+        bytes[14..16].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.a.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.b.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.c.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.d.to_le_bytes());
+        let crc = crate::StreamCrc(crc32c(&bytes[8..])).after(head).after(tail).0;
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+}
+
+/// A decoded frame; the payload points into the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Fixed part.
+    pub header: FrameHeader,
+    /// Payload.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Decodes the frame that starts `bytes`; returns it with its length.
+    ///
+    /// # Errors
+    /// `Incomplete` when more bytes are needed (at most `BATCH_BYTES_MAX` and a header in total), else what
+    /// is wrong; the connection must then be closed.
+    pub fn decode(bytes: &'a [u8]) -> Result<(Frame<'a>, usize), DecodeError> {
+        let known = bytes.len().min(4);
+        if bytes[..known] != MAGIC[..known] {
+            return Err(malformed("transport frame", "not the Standfast protocol"));
+        }
+        if bytes.len() < FRAME_HEADER_BYTES {
+            return Err(DecodeError::Incomplete { needed: FRAME_HEADER_BYTES });
+        }
+        let payload_bytes = le::u32_at(bytes, 8) as usize;
+        if payload_bytes > BATCH_BYTES_MAX {
+            return Err(malformed("transport frame", "payload too large"));
+        }
+        let total = FRAME_HEADER_BYTES + payload_bytes;
+        let Some(frame) = bytes.get(..total) else {
+            return Err(DecodeError::Incomplete { needed: total });
+        };
+        if crc32c(&frame[8..]) != le::u32_at(frame, 4) {
+            return Err(DecodeError::Checksum { item: "transport frame" });
+        }
+        let kind = FrameKind::from_u16(le::u16_at(frame, 12)).ok_or(malformed("transport frame", "unknown kind"))?;
+        let header = FrameHeader {
+            kind,
+            flags: le::u16_at(frame, 14),
+            a: le::u64_at(frame, 16),
+            b: le::u64_at(frame, 24),
+            c: le::u64_at(frame, 32),
+            d: le::u64_at(frame, 40),
+        };
+        Ok((Frame { header, payload: &frame[FRAME_HEADER_BYTES..] }, total))
+    }
+}
+
+/// Appends a whole frame to `out`.
+pub fn encode_frame(header: FrameHeader, payload: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&header.encode(payload, &[]));
+    out.extend_from_slice(payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_frame_survives_and_asks_for_what_is_missing() {
+        let header = FrameHeader::new(FrameKind::Redo, 1, 2, 3, 4);
+        let mut out = Vec::new();
+        encode_frame(header, b"redo bytes", &mut out);
+        assert_eq!(Frame::decode(&out).unwrap(), (Frame { header, payload: b"redo bytes" }, out.len()));
+        assert_eq!(header.encode(b"redo", b" bytes"), out[..FRAME_HEADER_BYTES]);
+        for cut in 0..out.len() {
+            assert!(matches!(Frame::decode(&out[..cut]), Err(DecodeError::Incomplete { .. })), "cut {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(Frame::decode(&bytes).is_err());
+        }
+
+        #[test]
+        fn a_flipped_bit_is_found(at in 0usize..58, bit in 0u32..8) {
+            let mut out = Vec::new();
+            encode_frame(FrameHeader::new(FrameKind::Ack, 1, 2, 3, 4), b"0123456789", &mut out);
+            out[at] ^= 1 << bit;
+            prop_assert!(Frame::decode(&out).is_err());
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Redo as bytes: records, change vectors, log blocks, log file headers and transport frames.
+//!
+//! `docs/format.md` and `docs/protocol.md` draw what this crate encodes. Every decoder takes untrusted bytes:
+//! it returns a [`DecodeError`], never panics and never allocates more than its input.
+
+mod block;
+mod crc;
+mod diff;
+mod file_header;
+mod frame;
+mod record;
+mod varint;
+
+pub use block::{BLOCK_HEADER_BYTES, incarnation_tag, BlockHeader, BlockWriter, NO_RECORD, decode_block, payload_capacity};
+pub use crc::{StreamCrc, crc32c, page_sum};
+pub use diff::{Ranges, apply_ranges, encode_ranges};
+pub use file_header::{FILE_HEADER_BYTES, FILE_VERSION, LogFileHeader, LogKind};
+pub use frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, FrameKind, encode_frame};
+pub use record::{
+    Attach, PageVector, RECORD_HEADER_BYTES, Record, RecordBuilder, RecordKind, Vectors, decode_record, peek_length,
+};
+
+/// Why bytes are not what they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// More bytes are needed; never returned for a length that could not be legal.
+    #[error("incomplete: {needed} bytes needed")]
+    Incomplete {
+        /// Total bytes needed from the start of the item.
+        needed: usize,
+    },
+    /// A checksum does not match.
+    #[error("checksum mismatch in {item}")]
+    Checksum {
+        /// What was being decoded.
+        item: &'static str,
+    },
+    /// A field has a value that the format does not allow.
+    #[error("malformed {item}: {why}")]
+    Malformed {
+        /// What was being decoded.
+        item: &'static str,
+        /// The rule that is broken.
+        why: &'static str,
+    },
+    /// Written by a version that this one does not read.
+    #[error("{item} has version {version}; this build reads version {supported}")]
+    Version {
+        /// What was being decoded.
+        item: &'static str,
+        /// Version found.
+        version: u32,
+        /// Version understood.
+        supported: u32,
+    },
+}
+
+pub(crate) fn malformed(item: &'static str, why: &'static str) -> DecodeError {
+    DecodeError::Malformed { item, why }
+}
+
+/// Little-endian reads from a slice whose length has been checked by the caller.
+pub(crate) mod le {
+    pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
+        u16::from_le_bytes([bytes[at], bytes[at + 1]])
+    }
+    pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
+        let mut le = [0; 4];
+        le.copy_from_slice(&bytes[at..at + 4]);
+        u32::from_le_bytes(le)
+    }
+    pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
+        let mut le = [0; 8];
+        le.copy_from_slice(&bytes[at..at + 8]);
+        u64::from_le_bytes(le)
+    }
+}

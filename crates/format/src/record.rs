@@ -1,0 +1,479 @@
+//! Redo records.
+//!
+//! ```text
+//!  0  u32  CRC-32C of everything after this field
+//!  4  u24  length of the whole record in bytes, this header included
+//!  7  u8   kind
+//!  8  ...  body, by kind (varints are LEB128, fixed integers little-endian)
+//! ```
+//!
+//! A small transaction is one `Commit` record with its page vectors inside. A large one is any number of
+//! `Change` records and then its `Commit`; without the commit record none of it counts.
+
+use crate::diff::encode_ranges;
+use crate::{DecodeError, crc32c, le, malformed, varint};
+use standfast_types::{
+    DatabaseId, DATABASES_MAX, IncarnationId, IncarnationNo, PageNo, PageSize, RECORD_BYTES_MAX, Scn, WalSalts,
+};
+
+/// Bytes before a record's body.
+pub const RECORD_HEADER_BYTES: usize = 8;
+const NAME_BYTES_MAX: usize = 1024;
+
+/// What a record is; the byte at offset 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RecordKind {
+    /// A piece of a transaction that is still open.
+    Change = 1,
+    /// The end of a transaction, with its last (usually only) page vectors.
+    Commit = 2,
+    /// Commits of this database that follow belong to this WAL generation.
+    WalGeneration = 3,
+    /// A database becomes protected.
+    Attach = 4,
+    /// A database is no longer protected.
+    Detach = 5,
+    /// The transaction of this database that follows is a full copy; what was there before is void.
+    Baseline = 6,
+    /// The first record of an incarnation.
+    Incarnation = 7,
+    /// Clean end: the instance that wrote this accepted no commit after it.
+    EndOfRedo = 8,
+}
+
+impl RecordKind {
+    fn from_byte(byte: u8) -> Option<RecordKind> {
+        use RecordKind::*;
+        [Change, Commit, WalGeneration, Attach, Detach, Baseline, Incarnation, EndOfRedo]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// A database as announced to standbys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attach<'a> {
+    /// Its number in the stream.
+    pub database: DatabaseId,
+    /// Page size, which does not change while protected.
+    pub page_size: PageSize,
+    /// File name on every instance, unique within the instance.
+    pub name: &'a str,
+}
+
+/// One decoded record; vectors and names point into the input.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record<'a> {
+    /// See [`RecordKind::Change`].
+    Change {
+        /// Database changed.
+        database: DatabaseId,
+        /// Pages changed.
+        vectors: Vectors<'a>,
+    },
+    /// See [`RecordKind::Commit`].
+    Commit {
+        /// Database changed.
+        database: DatabaseId,
+        /// When capture saw it: microseconds since the Unix epoch.
+        time_us: u64,
+        /// Size of the database after the commit, in pages.
+        database_pages: u32,
+        /// The commit frame in the current WAL generation; 0 for a baseline.
+        frame: u32,
+        /// Pages changed.
+        vectors: Vectors<'a>,
+    },
+    /// See [`RecordKind::WalGeneration`].
+    WalGeneration {
+        /// Database whose WAL it is.
+        database: DatabaseId,
+        /// Its salts.
+        salts: WalSalts,
+        /// Frames of that generation that hold nothing new: their content is in the redo before this record.
+        captured_frames: u32,
+    },
+    /// See [`RecordKind::Attach`].
+    Attach(Attach<'a>),
+    /// See [`RecordKind::Detach`].
+    Detach {
+        /// Database released.
+        database: DatabaseId,
+    },
+    /// See [`RecordKind::Baseline`].
+    Baseline {
+        /// Database copied.
+        database: DatabaseId,
+    },
+    /// See [`RecordKind::Incarnation`].
+    Incarnation {
+        /// Its number.
+        number: IncarnationNo,
+        /// Its random identity.
+        id: IncarnationId,
+        /// Where it left the incarnation before it.
+        branch: Scn,
+        /// Microseconds since the Unix epoch.
+        time_us: u64,
+    },
+    /// See [`RecordKind::EndOfRedo`].
+    EndOfRedo {
+        /// Microseconds since the Unix epoch.
+        time_us: u64,
+    },
+}
+
+/// The change of one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageVector<'a> {
+    /// Page changed.
+    pub page_no: PageNo,
+    /// [`crate::page_sum`] of the image after.
+    pub sum_after: u32,
+    /// The ranges are against a page of zeros, whatever was there before.
+    pub from_zeros: bool,
+    /// Encoded ranges, see [`crate::Ranges`].
+    pub ranges: &'a [u8],
+}
+
+/// The page vectors of a record, decoded one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vectors<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Vectors<'a> {
+    fn decode_next(&mut self) -> Result<PageVector<'a>, DecodeError> {
+        let page_no = varint::take_u32(self.bytes, &mut self.at)?;
+        let sum = self.bytes.get(self.at..self.at + 4).ok_or(malformed("page vector", "no room for its sum"))?;
+        self.at += 4;
+        let length_and_base = varint::take_u32(self.bytes, &mut self.at)?;
+        let length = (length_and_base >> 1) as usize;
+        let ranges = self
+            .bytes
+            .get(self.at..self.at + length)
+            .ok_or(malformed("page vector", "ranges run past the record"))?;
+        self.at += length;
+        if page_no == 0 {
+            return Err(malformed("page vector", "page 0"));
+        }
+        Ok(PageVector { page_no, sum_after: le::u32_at(sum, 0), from_zeros: length_and_base & 1 == 1, ranges })
+    }
+}
+
+impl<'a> Iterator for Vectors<'a> {
+    type Item = Result<PageVector<'a>, DecodeError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.bytes.len() {
+            return None;
+        }
+        let item = self.decode_next();
+        if item.is_err() {
+            self.at = self.bytes.len();
+        }
+        Some(item)
+    }
+}
+
+/// Length of the record that starts `bytes`, from its header alone.
+///
+/// # Errors
+/// `Incomplete` when the header is not all there, `Malformed` for a length no record can have.
+pub fn peek_length(bytes: &[u8]) -> Result<usize, DecodeError> {
+    if bytes.len() < RECORD_HEADER_BYTES {
+        return Err(DecodeError::Incomplete { needed: RECORD_HEADER_BYTES });
+    }
+    let length = le::u32_at(bytes, 4) as usize & 0xff_ffff;
+    if !(RECORD_HEADER_BYTES..=RECORD_BYTES_MAX).contains(&length) {
+        return Err(malformed("redo record", "impossible length"));
+    }
+    Ok(length)
+}
+
+/// Decodes and verifies the record that starts `bytes`; returns it with its length.
+///
+/// # Errors
+/// See [`DecodeError`]. Page vectors are only checked while they are iterated.
+pub fn decode_record(bytes: &[u8]) -> Result<(Record<'_>, usize), DecodeError> {
+    let length = peek_length(bytes)?;
+    let Some(record) = bytes.get(..length) else {
+        return Err(DecodeError::Incomplete { needed: length });
+    };
+    if crc32c(&record[4..]) != le::u32_at(record, 0) {
+        return Err(DecodeError::Checksum { item: "redo record" });
+    }
+    let kind = RecordKind::from_byte(record[7]).ok_or(malformed("redo record", "unknown kind"))?;
+    let mut body = Body { bytes: record, at: RECORD_HEADER_BYTES };
+    let decoded = match kind {
+        RecordKind::Change => Record::Change { database: body.database()?, vectors: body.vectors() },
+        RecordKind::Commit => Record::Commit {
+            database: body.database()?,
+            time_us: body.u64()?,
+            database_pages: body.varint_u32()?,
+            frame: body.varint_u32()?,
+            vectors: body.vectors(),
+        },
+        RecordKind::WalGeneration => Record::WalGeneration {
+            database: body.database()?,
+            salts: WalSalts(body.u32()?, body.u32()?),
+            captured_frames: body.varint_u32()?,
+        },
+        RecordKind::Attach => Record::Attach(Attach {
+            database: body.database()?,
+            page_size: PageSize::new(body.varint_u32()?).ok_or(malformed("attach record", "page size"))?,
+            name: body.name()?,
+        }),
+        RecordKind::Detach => Record::Detach { database: body.database()? },
+        RecordKind::Baseline => Record::Baseline { database: body.database()? },
+        RecordKind::Incarnation => Record::Incarnation {
+            number: body.u32()?,
+            id: IncarnationId(body.u64()?.to_le_bytes()),
+            branch: Scn(body.u64()?),
+            time_us: body.u64()?,
+        },
+        RecordKind::EndOfRedo => Record::EndOfRedo { time_us: body.u64()? },
+    };
+    Ok((decoded, length))
+}
+
+struct Body<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Body<'a> {
+    fn fixed(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let bytes = self.bytes.get(self.at..self.at + length).ok_or(malformed("redo record", "body too short"))?;
+        self.at += length;
+        Ok(bytes)
+    }
+    fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.fixed(4).map(|bytes| le::u32_at(bytes, 0))
+    }
+    fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.fixed(8).map(|bytes| le::u64_at(bytes, 0))
+    }
+    fn varint_u32(&mut self) -> Result<u32, DecodeError> {
+        varint::take_u32(self.bytes, &mut self.at)
+    }
+    fn database(&mut self) -> Result<DatabaseId, DecodeError> {
+        let number = self.varint_u32()?;
+        match u16::try_from(number) {
+            Ok(id) if usize::from(id) < DATABASES_MAX => Ok(DatabaseId(id)),
+            _ => Err(malformed("redo record", "database number out of range")),
+        }
+    }
+    fn name(&mut self) -> Result<&'a str, DecodeError> {
+        let length = self.varint_u32()? as usize;
+        if length > NAME_BYTES_MAX {
+            return Err(malformed("attach record", "name too long"));
+        }
+        std::str::from_utf8(self.fixed(length)?).map_err(|_| malformed("attach record", "name is not UTF-8"))
+    }
+    fn vectors(&self) -> Vectors<'a> {
+        Vectors { bytes: self.bytes, at: self.at }
+    }
+}
+
+/// Builds records one after another into a buffer that the caller owns and reuses.
+pub struct RecordBuilder<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+}
+
+impl<'a> RecordBuilder<'a> {
+    fn begin(out: &'a mut Vec<u8>, kind: RecordKind) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, kind as u8]);
+        RecordBuilder { out, start }
+    }
+
+    fn begin_for(out: &'a mut Vec<u8>, kind: RecordKind, database: DatabaseId) -> Self {
+        let builder = Self::begin(out, kind);
+        varint::put(builder.out, u64::from(database.0));
+        builder
+    }
+
+    /// A piece of a large transaction; add vectors, then [`finish`](Self::finish).
+    pub fn change(out: &'a mut Vec<u8>, database: DatabaseId) -> Self {
+        Self::begin_for(out, RecordKind::Change, database)
+    }
+
+    /// The end of a transaction; add its last vectors, then [`finish`](Self::finish).
+    pub fn commit(out: &'a mut Vec<u8>, database: DatabaseId, time_us: u64, database_pages: u32, frame: u32) -> Self {
+        let builder = Self::begin_for(out, RecordKind::Commit, database);
+        builder.out.extend_from_slice(&time_us.to_le_bytes());
+        varint::put(builder.out, u64::from(database_pages));
+        varint::put(builder.out, u64::from(frame));
+        builder
+    }
+
+    /// Bytes of this record so far.
+    pub fn bytes(&self) -> usize {
+        self.out.len() - self.start
+    }
+
+    /// Adds the change of one page from `before` (`None`: a page of zeros) to `after`, whose sum is given.
+    pub fn vector(&mut self, page_no: PageNo, before: Option<&[u8]>, after: &[u8], sum_after: u32, scratch: &mut Vec<u8>) {
+        static ZEROS: [u8; 65_536] = [0; 65_536];
+        scratch.clear();
+        encode_ranges(before.unwrap_or(&ZEROS[..after.len()]), after, scratch);
+        varint::put(self.out, u64::from(page_no));
+        self.out.extend_from_slice(&sum_after.to_le_bytes());
+        varint::put(self.out, (scratch.len() as u64) << 1 | u64::from(before.is_none()));
+        self.out.extend_from_slice(scratch);
+    }
+
+    /// Fills in length and checksum; returns the record's length in bytes.
+    pub fn finish(self) -> usize {
+        let length = self.out.len() - self.start;
+        debug_assert!(length <= RECORD_BYTES_MAX);
+        let record = &mut self.out[self.start..];
+        record[4..7].copy_from_slice(&(length as u32).to_le_bytes()[..3]);
+        let crc = crc32c(&record[4..]);
+        record[..4].copy_from_slice(&crc.to_le_bytes());
+        length
+    }
+
+    /// Appends a whole [`Record::WalGeneration`].
+    pub fn wal_generation(out: &'a mut Vec<u8>, database: DatabaseId, salts: WalSalts, captured_frames: u32) -> usize {
+        let builder = Self::begin_for(out, RecordKind::WalGeneration, database);
+        builder.out.extend_from_slice(&salts.0.to_le_bytes());
+        builder.out.extend_from_slice(&salts.1.to_le_bytes());
+        varint::put(builder.out, u64::from(captured_frames));
+        builder.finish()
+    }
+
+    /// Appends a whole [`Record::Attach`]. Names longer than 1,024 bytes are refused before this is called.
+    pub fn attach(out: &'a mut Vec<u8>, attach: &Attach<'_>) -> usize {
+        let builder = Self::begin_for(out, RecordKind::Attach, attach.database);
+        varint::put(builder.out, attach.page_size.bytes() as u64);
+        varint::put(builder.out, attach.name.len() as u64);
+        builder.out.extend_from_slice(attach.name.as_bytes());
+        builder.finish()
+    }
+
+    /// Appends a whole [`Record::Detach`].
+    pub fn detach(out: &'a mut Vec<u8>, database: DatabaseId) -> usize {
+        Self::begin_for(out, RecordKind::Detach, database).finish()
+    }
+
+    /// Appends a whole [`Record::Baseline`].
+    pub fn baseline(out: &'a mut Vec<u8>, database: DatabaseId) -> usize {
+        Self::begin_for(out, RecordKind::Baseline, database).finish()
+    }
+
+    /// Appends a whole [`Record::Incarnation`].
+    pub fn incarnation(out: &'a mut Vec<u8>, number: IncarnationNo, id: IncarnationId, branch: Scn, time_us: u64) -> usize {
+        let builder = Self::begin(out, RecordKind::Incarnation);
+        builder.out.extend_from_slice(&number.to_le_bytes());
+        builder.out.extend_from_slice(&id.0);
+        builder.out.extend_from_slice(&branch.0.to_le_bytes());
+        builder.out.extend_from_slice(&time_us.to_le_bytes());
+        builder.finish()
+    }
+
+    /// Appends a whole [`Record::EndOfRedo`].
+    pub fn end_of_redo(out: &'a mut Vec<u8>, time_us: u64) -> usize {
+        let builder = Self::begin(out, RecordKind::EndOfRedo);
+        builder.out.extend_from_slice(&time_us.to_le_bytes());
+        builder.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{apply_ranges, page_sum};
+    use proptest::prelude::*;
+
+    const DB: DatabaseId = DatabaseId(5);
+
+    #[test]
+    fn a_commit_survives_with_its_pages() {
+        let before = vec![1u8; 1024];
+        let mut after = before.clone();
+        after[100..110].fill(9);
+        let mut out = vec![0xEE; 3];
+        let mut builder = RecordBuilder::commit(&mut out, DB, 77, 12, 34);
+        let mut scratch = Vec::new();
+        builder.vector(2, Some(&before), &after, page_sum(2, &after), &mut scratch);
+        builder.vector(3, None, &after, page_sum(3, &after), &mut scratch);
+        let length = builder.finish();
+        let (record, used) = decode_record(&out[3..]).unwrap();
+        assert_eq!(used, length);
+        let Record::Commit { database, time_us, database_pages, frame, vectors } = record else { panic!() };
+        assert_eq!((database, time_us, database_pages, frame), (DB, 77, 12, 34));
+        let vectors: Vec<_> = vectors.map(|v| v.unwrap()).collect();
+        assert_eq!(vectors.len(), 2);
+        assert!(!vectors[0].from_zeros && vectors[1].from_zeros);
+        for (vector, base) in vectors.iter().zip([before, vec![0; 1024]]) {
+            let mut page = base;
+            apply_ranges(vector.ranges, &mut page).unwrap();
+            assert_eq!(page, after);
+            assert_eq!(page_sum(vector.page_no, &page), vector.sum_after);
+        }
+    }
+
+    #[test]
+    fn every_other_kind_survives() {
+        let mut out = Vec::new();
+        let attach = Attach { database: DB, page_size: PageSize::new(65_536).unwrap(), name: "app.db" };
+        let id = IncarnationId([1, 2, 3, 4, 5, 6, 7, 8]);
+        RecordBuilder::wal_generation(&mut out, DB, WalSalts(1, 2), 9);
+        RecordBuilder::attach(&mut out, &attach);
+        RecordBuilder::detach(&mut out, DB);
+        RecordBuilder::baseline(&mut out, DB);
+        RecordBuilder::incarnation(&mut out, 3, id, Scn(99), 7);
+        RecordBuilder::end_of_redo(&mut out, 8);
+        let mut at = 0;
+        let mut records = Vec::new();
+        while at < out.len() {
+            let (record, length) = decode_record(&out[at..]).unwrap();
+            records.push(record);
+            at += length;
+        }
+        assert_eq!(
+            records,
+            [
+                Record::WalGeneration { database: DB, salts: WalSalts(1, 2), captured_frames: 9 },
+                Record::Attach(attach),
+                Record::Detach { database: DB },
+                Record::Baseline { database: DB },
+                Record::Incarnation { number: 3, id, branch: Scn(99), time_us: 7 },
+                Record::EndOfRedo { time_us: 8 },
+            ]
+        );
+    }
+
+    #[test]
+    fn a_flipped_bit_is_found() {
+        let mut out = Vec::new();
+        RecordBuilder::end_of_redo(&mut out, 8);
+        for bit in 0..out.len() * 8 {
+            let mut copy = out.clone();
+            copy[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_record(&copy).is_err(), "bit {bit}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_with_a_valid_checksum_never_panics(kind in 0u8..12, body in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut out = vec![0; 8];
+            out.extend_from_slice(&body);
+            let length = out.len() as u32;
+            out[4..7].copy_from_slice(&length.to_le_bytes()[..3]);
+            out[7] = kind;
+            let crc = crc32c(&out[4..]);
+            out[..4].copy_from_slice(&crc.to_le_bytes());
+            if let Ok((Record::Commit { vectors, .. } | Record::Change { vectors, .. }, _)) = decode_record(&out) {
+                for vector in vectors.flatten() {
+                    let _ = apply_ranges(vector.ranges, &mut [0u8; 512]);
+                }
+            }
+        }
+    }
+}

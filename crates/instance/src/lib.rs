@@ -1,0 +1,1 @@
+//! Wires the stations of one host together.

@@ -1,0 +1,1 @@
+//! Log buffer, log writer, online and standby redo logs, archiver, recovery.

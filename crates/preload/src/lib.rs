@@ -1,0 +1,1 @@
+//! LD_PRELOAD helper for hosts that cannot load extensions.

@@ -1,0 +1,249 @@
+//! The instance's side: gather notices, publish what is durable, open and close the gate, bury the dead.
+
+use crate::futex;
+use crate::layout::{DATABASE_WORDS, DatabaseState, SESSION_WORDS};
+use crate::segment::{Segment, SegmentConfig};
+use crate::session::{CLAIMING, WORD_ASLEEP, WORD_IDLE};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+/// Databases that have noticed new frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirtySet {
+    words: [u64; DATABASE_WORDS],
+}
+
+impl DirtySet {
+    /// Numbers of the databases, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        self.words.iter().enumerate().flat_map(|(word, bits)| {
+            let mut bits = *bits;
+            std::iter::from_fn(move || {
+                (bits != 0).then(|| {
+                    let bit = bits.trailing_zeros();
+                    bits &= bits - 1;
+                    (word * 64) as u16 + bit as u16
+                })
+            })
+        })
+    }
+
+    /// Whether no database is dirty.
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
+    }
+
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &DirtySet) {
+        for (mine, theirs) in self.words.iter_mut().zip(other.words) {
+            *mine |= theirs;
+        }
+    }
+}
+
+/// Counts of the sessions' side since the segment was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounts {
+    /// Commits that had to wait.
+    pub commit_waits: u64,
+    /// Commit waits that went to sleep.
+    pub commit_sleeps: u64,
+    /// Wakes of the instance by a notice.
+    pub daemon_wakes: u64,
+    /// Places taken in a write lock queue.
+    pub lock_waits: u64,
+    /// Sleeps in a write lock queue.
+    pub lock_sleeps: u64,
+    /// Times the lock was reserved for the first in line.
+    pub reservations: u64,
+}
+
+impl Segment {
+    /// Takes all notices at once.
+    pub fn take_dirty(&self) -> DirtySet {
+        let header = self.header();
+        let mut set = DirtySet::default();
+        let mut summary = header.daemon.summary.swap(0, SeqCst);
+        while summary != 0 {
+            let word = summary.trailing_zeros() as usize % DATABASE_WORDS;
+            summary &= summary - 1;
+            set.words[word] = header.dirty.words[word].swap(0, SeqCst);
+        }
+        set
+    }
+
+    /// Sleeps until there is a notice or `ring` is called, at most `timeout`.
+    pub fn sleep(&self, timeout: Duration) {
+        let daemon = &self.header().daemon;
+        daemon.word.store(1, SeqCst);
+        if daemon.summary.load(SeqCst) == 0 {
+            futex::wait(&daemon.word, 1, timeout);
+        }
+        daemon.word.store(0, SeqCst);
+    }
+
+    /// Wakes the sleeper of [`Segment::sleep`] without a notice. May be called from any thread.
+    pub fn ring(&self) {
+        let daemon = &self.header().daemon;
+        if daemon.word.swap(0, SeqCst) == 1 {
+            futex::wake_one(&daemon.word);
+        }
+    }
+
+    /// Whether a BATCH notice came since the last call.
+    pub fn take_batch(&self) -> bool {
+        let batch = &self.header().daemon.batch;
+        batch.load(SeqCst) != 0 && batch.swap(0, SeqCst) != 0
+    }
+
+    /// Marks a database dirty on the instance's own behalf, without a wake.
+    pub fn mark_dirty(&self, database: u16) {
+        let index = usize::from(database) % crate::layout::DATABASES;
+        let header = self.header();
+        header.dirty.words[index / 64].fetch_or(1 << (index % 64), SeqCst);
+        header.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
+    }
+
+    /// Moves the durable position of a database forwards and wakes the commits that waited for it.
+    /// Returns the number of sleepers woken.
+    pub fn publish_durable(&self, database: u16, position: u64) -> usize {
+        let entry = self.database(database);
+        entry.durable.fetch_max(position, SeqCst);
+        let mut woken = 0;
+        for word in 0..SESSION_WORDS {
+            let mut bits = entry.commit_waiters[word].load(SeqCst);
+            while bits != 0 {
+                let slot = self.slot(word * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+                if slot.target.load(SeqCst) <= position
+                    && slot.commit_word.load(SeqCst) != WORD_IDLE
+                    && slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP
+                {
+                    futex::wake_one(&slot.commit_word);
+                    woken += 1;
+                }
+            }
+        }
+        woken
+    }
+
+    /// Wakes every commit that waits on the database, so that it looks around (failure, shutdown).
+    pub fn wake_all(&self, database: u16) {
+        let entry = self.database(database);
+        for word in 0..SESSION_WORDS {
+            let mut bits = entry.commit_waiters[word].load(SeqCst);
+            while bits != 0 {
+                let slot = self.slot(word * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+                if slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP {
+                    futex::wake_one(&slot.commit_word);
+                }
+            }
+        }
+    }
+
+    /// Packed durable position of a database.
+    pub fn durable(&self, database: u16) -> u64 {
+        self.database(database).durable.load(SeqCst)
+    }
+
+    /// Sets the state of a database.
+    pub fn set_state(&self, database: u16, state: DatabaseState) {
+        self.database(database).state.store(state as u32, SeqCst);
+    }
+
+    /// Publishes the SCN of the last captured commit.
+    pub fn set_scn(&self, database: u16, scn: u64) {
+        self.database(database).scn.store(scn, SeqCst);
+    }
+
+    /// Publishes the settings and that the instance runs, or no longer does.
+    pub fn set_running(&self, running: bool, config: &SegmentConfig) {
+        let header = self.header();
+        header.commit_mode.store(config.commit_mode, SeqCst);
+        header.durable_visibility.store(u32::from(config.durable_visibility), SeqCst);
+        header.write_wait_ms.store(config.write_wait_ms, SeqCst);
+        header.commit_wait_ms.store(config.commit_wait_ms, SeqCst);
+        header.running.store(u32::from(running), SeqCst);
+    }
+
+    /// (epoch, salts) of a database. Stable only while the caller holds the WAL write lock; otherwise the
+    /// salts may already be those of the next epoch, which the caller must treat as "not yet".
+    pub fn epoch(&self, database: u16) -> (u32, [u32; 2]) {
+        let line = &self.database(database).lock;
+        loop {
+            let epoch = line.epoch.load(SeqCst);
+            let salts = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
+            if line.epoch.load(SeqCst) == epoch {
+                return (epoch, salts);
+            }
+        }
+    }
+
+    /// Moves the epoch for a generation that no session announced. The caller holds the WAL write lock.
+    pub fn announce_generation(&self, database: u16, salts: [u32; 2]) -> u32 {
+        (self.position_under_write_lock(database, salts, 0) >> 32) as u32
+    }
+
+    /// Starts serving a database: stale hints of an earlier run are void.
+    pub fn reset_hints(&self, database: u16) {
+        let line = &self.database(database).lock;
+        line.owner.store(0, SeqCst);
+        line.reserved.store(0, SeqCst);
+        self.open_gate(database);
+    }
+
+    /// New transactions wait at their start from now on.
+    pub fn close_gate(&self, database: u16) {
+        self.database(database).lock.gate.store(1, SeqCst);
+    }
+
+    /// Lets new transactions start.
+    pub fn open_gate(&self, database: u16) {
+        let gate = &self.database(database).lock.gate;
+        if gate.swap(0, SeqCst) != 0 {
+            futex::wake_all(gate);
+        }
+        self.wake_first(database);
+    }
+
+    /// Whether some session holds or is about to take the write lock (a hint).
+    pub fn owned(&self, database: u16) -> bool {
+        self.database(database).lock.owner.load(SeqCst) != 0
+    }
+
+    /// Whether any commit of the database is waiting.
+    pub fn has_commit_waiters(&self, database: u16) -> bool {
+        self.database(database).commit_waiters.iter().any(|word| word.load(SeqCst) != 0)
+    }
+
+    /// Sessions attached: (slot, process, start time of the process in clock ticks).
+    pub fn sessions(&self) -> impl Iterator<Item = (usize, u32, u64)> + '_ {
+        self.slots().iter().enumerate().filter_map(|(index, slot)| {
+            let pid = slot.pid.load(SeqCst);
+            (pid != 0 && pid != CLAIMING).then(|| (index, pid, slot.started.load(SeqCst)))
+        })
+    }
+
+    /// Frees the slot of a dead session and lets others past whatever it held.
+    pub fn bury(&self, slot: usize) {
+        let database = self.slot(slot).database.load(SeqCst) as u16;
+        self.forget_slot(slot);
+        self.mark_dirty(database);
+        self.ring();
+        self.wake_first(database);
+    }
+
+    /// Counts of the sessions' side.
+    pub fn counts(&self) -> SessionCounts {
+        let counters = &self.header().counters;
+        SessionCounts {
+            commit_waits: counters.commit_waits.load(Relaxed),
+            commit_sleeps: counters.commit_sleeps.load(Relaxed),
+            daemon_wakes: counters.daemon_wakes.load(Relaxed),
+            lock_waits: counters.lock_waits.load(Relaxed),
+            lock_sleeps: counters.lock_sleeps.load(Relaxed),
+            reservations: counters.reservations.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What stands where in the segment. Changing anything here changes [`VERSION`].
+//!
+//! Every field is an atomic: both sides may be killed at any instruction and neither trusts the other's
+//! values beyond their range. Lines of 64 bytes keep words that different processors write apart.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
+pub const VERSION: u32 = 1;
+/// Sessions (connections to protected databases) of one instance at a time.
+pub const SESSIONS_MAX: usize = 1024;
+pub const DATABASES: usize = standfast_types_databases();
+pub const SESSION_WORDS: usize = SESSIONS_MAX / 64;
+pub const DATABASE_WORDS: usize = DATABASES / 64;
+/// A sleeper looks for himself after this many milliseconds.
+pub const RELEASE_STALL_MS: u64 = 50;
+
+/// Kept equal to `standfast_types::DATABASES_MAX` by a test of the instance; this crate stays free of
+/// dependencies because it runs inside applications.
+const fn standfast_types_databases() -> usize {
+    1024
+}
+
+/// What a session may do with a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum DatabaseState {
+    /// Not served: never was, or no longer protected.
+    Absent = 0,
+    /// Open for reading and writing.
+    Open = 1,
+    /// The instance is recovering it; writers wait.
+    Recovering = 2,
+    /// A standby's copy: reading only.
+    Standby = 3,
+    /// The instance met an error that it cannot go on from; writers fail.
+    Failed = 4,
+    /// The instance was stopped in good order; writers wait for the configured time, then fail.
+    Stopped = 5,
+}
+
+impl DatabaseState {
+    pub(crate) fn from_u32(value: u32) -> DatabaseState {
+        use DatabaseState::*;
+        [Absent, Open, Recovering, Standby, Failed, Stopped]
+            .into_iter()
+            .find(|state| *state as u32 == value)
+            .unwrap_or(Absent)
+    }
+}
+
+#[repr(C, align(64))]
+pub struct Header {
+    /// Written last at creation.
+    pub magic: AtomicU64,
+    pub version: AtomicU32,
+    /// 1: replaced by a newer segment; sessions must map the new one.
+    pub retired: AtomicU32,
+    pub instance: [AtomicU64; 2],
+    /// Default [`crate::CommitMode`] bits of sessions.
+    pub commit_mode: AtomicU32,
+    /// 1: readers wait until what they see is durable.
+    pub durable_visibility: AtomicU32,
+    /// How long writers wait for an instance that does not run, milliseconds.
+    pub write_wait_ms: AtomicU32,
+    /// How long a commit waits while nobody releases it before it reports "outcome unknown", milliseconds.
+    pub commit_wait_ms: AtomicU32,
+    /// 1 while the instance runs; set to 0 by a clean stop, or by a session that found it dead.
+    pub running: AtomicU32,
+    pub spare: AtomicU32,
+
+    pub daemon: DaemonLine,
+    pub dirty: DirtyLines,
+    pub counters: Counters,
+}
+
+/// Where the instance sleeps.
+#[repr(C, align(64))]
+pub struct DaemonLine {
+    /// 0 awake, 1 asleep.
+    pub word: AtomicU32,
+    pub spare: AtomicU32,
+    /// Bit w set: dirty word w may have bits.
+    pub summary: AtomicU64,
+    /// As summary, for databases whose sessions asked for BATCH: gathered a little later, without a wake.
+    pub batch: AtomicU32,
+}
+
+#[repr(C, align(64))]
+pub struct DirtyLines {
+    pub words: [AtomicU64; DATABASE_WORDS],
+}
+
+/// Counts for instruments; relaxed, never decisions.
+#[repr(C, align(64))]
+pub struct Counters {
+    pub commit_waits: AtomicU64,
+    pub commit_sleeps: AtomicU64,
+    pub daemon_wakes: AtomicU64,
+    pub lock_waits: AtomicU64,
+    pub lock_sleeps: AtomicU64,
+    pub reservations: AtomicU64,
+    pub stale_heals: AtomicU64,
+}
+
+#[repr(C, align(64))]
+pub struct DatabaseEntry {
+    /// Packed (epoch, frame); moved by the instance alone, only forwards.
+    pub durable: AtomicU64,
+    pub state: AtomicU32,
+    pub spare: AtomicU32,
+    /// Last commit's SCN, for `standfast_scn()`.
+    pub scn: AtomicU64,
+    pub lock: WriteLockLine,
+    pub lock_waiters: [AtomicU64; SESSION_WORDS],
+    pub commit_waiters: [AtomicU64; SESSION_WORDS],
+}
+
+#[repr(C, align(64))]
+pub struct WriteLockLine {
+    /// Slot + 1 of the session that holds or is about to take the write lock; 0 free. A hint.
+    pub owner: AtomicU32,
+    /// Slot + 1 of the session the lock is reserved for; 0 none.
+    pub reserved: AtomicU32,
+    pub reserved_at_ns: AtomicU64,
+    pub next_ticket: AtomicU64,
+    /// 1: new transactions wait at their start, so that the log can be reset.
+    pub gate: AtomicU32,
+    /// WAL generations seen; changed only by the holder of the WAL write lock.
+    pub epoch: AtomicU32,
+    /// The salts that `epoch` stands for, as in the wal-index; changed only under the WAL write lock.
+    pub salts: [AtomicU32; 2],
+}
+
+#[repr(C, align(64))]
+pub struct Slot {
+    /// Process that owns the slot; 0 free, `CLAIMING` while being taken.
+    pub pid: AtomicU32,
+    pub database: AtomicU32,
+    /// Start time of that process in clock ticks, against reuse of its number.
+    pub started: AtomicU64,
+    /// Commit wait: 0 idle, 1 waiting, 2 asleep.
+    pub commit_word: AtomicU32,
+    pub spare: AtomicU32,
+    pub target: AtomicU64,
+    pub lock: SlotLockLine,
+}
+
+#[repr(C, align(64))]
+pub struct SlotLockLine {
+    /// Write lock wait: 0 idle, 1 waiting, 2 asleep.
+    pub word: AtomicU32,
+    pub queued: AtomicU32,
+    pub ticket: AtomicU64,
+    /// How often others got the lock while this session stood first.
+    pub bypassed: AtomicU32,
+}
+
+#[repr(C)]
+pub struct Layout {
+    pub header: Header,
+    pub databases: [DatabaseEntry; DATABASES],
+    pub slots: [Slot; SESSIONS_MAX],
+}
+
+const _: () = assert!(DATABASE_WORDS <= 64 && SESSIONS_MAX % 64 == 0 && DATABASES % 64 == 0);

@@ -1,0 +1,35 @@
+//! The shared-memory contract of application and instance.
+//!
+//! One segment an instance: a header, an entry per database, a slot per session (a connection to a protected
+//! database). The application side only ever publishes "this database has new frames" and waits for a
+//! position; nothing it writes here can reach the redo. An application that dies at any instruction leaves
+//! at worst a stale hint, which the rules below heal:
+//!
+//! - the fcntl lock of SQLite is the truth about who writes; `owner`, tickets and reservations are hints;
+//! - a wake that never comes costs one time-out of the sleeper, who then looks for himself;
+//! - `durable` is moved by the instance alone and only forwards.
+//!
+//! Bitmaps and tickets only: no pointers, no lists in shared memory.
+
+mod daemon;
+mod futex;
+mod layout;
+mod marker;
+mod queue;
+mod segment;
+mod session;
+
+pub use daemon::{DirtySet, SessionCounts};
+pub use layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
+pub use marker::{Marker, MarkerError, marker_path};
+pub use queue::TurnTicket;
+pub use segment::{Segment, SegmentConfig, SegmentError};
+pub use session::{CommitMode, Session, WaitOutcome};
+
+/// Nanoseconds of the monotonic clock, comparable between processes of one machine.
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: time is a valid timespec to write to; CLOCK_MONOTONIC always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,168 @@
+//! The queue for the write lock of a database.
+//!
+//! SQLite hands its write lock over by polling with growing sleeps, which lets one connection starve all
+//! others. Here a session that does not get the lock takes a ticket, returns SQLITE_BUSY (so that SQLite
+//! drops its read snapshot, which would turn stale) and sleeps in xSleep until it is woken. Passing is
+//! allowed: whoever comes while the lock is free takes it, because handing over to a sleeper costs a
+//! context switch with the lock idle; but after [`BYPASSES_MAX`] the lock is reserved for the first in line.
+
+use crate::futex;
+use crate::layout::{DatabaseEntry, SESSION_WORDS};
+use crate::monotonic_ns;
+use crate::segment::Segment;
+use crate::session::{Session, WORD_ASLEEP, WORD_IDLE, WORD_WAITING};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+/// How often others may pass the first in line.
+const BYPASSES_MAX: u32 = 32;
+/// A reservation that is not used for this long is void: its holder may have died or given up.
+const RESERVATION_NS: u64 = 2_000_000;
+
+/// A place in the queue that outlives the call that took it: xSleep learns from it what to wait for.
+#[derive(Clone, Copy)]
+pub struct TurnTicket {
+    segment: Segment,
+    slot: usize,
+}
+
+impl Session {
+    fn me(&self) -> u32 {
+        self.slot as u32 + 1
+    }
+
+    /// Asks to be the one who takes the write lock next. True: go and take the fcntl lock, then call
+    /// [`Session::lock_taken`] or [`Session::lock_missed`].
+    pub fn try_turn(&self) -> bool {
+        let line = &self.segment.database(self.database).lock;
+        let reserved = line.reserved.load(SeqCst);
+        if reserved != 0 && reserved != self.me() {
+            let age = monotonic_ns().saturating_sub(line.reserved_at_ns.load(SeqCst));
+            if age < RESERVATION_NS {
+                return false;
+            }
+            let _ = line.reserved.compare_exchange(reserved, 0, SeqCst, SeqCst);
+        }
+        if line.owner.compare_exchange(0, self.me(), SeqCst, SeqCst).is_err() {
+            return false;
+        }
+        if reserved == self.me() {
+            let _ = line.reserved.compare_exchange(self.me(), 0, SeqCst, SeqCst);
+        }
+        true
+    }
+
+    /// For a sleeper whom nobody woke: the owner hint may be stale, so the fcntl lock itself is asked.
+    pub fn force_turn(&self) {
+        let counters = &self.segment.header().counters;
+        counters.stale_heals.fetch_add(1, Relaxed);
+        self.segment.database(self.database).lock.owner.store(self.me(), SeqCst);
+    }
+
+    /// The fcntl lock was taken.
+    pub fn lock_taken(&self) {
+        let slot = self.segment.slot(self.slot);
+        if slot.lock.queued.load(Relaxed) != 0 {
+            slot.lock.queued.store(0, SeqCst);
+            let entry = self.segment.database(self.database);
+            entry.lock_waiters[self.slot / 64].fetch_and(!(1u64 << (self.slot % 64)), SeqCst);
+        }
+        slot.lock.bypassed.store(0, Relaxed);
+        slot.lock.word.store(WORD_IDLE, Relaxed);
+    }
+
+    /// The turn was granted but the fcntl lock is held by a process that does not queue.
+    pub fn lock_missed(&self) {
+        let line = &self.segment.database(self.database).lock;
+        let _ = line.owner.compare_exchange(self.me(), 0, SeqCst, SeqCst);
+    }
+
+    /// Takes a place in the queue. The caller returns SQLITE_BUSY and sleeps with the ticket.
+    pub fn enqueue(&self) -> TurnTicket {
+        let entry = self.segment.database(self.database);
+        let slot = self.segment.slot(self.slot);
+        if slot.lock.queued.load(Relaxed) == 0 {
+            slot.lock.ticket.store(entry.lock.next_ticket.fetch_add(1, SeqCst), SeqCst);
+            slot.lock.bypassed.store(0, SeqCst);
+            slot.lock.queued.store(1, SeqCst);
+            self.segment.header().counters.lock_waits.fetch_add(1, Relaxed);
+        }
+        slot.lock.word.store(WORD_WAITING, SeqCst);
+        entry.lock_waiters[self.slot / 64].fetch_or(1 << (self.slot % 64), SeqCst);
+        // The lock may have been released between the failed turn and the bit: then nobody would wake us.
+        let reserved = entry.lock.reserved.load(SeqCst);
+        if entry.lock.owner.load(SeqCst) == 0 && (reserved == 0 || reserved == self.me()) {
+            slot.lock.word.store(WORD_IDLE, SeqCst);
+        }
+        TurnTicket { segment: self.segment, slot: self.slot }
+    }
+
+    /// The fcntl lock was released: wakes the first in line, once.
+    pub fn release_turn(&self) {
+        self.segment.database(self.database).lock.owner.store(0, SeqCst);
+        self.segment.wake_first(self.database);
+    }
+
+    /// Waits at the start of a transaction while the log of the database is being reset; at most `limit`.
+    pub fn pass_gate(&self, limit: Duration) {
+        let gate = &self.segment.database(self.database).lock.gate;
+        let start = monotonic_ns();
+        while gate.load(SeqCst) != 0 {
+            let waited = Duration::from_nanos(monotonic_ns() - start);
+            let Some(left) = limit.checked_sub(waited) else { return };
+            futex::wait(gate, 1, left);
+        }
+    }
+}
+
+impl TurnTicket {
+    /// Sleeps until woken, at most `limit`. True when woken, false when the time ran out.
+    pub fn sleep(&self, limit: Duration) -> bool {
+        let word = &self.segment.slot(self.slot).lock.word;
+        if word.compare_exchange(WORD_WAITING, WORD_ASLEEP, SeqCst, SeqCst).is_err() {
+            return true;
+        }
+        self.segment.header().counters.lock_sleeps.fetch_add(1, Relaxed);
+        let end = monotonic_ns() + limit.as_nanos() as u64;
+        while word.load(SeqCst) == WORD_ASLEEP {
+            let now = monotonic_ns();
+            if now >= end {
+                return false;
+            }
+            futex::wait(word, WORD_ASLEEP, Duration::from_nanos(end - now));
+        }
+        true
+    }
+}
+
+impl Segment {
+    pub(crate) fn wake_first(&self, database: u16) {
+        let entry = self.database(database);
+        let Some(first) = self.first_in_line(entry) else { return };
+        let slot = self.slot(first);
+        if slot.lock.bypassed.fetch_add(1, SeqCst) >= BYPASSES_MAX && entry.lock.reserved.load(SeqCst) == 0 {
+            entry.lock.reserved_at_ns.store(monotonic_ns(), SeqCst);
+            entry.lock.reserved.store(first as u32 + 1, SeqCst);
+            self.header().counters.reservations.fetch_add(1, Relaxed);
+        }
+        if slot.lock.word.load(SeqCst) != WORD_IDLE && slot.lock.word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP {
+            futex::wake_one(&slot.lock.word);
+        }
+    }
+
+    fn first_in_line(&self, entry: &DatabaseEntry) -> Option<usize> {
+        let mut first = None;
+        for word in 0..SESSION_WORDS {
+            let mut bits = entry.lock_waiters[word].load(SeqCst);
+            while bits != 0 {
+                let index = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let ticket = self.slot(index).lock.ticket.load(SeqCst);
+                if first.is_none_or(|(lowest, _)| ticket < lowest) {
+                    first = Some((ticket, index));
+                }
+            }
+        }
+        first.map(|(_, index)| index)
+    }
+}

@@ -1,0 +1,236 @@
+//! The application's side: a slot, the commit notice and the wait for durability.
+
+use crate::futex;
+use crate::layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
+use crate::monotonic_ns;
+use crate::segment::Segment;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+pub(crate) const CLAIMING: u32 = u32::MAX;
+pub(crate) const WORD_IDLE: u32 = 0;
+pub(crate) const WORD_WAITING: u32 = 1;
+pub(crate) const WORD_ASLEEP: u32 = 2;
+
+/// COMMIT WAIT | NOWAIT and IMMEDIATE | BATCH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitMode {
+    /// Return before the commit is durable.
+    pub nowait: bool,
+    /// Let the log writer gather for a while instead of waking it.
+    pub batch: bool,
+}
+
+impl CommitMode {
+    /// As stored in the segment.
+    pub fn bits(self) -> u32 {
+        u32::from(self.nowait) | u32::from(self.batch) << 1
+    }
+    /// From the segment.
+    pub fn from_bits(bits: u32) -> CommitMode {
+        CommitMode { nowait: bits & 1 != 0, batch: bits & 2 != 0 }
+    }
+}
+
+/// How a wait for durability ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitOutcome {
+    /// The position is durable wherever the protection mode requires it.
+    Durable,
+    /// The instance failed (poisoned log); it will never be acknowledged by this run.
+    Failed,
+    /// Nobody released it in time: committed and visible here, durability unknown.
+    Unknown,
+}
+
+/// One connection to one protected database.
+#[derive(Clone, Copy)]
+pub struct Session {
+    pub(crate) segment: Segment,
+    pub(crate) slot: usize,
+    pub(crate) database: u16,
+}
+
+impl Session {
+    /// Takes a free slot; `None` when all are taken. `started` is the start time of this process.
+    pub fn attach(segment: Segment, database: u16, pid: u32, started: u64) -> Option<Session> {
+        let spread = (monotonic_ns() >> 8) as usize;
+        // The lowest free slots first keep the bitmaps short; the second pass starts anywhere.
+        for pass in 0..2 {
+            for step in 0..SESSIONS_MAX {
+                let index = if pass == 0 { step } else { (spread + step) % SESSIONS_MAX };
+                let slot = segment.slot(index);
+                if slot.pid.load(Relaxed) == 0 && slot.pid.compare_exchange(0, CLAIMING, SeqCst, SeqCst).is_ok() {
+                    slot.database.store(u32::from(database), SeqCst);
+                    slot.started.store(started, SeqCst);
+                    slot.commit_word.store(WORD_IDLE, SeqCst);
+                    slot.target.store(0, SeqCst);
+                    slot.lock.word.store(WORD_IDLE, SeqCst);
+                    slot.lock.queued.store(0, SeqCst);
+                    slot.lock.bypassed.store(0, SeqCst);
+                    slot.pid.store(pid, SeqCst);
+                    return Some(Session { segment, slot: index, database });
+                }
+            }
+        }
+        None
+    }
+
+    /// Gives the slot back. The session must not be used after.
+    pub fn detach(self) {
+        self.segment.forget_slot(self.slot);
+    }
+
+    /// Number of the database.
+    pub fn database(&self) -> u16 {
+        self.database
+    }
+
+    /// The segment this session lives in.
+    pub fn segment(&self) -> Segment {
+        self.segment
+    }
+
+    /// State of the database.
+    pub fn state(&self) -> DatabaseState {
+        self.segment.state(self.database)
+    }
+
+    /// Packed durable position of the database.
+    pub fn durable(&self) -> u64 {
+        self.segment.database(self.database).durable.load(SeqCst)
+    }
+
+    /// The position (epoch, frame) of `frame` in the WAL generation with `salts`. The caller holds the WAL
+    /// write lock: this is the only place where a session moves the epoch.
+    pub fn position_under_write_lock(&self, salts: [u32; 2], frame: u32) -> u64 {
+        self.segment.position_under_write_lock(self.database, salts, frame)
+    }
+
+    /// The position of `frame` when `salts` is the generation that the epoch stands for, else the start of
+    /// the next generation. For readers, who hold no write lock.
+    pub fn position_for_reader(&self, salts: [u32; 2], frame: u32) -> Option<u64> {
+        let line = &self.segment.database(self.database).lock;
+        let epoch = line.epoch.load(SeqCst);
+        let current = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
+        (current == salts && line.epoch.load(SeqCst) == epoch).then(|| u64::from(epoch) << 32 | u64::from(frame))
+    }
+
+    /// Tells the instance that the database has new frames.
+    pub fn notice(&self, batch: bool) {
+        self.segment.notice(self.database, batch);
+    }
+
+    /// Waits until `target` is durable. `alive` says whether the instance process lives; it is asked only
+    /// when nothing happened for a while.
+    pub fn wait_durable(&self, target: u64, alive: &dyn Fn() -> bool) -> WaitOutcome {
+        let entry = self.segment.database(self.database);
+        let reached = || entry.durable.load(SeqCst) >= target;
+        if reached() {
+            return WaitOutcome::Durable;
+        }
+        let counters = &self.segment.header().counters;
+        counters.commit_waits.fetch_add(1, Relaxed);
+        let slot = self.segment.slot(self.slot);
+        let bit = 1u64 << (self.slot % 64);
+        let waiters = &entry.commit_waiters[self.slot / 64];
+        slot.target.store(target, SeqCst);
+        slot.commit_word.store(WORD_WAITING, SeqCst);
+        waiters.fetch_or(bit, SeqCst);
+        let outcome = self.sleep_until(&reached, alive);
+        slot.commit_word.store(WORD_IDLE, SeqCst);
+        waiters.fetch_and(!bit, SeqCst);
+        outcome
+    }
+
+    fn sleep_until(&self, reached: &dyn Fn() -> bool, alive: &dyn Fn() -> bool) -> WaitOutcome {
+        let header = self.segment.header();
+        let slot = self.segment.slot(self.slot);
+        let stall = Duration::from_millis(RELEASE_STALL_MS);
+        let mut stalled_since = None;
+        loop {
+            if reached() {
+                return WaitOutcome::Durable;
+            }
+            // 1 -> 2 announces the sleep; the releaser exchanges to 0 and wakes only those that were 2.
+            let _ = slot.commit_word.compare_exchange(WORD_WAITING, WORD_ASLEEP, SeqCst, SeqCst);
+            if slot.commit_word.load(SeqCst) == WORD_ASLEEP {
+                if reached() {
+                    return WaitOutcome::Durable;
+                }
+                header.counters.commit_sleeps.fetch_add(1, Relaxed);
+                let timed_out = futex::wait(&slot.commit_word, WORD_ASLEEP, stall);
+                if timed_out && !reached() {
+                    let now = monotonic_ns();
+                    let since = *stalled_since.get_or_insert(now);
+                    if let Some(outcome) = self.look_around(now.saturating_sub(since) / 1_000_000, alive) {
+                        return outcome;
+                    }
+                    self.notice(false);
+                }
+            }
+            if slot.commit_word.load(SeqCst) == WORD_IDLE {
+                slot.commit_word.store(WORD_WAITING, SeqCst);
+            }
+        }
+    }
+
+    /// After a time-out: has the instance failed or gone? `None` says go on waiting.
+    fn look_around(&self, stalled_ms: u64, alive: &dyn Fn() -> bool) -> Option<WaitOutcome> {
+        let header = self.segment.header();
+        if self.segment.retired() || self.state() == DatabaseState::Failed {
+            return Some(WaitOutcome::Failed);
+        }
+        if header.running.load(SeqCst) != 0 && !alive() {
+            header.running.store(0, SeqCst);
+        }
+        // A running instance that holds commits back does so by configuration (a stalled standby, a full
+        // disk): the commit waits as long as the instance says. Only a missing one is given up on.
+        let given_up = header.running.load(SeqCst) == 0
+            && stalled_ms >= u64::from(header.commit_wait_ms.load(SeqCst));
+        given_up.then_some(WaitOutcome::Unknown)
+    }
+}
+
+impl Segment {
+    pub(crate) fn position_under_write_lock(&self, database: u16, salts: [u32; 2], frame: u32) -> u64 {
+        let line = &self.database(database).lock;
+        let known = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
+        if known != salts {
+            // The epoch moves first: a reader that sees the new salts with the old epoch would take a late
+            // position for an early one.
+            line.epoch.fetch_add(1, SeqCst);
+            line.salts[0].store(salts[0], SeqCst);
+            line.salts[1].store(salts[1], SeqCst);
+        }
+        u64::from(line.epoch.load(SeqCst)) << 32 | u64::from(frame)
+    }
+
+    pub(crate) fn notice(&self, database: u16, batch: bool) {
+        let header = self.header();
+        let index = usize::from(database) % crate::layout::DATABASES;
+        header.dirty.words[index / 64].fetch_or(1 << (index % 64), SeqCst);
+        header.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
+        if batch && header.daemon.batch.swap(1, SeqCst) == 1 {
+            return;
+        }
+        if header.daemon.word.load(SeqCst) != 0 && header.daemon.word.swap(0, SeqCst) == 1 {
+            futex::wake_one(&header.daemon.word);
+            header.counters.daemon_wakes.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Frees a slot and everything that could still point to it; used at detach and for dead owners.
+    pub(crate) fn forget_slot(&self, index: usize) {
+        let slot = self.slot(index);
+        let database = slot.database.load(SeqCst) as u16;
+        let entry = self.database(database);
+        let keep = !(1u64 << (index % 64));
+        entry.lock_waiters[index / 64].fetch_and(keep, SeqCst);
+        entry.commit_waiters[index / 64].fetch_and(keep, SeqCst);
+        let me = index as u32 + 1;
+        let _ = entry.lock.reserved.compare_exchange(me, 0, SeqCst, SeqCst);
+        let _ = entry.lock.owner.compare_exchange(me, 0, SeqCst, SeqCst);
+        slot.pid.store(0, SeqCst);
+    }
+}

@@ -1,0 +1,150 @@
+//! Sessions and instance over one segment, as threads of one process.
+
+use standfast_session::{CommitMode, DatabaseState, Segment, SegmentConfig, Session, WaitOutcome};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const CONFIG: SegmentConfig =
+    SegmentConfig { commit_mode: 0, durable_visibility: false, write_wait_ms: 100, commit_wait_ms: 100 };
+
+fn segment(name: &str) -> (Segment, PathBuf) {
+    let path = PathBuf::from(format!("/dev/shm/standfast-test-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let (segment, new) = Segment::create(&path, [7; 16], 0o600).unwrap();
+    assert!(new);
+    segment.set_running(true, &CONFIG);
+    segment.set_state(3, DatabaseState::Open);
+    (segment, path)
+}
+
+#[test]
+fn a_waiter_is_released_by_its_position_and_not_before() {
+    let (segment, path) = segment("release");
+    let session = Session::attach(segment, 3, 1, 1).unwrap();
+    let target = session.position_under_write_lock([1, 2], 10);
+    let waiter = std::thread::spawn(move || session.wait_durable(target, &|| true));
+    while !segment.has_commit_waiters(3) {
+        std::thread::yield_now();
+    }
+    segment.publish_durable(3, target - 1);
+    assert!(segment.has_commit_waiters(3), "released one frame too early");
+    segment.publish_durable(3, target);
+    assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
+    assert!(!segment.has_commit_waiters(3));
+    std::fs::remove_file(path).unwrap();
+}
+
+/// The trap of design 1.1: after a reset both salts are random; a position made of salts and frame could
+/// compare lower than what was durable before the reset, and be acknowledged at once.
+#[test]
+fn a_commit_after_a_log_reset_is_not_covered_by_what_was_durable_before_it() {
+    let (segment, path) = segment("epoch");
+    let session = Session::attach(segment, 3, 1, 1).unwrap();
+    let before = session.position_under_write_lock([0xFFFF_FFFF, 0xFFFF_FFFF], 14_000);
+    segment.publish_durable(3, before);
+    let after = session.position_under_write_lock([0, 1], 2);
+    assert!(after > before);
+    assert_eq!(session.wait_durable_for_test(after), WaitOutcome::Unknown, "acknowledged too early");
+    segment.publish_durable(3, after);
+    assert_eq!(session.wait_durable_for_test(after), WaitOutcome::Durable);
+    assert!(session.position_for_reader([0xFFFF_FFFF, 0xFFFF_FFFF], 9).is_none());
+    std::fs::remove_file(path).unwrap();
+}
+
+trait WaitForTest {
+    fn wait_durable_for_test(&self, target: u64) -> WaitOutcome;
+}
+
+impl WaitForTest for Session {
+    /// The instance is reported dead, so that a wait that is not over ends with Unknown.
+    fn wait_durable_for_test(&self, target: u64) -> WaitOutcome {
+        self.wait_durable(target, &|| false)
+    }
+}
+
+#[test]
+fn notices_are_gathered_once_and_wake_the_instance() {
+    let (segment, path) = segment("notice");
+    let session = Session::attach(segment, 3, 1, 1).unwrap();
+    let other = Session::attach(segment, 700, 1, 1).unwrap();
+    session.notice(false);
+    session.notice(false);
+    other.notice(true);
+    assert_eq!(segment.take_dirty().iter().collect::<Vec<_>>(), [3, 700]);
+    assert!(segment.take_dirty().is_empty());
+    assert!(segment.take_batch() && !segment.take_batch());
+    let sleeper = std::thread::spawn(move || {
+        while segment.take_dirty().is_empty() {
+            segment.sleep(Duration::from_secs(60));
+        }
+    });
+    session.notice(false);
+    sleeper.join().unwrap();
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn turns_go_to_everyone() {
+    let (segment, path) = segment("queue");
+    let lock = std::sync::Arc::new(std::sync::Mutex::new(()));
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (lock, stop) = (lock.clone(), stop.clone());
+            let session = Session::attach(segment, 3, 1, 1).unwrap();
+            std::thread::spawn(move || {
+                let mut turns = 0u64;
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    if session.try_turn() {
+                        let guard = lock.try_lock().expect("two owners at once");
+                        session.lock_taken();
+                        turns += 1;
+                        std::hint::black_box((0..2000u64).sum::<u64>());
+                        drop(guard);
+                        session.release_turn();
+                    } else {
+                        session.enqueue().sleep(Duration::from_millis(20));
+                    }
+                }
+                turns
+            })
+        })
+        .collect();
+    let start = standfast_session::monotonic_ns();
+    while standfast_session::monotonic_ns() - start < 300_000_000 {
+        std::thread::yield_now();
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let turns: Vec<u64> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    assert!(turns.iter().all(|t| *t > 20), "somebody starved: {turns:?}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_dead_session_leaves_nothing_behind() {
+    let (segment, path) = segment("bury");
+    let session = Session::attach(segment, 3, 4242, 99).unwrap();
+    assert!(session.try_turn());
+    assert!(segment.owned(3));
+    assert_eq!(segment.sessions().collect::<Vec<_>>(), [(0, 4242, 99)]);
+    segment.bury(0);
+    assert!(!segment.owned(3) && segment.sessions().next().is_none());
+    assert_eq!(segment.take_dirty().iter().collect::<Vec<_>>(), [3]);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_segment_of_another_instance_is_refused_and_replaced_by_its_owner() {
+    let (old, path) = segment("replace");
+    assert!(Segment::open(&path, [8; 16]).is_err());
+    let (new, fresh) = Segment::create(&path, [8; 16], 0o600).unwrap();
+    assert!(fresh && old.retired() && !new.retired());
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn commit_modes_survive_the_segment() {
+    for bits in 0..4 {
+        assert_eq!(CommitMode::from_bits(bits).bits(), bits);
+    }
+}

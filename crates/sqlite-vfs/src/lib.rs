@@ -1,0 +1,1 @@
+//! The VFS shim inside applications: commit notice, wait, queue.

@@ -1,0 +1,1 @@
+//! Reads the WAL of a live database and guards it; page capture.

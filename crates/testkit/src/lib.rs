@@ -1,0 +1,1 @@
+//! Development only: a disk that loses power, seeded randomness.

@@ -1,0 +1,1 @@
+//! Sender and receiver of redo.

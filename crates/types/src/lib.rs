@@ -1,0 +1,24 @@
+//! Positions, identities and limits shared by every station of the redo stream. No I/O.
+//!
+//! Words have one meaning each; see `docs/glossary.md`. Positions are named by what survives:
+//! `captured <= written <= durable` on the primary, `received`, `hardened`, `applied` on a standby.
+
+mod identity;
+mod position;
+
+pub use identity::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageNo, PageSize};
+pub use position::{FrameRange, ReleasePosition, Scn, WalPosition, WalSalts};
+
+/// Largest number of protected databases in one instance.
+pub const DATABASES_MAX: usize = 1024;
+/// Largest number of redo destinations of one instance.
+pub const DESTINATIONS_MAX: usize = 31;
+/// Largest encoded redo record, header included. Larger transactions are split into pieces.
+pub const RECORD_BYTES_MAX: usize = 512 * 1024;
+/// A transaction's page vectors are split into a further piece once a record has grown to this size.
+pub const PIECE_BYTES: usize = 256 * 1024;
+/// Largest write of the log writer and largest payload of one transport frame.
+pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+const _: () = assert!(PIECE_BYTES + 2 * 65_536 + 4096 <= RECORD_BYTES_MAX);
+const _: () = assert!(RECORD_BYTES_MAX <= BATCH_BYTES_MAX);

@@ -1,0 +1,91 @@
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::Add;
+
+/// System change number: a byte position in the redo stream of an instance. The SCN of a commit is the
+/// position just after its commit record. Ordered, and comparable across machines within an incarnation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Scn(pub u64);
+
+impl Scn {
+    /// The first position of every redo stream. Not 0, so that 0 never looks like a valid position.
+    pub const START: Scn = Scn(4096);
+    /// Before everything.
+    pub const ZERO: Scn = Scn(0);
+
+    /// Bytes from `earlier` to `self`; 0 when `earlier` is not earlier.
+    pub fn bytes_since(self, earlier: Scn) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<u64> for Scn {
+    type Output = Scn;
+    fn add(self, bytes: u64) -> Scn {
+        Scn(self.0 + bytes)
+    }
+}
+
+impl fmt::Display for Scn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The two salts of a WAL header as SQLite stores them in the file, read as big-endian integers.
+/// They name a WAL generation; they never order two generations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct WalSalts(pub u32, pub u32);
+
+/// A state of a SQLite database in WAL mode: everything backfilled of earlier generations plus the first
+/// `frame` frames of generation `salts`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct WalPosition {
+    /// Generation of the log.
+    pub salts: WalSalts,
+    /// Number of frames, the last of which is a commit frame; 0 for an empty log.
+    pub frame: u32,
+}
+
+/// Frames `first..=last` (1-based) of one WAL generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameRange {
+    /// First frame, 1-based.
+    pub first: u32,
+    /// Last frame, inclusive.
+    pub last: u32,
+}
+
+/// What a waiting session compares: (epoch, frame). The epoch counts WAL generations as seen under the
+/// write lock, so positions of one database are totally ordered; salts are random and are never compared
+/// for order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReleasePosition(pub u64);
+
+impl ReleasePosition {
+    /// Packs epoch and frame; the epoch is the more significant half.
+    pub fn new(epoch: u32, frame: u32) -> Self {
+        ReleasePosition(u64::from(epoch) << 32 | u64::from(frame))
+    }
+    /// WAL generations seen so far.
+    pub fn epoch(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+    /// Frame within the generation.
+    pub fn frame(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_generation_is_later_whatever_its_frame() {
+        assert!(ReleasePosition::new(2, 1) > ReleasePosition::new(1, u32::MAX));
+        assert_eq!(ReleasePosition::new(7, 9).epoch(), 7);
+        assert_eq!(ReleasePosition::new(7, 9).frame(), 9);
+    }
+}
