@@ -1,1 +1,31 @@
-//! Workload, rivals and figures.
+//! Workload, rivals and figures: `standfast bench`, `make bench` and `make figures`.
+//!
+//! - [`workload`] and [`worker`]: the application, in processes of its own.
+//! - [`driver`]: runs them and counts; [`run`] is what one run gave.
+//! - [`systems`]: stock SQLite, Standfast in its modes, Litestream, PostgreSQL; [`suite`] interleaves them.
+//! - [`raw`]: what the disk and the loopback can do; [`stations`]: the log writer and apply on their own.
+//! - [`figures`]: the table of bars and aims, and its verdicts; [`conditions`]: on what machine.
+//! - [`command`]: the command line.
+
+pub mod command;
+pub mod conditions;
+pub mod context;
+pub mod driver;
+mod error;
+pub mod figures;
+pub mod interrupt;
+pub mod process;
+pub mod processes;
+pub mod raw;
+pub mod report;
+pub mod run;
+pub mod stations;
+pub mod statistics;
+pub mod suite;
+pub mod systems;
+pub mod worker;
+pub mod worker_protocol;
+pub mod workload;
+
+pub use context::Context;
+pub use error::{BenchError, Result};

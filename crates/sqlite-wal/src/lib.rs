@@ -1,1 +1,23 @@
-//! Reads the WAL of a live database and guards it; page capture.
+//! The WAL of live databases as the instance sees it: guarding it (nobody else resets it), reading it
+//! (capture), and copying a database at a known position (snapshot).
+//!
+//! The instance is the only checkpointer of a protected database. It holds SQLite's checkpoint lock for as
+//! long as it serves the database ([`guard`]), so nobody can move frames into the database file, and hence
+//! nobody can reset the log, before they are captured.
+
+pub mod capture;
+pub mod guard;
+mod guard_vfs;
+mod page_map;
+pub mod snapshot;
+mod vfs_file;
+mod wal_index;
+
+
+pub use vfs_file::{VfsFile, VfsFileKind};
+pub use wal_index::{WalIndexHeader, WalIndexView};
+
+/// A SQLite result code with its English name, for error texts.
+pub(crate) fn sqlite_code(code: i32) -> String {
+    format!("SQLite code {code} ({})", rusqlite::ffi::code_to_str(code))
+}

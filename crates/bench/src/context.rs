@@ -1,0 +1,76 @@
+//! Where things are and how long runs take.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::driver::WorkerCommand;
+use crate::{BenchError, Result};
+
+/// Settings of all measurements of one invocation.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Scratch directories are made here; must be on the disk to be measured.
+    pub base: PathBuf,
+    /// How to start application processes.
+    pub worker: WorkerCommand,
+    /// Measured time of a run.
+    pub measure: Duration,
+    /// Time before it.
+    pub warmup: Duration,
+    /// Where programs are looked for.
+    pub programs: Programs,
+}
+
+/// Programs of ours and of rivals; an absent one makes its systems be skipped.
+#[derive(Clone, Debug, Default)]
+pub struct Programs {
+    /// `standfast`.
+    pub standfast: Option<PathBuf>,
+    /// `libstandfast.so`.
+    pub extension: Option<PathBuf>,
+    /// `standfast-campaign`.
+    pub campaign: Option<PathBuf>,
+    /// `litestream`.
+    pub litestream: Option<PathBuf>,
+    /// The directory with `initdb`, `postgres`, `pg_basebackup`, `pgbench`.
+    pub postgres: Option<PathBuf>,
+}
+
+impl Programs {
+    /// Ours beside the running program; rivals in `target/rivals`, on PATH or where Debian puts them. The
+    /// variables STANDFAST_BIN, STANDFAST_EXTENSION, STANDFAST_CAMPAIGN, LITESTREAM and PG_BINDIR name others.
+    pub fn find() -> Programs {
+        let here = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
+        let beside = |name: &str| here.as_ref().map(|here| here.join(name)).filter(|path| path.exists());
+        let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
+        Programs {
+            standfast: named("STANDFAST_BIN").or_else(|| beside("standfast")),
+            extension: named("STANDFAST_EXTENSION").or_else(|| beside("libstandfast.so")),
+            campaign: named("STANDFAST_CAMPAIGN").or_else(|| beside("standfast-campaign")),
+            litestream: named("LITESTREAM").or_else(|| beside("../rivals/litestream")).or_else(|| on_path("litestream")),
+            postgres: named("PG_BINDIR").or_else(postgres_of_debian),
+        }
+    }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(name)).find(|path| path.exists())
+}
+
+/// Version 15 when it is there, so that figures compare; else the newest one.
+fn postgres_of_debian() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
+    let mut numbered: Vec<(u32, PathBuf)> =
+        versions.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin")))).collect();
+    numbered.sort();
+    numbered.iter().find(|(version, _)| *version == 15).or(numbered.last()).map(|(_, path)| path.clone())
+}
+
+/// The program, or the reason to skip what needs it.
+pub(crate) fn need<'p>(program: &'p Option<PathBuf>, remedy: &str) -> Result<&'p Path> {
+    match program {
+        Some(path) if path.exists() => Ok(path),
+        Some(path) => Err(BenchError::Unavailable(format!("{} does not exist: {remedy}", path.display()))),
+        None => Err(BenchError::Unavailable(remedy.to_owned())),
+    }
+}

@@ -1,0 +1,127 @@
+//! Ctrl-C: every process that a measurement started is told to end, every wait of the measurement returns
+//! [`BenchError::Interrupted`], and the scratch directories go away as their owners are dropped.
+
+use std::io::Error;
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::{BenchError, Result};
+
+/// Started and not yet reaped processes, with the signal that makes each of them clean up and end.
+struct State {
+    interrupted: bool,
+    processes: Vec<(libc::pid_t, libc::c_int)>,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { interrupted: false, processes: Vec::new() });
+static CHANGED: Condvar = Condvar::new();
+
+fn state() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes over SIGINT, SIGTERM and SIGHUP for this process. Call it before any other thread starts: threads
+/// inherit the signal mask. Repeated calls do nothing.
+pub fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let signals = blocked_signals();
+        let waiter = std::thread::Builder::new().name("interrupt".into());
+        if waiter.spawn(move || wait_for(&signals)).is_err() {
+            eprintln!("note: no thread for signals; Ctrl-C will leave temporary files behind");
+        }
+    });
+}
+
+fn blocked_signals() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set before anything reads it; the signal numbers are valid, and the
+    // old mask is not asked for.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+            libc::sigaddset(set.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        set.assume_init()
+    }
+}
+
+fn wait_for(signals: &libc::sigset_t) {
+    loop {
+        let mut signal = 0;
+        // SAFETY: both pointers are to live values of the right types.
+        if unsafe { libc::sigwait(signals, &mut signal) } != 0 {
+            return;
+        }
+        let mut state = state();
+        if state.interrupted {
+            // A second Ctrl-C: the user does not want to wait for the cleaning up.
+            state.processes.iter().for_each(|(pid, _)| send(*pid, libc::SIGKILL));
+            std::process::exit(130);
+        }
+        state.interrupted = true;
+        state.processes.iter().for_each(|(pid, signal)| send(*pid, *signal));
+        CHANGED.notify_all();
+    }
+}
+
+/// Sends a signal to a process that was started here and is not reaped yet, so its number is still its own.
+pub(crate) fn send(pid: libc::pid_t, signal: libc::c_int) {
+    // SAFETY: kill has no memory preconditions.
+    if unsafe { libc::kill(pid, signal) } != 0 {
+        let error = Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ESRCH) {
+            eprintln!("note: cannot end process {pid}: {error}");
+        }
+    }
+}
+
+/// Remembers a started process; when the interrupt came in between, it is told to end at once.
+pub(crate) fn register(pid: libc::pid_t, signal: libc::c_int) {
+    let mut state = state();
+    state.processes.push((pid, signal));
+    if state.interrupted {
+        send(pid, signal);
+    }
+}
+
+/// Forgets a process that is about to be reaped.
+pub(crate) fn forget(pid: libc::pid_t) {
+    state().processes.retain(|(known, _)| *known != pid);
+}
+
+/// An error once Ctrl-C was pressed.
+pub fn check() -> Result<()> {
+    if state().interrupted { Err(BenchError::Interrupted) } else { Ok(()) }
+}
+
+/// Lets measured processes run for a time; returns early with an error on Ctrl-C.
+pub fn pause(time: Duration) -> Result<()> {
+    let end = Instant::now() + time;
+    let mut state = state();
+    while !state.interrupted {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        state = CHANGED.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    Err(BenchError::Interrupted)
+}
+
+/// Asks another process again and again until it says yes, at most `limit`; `what` names the wait in the error.
+pub(crate) fn await_other(what: &str, limit: Duration, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + limit;
+    while !ready()? {
+        if Instant::now() >= end {
+            return Err(BenchError::Program {
+                program: what.to_owned(),
+                problem: format!("not so after {} s", limit.as_secs()),
+                output: String::new(),
+            });
+        }
+        pause(Duration::from_millis(20))?;
+    }
+    Ok(())
+}

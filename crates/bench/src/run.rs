@@ -1,0 +1,58 @@
+//! What one run of the workload gave.
+
+use serde::{Deserialize, Serialize};
+
+use crate::processes::GroupUsage;
+use crate::statistics::{Latencies, LatencySummary};
+use crate::workload::Layout;
+
+/// One run: a system, a number of clients, a layout, a time.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Name of the system.
+    pub system: String,
+    /// Number of clients.
+    pub clients: usize,
+    /// What they shared.
+    pub layout: Layout,
+    /// Measured time.
+    pub seconds: f64,
+    /// Commits that returned within it.
+    pub commits: u64,
+    /// The two above, divided.
+    pub commits_per_second: f64,
+    /// From BEGIN to the return of COMMIT.
+    pub latency: LatencySummary,
+    /// The histogram behind the summary.
+    #[serde(skip)]
+    pub latencies: Latencies,
+    /// Commits of the client that made fewest.
+    pub fewest: u64,
+    /// Commits of the client that made most.
+    pub most: u64,
+    /// Failed transactions.
+    pub errors: u64,
+    /// The first failure.
+    pub first_error: Option<String>,
+    /// Bytes of redo (or WAL, or LTX file) that one commit made.
+    pub redo_bytes_per_commit: Option<f64>,
+    /// Use per commit of each group of processes.
+    pub usage: Vec<GroupUsage>,
+}
+
+impl RunResult {
+    /// Commits of the slowest client over those of the fastest one; 1 is fair, 0 is starvation.
+    pub fn fairness(&self) -> f64 {
+        if self.most == 0 { 0.0 } else { self.fewest as f64 / self.most as f64 }
+    }
+
+    /// Processor time per commit of all groups together, in microseconds.
+    pub fn cpu_us_per_commit(&self) -> f64 {
+        self.usage.iter().map(|group| group.cpu_us_per_commit).sum()
+    }
+
+    /// Context switches per commit of all groups together.
+    pub fn switches_per_commit(&self) -> f64 {
+        self.usage.iter().map(|group| group.switches_per_commit).sum()
+    }
+}

@@ -1,0 +1,148 @@
+//! The systems that are measured side by side.
+
+mod litestream;
+mod postgres;
+mod standfast;
+mod stock;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::driver::DriveConfig;
+use crate::error::During;
+use crate::run::RunResult;
+use crate::workload::Layout;
+use crate::{Context, Result};
+
+pub use standfast::{Instance, Mode};
+
+/// One number of clients on one layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Case {
+    /// Clients.
+    pub clients: usize,
+    /// What they share.
+    pub layout: Layout,
+}
+
+/// A system under the workload. It may keep files between runs, but no process: while one system is measured
+/// the others rest.
+pub trait System {
+    /// What the report calls it.
+    fn name(&self) -> &str;
+    /// Does once what all runs need. [`crate::BenchError::Unavailable`] makes the report skip the system.
+    fn prepare(&mut self, context: &Context) -> Result<()>;
+    /// Starts everything, runs the workload once, stops everything.
+    fn run(&mut self, context: &Context, case: Case) -> Result<RunResult>;
+    /// Removes what `prepare` made; dropping the system does the same.
+    fn teardown(self: Box<Self>) {}
+}
+
+/// The systems by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SystemKind {
+    /// SQLite, WAL, synchronous=FULL, no copy.
+    StockFull,
+    /// SQLite, WAL, synchronous=NORMAL: commits are not durable.
+    StockNormal,
+    /// Standfast, durable on this machine only.
+    Local,
+    /// Standfast, standby on this machine, acknowledged after its log write.
+    SyncAffirm,
+    /// Standfast, acknowledged on receipt in memory.
+    Fastsync,
+    /// Standfast, nobody waits for the standby.
+    Async,
+    /// Sync-affirm with acknowledgements delayed by 10 ms.
+    SyncAffirm10ms,
+    /// Litestream beside SQLite FULL (asynchronous).
+    Litestream,
+    /// PostgreSQL with a synchronous standby, one statement a transaction.
+    Postgres,
+}
+
+/// Emulated round trip of [`SystemKind::SyncAffirm10ms`], in microseconds.
+pub const DELAY_US: u64 = 10_000;
+
+impl SystemKind {
+    /// Makes the system; nothing is started yet.
+    pub fn build(self) -> Box<dyn System> {
+        match self {
+            SystemKind::StockFull => Box::new(stock::Stock::new("SQLite FULL, no copy", "FULL")),
+            SystemKind::StockNormal => Box::new(stock::Stock::new("SQLite NORMAL, not durable", "NORMAL")),
+            SystemKind::Local => Box::new(standfast::Standfast::new("Standfast local", None, 0)),
+            SystemKind::SyncAffirm => {
+                Box::new(standfast::Standfast::new("Standfast SYNC AFFIRM", Some(Mode::SyncAffirm), 0))
+            }
+            SystemKind::Fastsync => Box::new(standfast::Standfast::new("Standfast FASTSYNC", Some(Mode::Fastsync), 0)),
+            SystemKind::Async => Box::new(standfast::Standfast::new("Standfast ASYNC", Some(Mode::Async), 0)),
+            SystemKind::SyncAffirm10ms => {
+                Box::new(standfast::Standfast::new("Standfast SYNC AFFIRM 10ms", Some(Mode::SyncAffirm), DELAY_US))
+            }
+            SystemKind::Litestream => Box::new(litestream::Litestream::default()),
+            SystemKind::Postgres => Box::new(postgres::Postgres::default()),
+        }
+    }
+
+    /// The name on the command line.
+    pub fn key(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}
+
+/// The configuration that SQLite-based systems share.
+fn drive_config(context: &Context, system: &dyn System, case: Case, databases: &[PathBuf]) -> DriveConfig {
+    DriveConfig {
+        system: system.name().to_owned(),
+        layout: case.layout,
+        databases: crate::driver::assign(databases, case.clients),
+        extension: None,
+        synchronous: None,
+        warmup: context.warmup,
+        measure: context.measure,
+    }
+}
+
+/// A port that nobody listens on now.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).during(|| "find a free port".into())?;
+    Ok(listener.local_addr().during(|| "find a free port".into())?.port())
+}
+
+/// Bytes of all files below `directory`.
+fn bytes_below(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(info) if info.is_dir() => bytes_below(&entry.path()),
+            Ok(info) => info.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_system_has_a_key_that_names_it_again() {
+        for kind in SystemKind::value_variants() {
+            assert_eq!(SystemKind::from_str(&kind.key(), false).unwrap(), *kind);
+            assert!(!kind.build().name().is_empty());
+        }
+    }
+
+    #[test]
+    fn bytes_are_counted_through_subdirectories() {
+        let scratch = crate::process::Scratch::new(Path::new("/var/tmp")).unwrap();
+        std::fs::write(scratch.path().join("a"), [0; 10]).unwrap();
+        std::fs::write(scratch.directory("d/e").unwrap().join("b"), [0; 5]).unwrap();
+        assert_eq!(bytes_below(scratch.path()), 15);
+        assert_eq!(bytes_below(Path::new("/nonexistent")), 0);
+    }
+}

@@ -1,0 +1,224 @@
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use serde_json::Value;
+
+use crate::context::need;
+use crate::driver::{DriveConfig, drive};
+use crate::error::During;
+use crate::process::{Process, Scratch, run};
+use crate::processes::ProcessGroup;
+use crate::run::RunResult;
+use crate::systems::{Case, System, drive_config, free_port};
+use crate::workload::create_databases;
+use crate::{BenchError, Context, Result, interrupt};
+
+/// Time for starting, copying a standby, or catching up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What to do when our own programs are missing.
+const BUILD: &str = "Standfast is not built beside this program: run `cargo build --release --workspace`";
+/// The standby's name at the primary.
+const STANDBY: &str = "bench_standby";
+
+/// When a commit counts as safe on the standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// After the standby's log write.
+    SyncAffirm,
+    /// After the standby received it in memory.
+    Fastsync,
+    /// Never waited for.
+    Async,
+}
+
+impl Mode {
+    /// The word that `standfast destination add --mode` takes.
+    fn word(self) -> &'static str {
+        match self {
+            Mode::SyncAffirm => "sync-affirm",
+            Mode::Fastsync => "fastsync",
+            Mode::Async => "async",
+        }
+    }
+}
+
+/// Standfast, with or without a standby, each with an instance process of its own on this machine.
+pub(super) struct Standfast {
+    name: &'static str,
+    standby: Option<Mode>,
+    ack_delay_us: u64,
+}
+
+impl Standfast {
+    pub(super) fn new(name: &'static str, standby: Option<Mode>, ack_delay_us: u64) -> Standfast {
+        Standfast { name, standby, ack_delay_us }
+    }
+}
+
+impl System for Standfast {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn prepare(&mut self, context: &Context) -> Result<()> {
+        need(&context.programs.standfast, BUILD)?;
+        need(&context.programs.extension, BUILD).map(|_| ())
+    }
+
+    fn run(&mut self, context: &Context, case: Case) -> Result<RunResult> {
+        let extension = need(&context.programs.extension, BUILD)?.to_owned();
+        let scratch = Scratch::new(&context.base)?;
+        let databases = create_databases(scratch.path(), case.layout.databases(case.clients))?;
+        let primary = Instance::start(context, &scratch, "primary")?;
+        primary.protect(&databases)?;
+        let standby = match self.standby {
+            Some(mode) => Some(primary.add_standby(context, &scratch, mode, self.ack_delay_us)?),
+            None => None,
+        };
+
+        let mut observed = vec![primary.group("instance")];
+        observed.extend(standby.as_ref().map(|standby| standby.group("standby")));
+        let config = drive_config(context, self, case, &databases);
+        let result = drive(&context.worker, &DriveConfig { extension: Some(extension), ..config }, &observed)?;
+        if let Some(standby) = &standby {
+            await_copy(&databases, standby, &result)?;
+        }
+        // The standby first: a primary that waits for it must not be left waiting at its own end.
+        let standby_stopped = standby.map_or(Ok(()), Instance::stop);
+        primary.stop().and(standby_stopped)?;
+        Ok(result)
+    }
+}
+
+/// A running instance.
+pub struct Instance {
+    process: Process,
+    program: PathBuf,
+    directory: PathBuf,
+    listen: String,
+}
+
+impl Instance {
+    /// Initialises a directory and starts an instance on it, listening on a free port of the loopback.
+    pub fn start(context: &Context, scratch: &Scratch, name: &str) -> Result<Instance> {
+        let program = need(&context.programs.standfast, BUILD)?;
+        let directory = scratch.path().join(name);
+        let listen = format!("127.0.0.1:{}", free_port()?);
+        run(Command::new(program).arg("init").arg("-D").arg(&directory).args(["--name", name, "--listen", &listen]))?;
+        Instance::launch(program, scratch, directory, listen, 0)
+    }
+
+    fn launch(program: &Path, scratch: &Scratch, directory: PathBuf, listen: String, ack_delay_us: u64) -> Result<Instance> {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let log = scratch.path().join(format!("{name}.out"));
+        let mut command = Command::new(program);
+        command.arg("start").arg("-D").arg(&directory).env_remove("NOTIFY_SOCKET");
+        if ack_delay_us > 0 {
+            command.env("STANDFAST_ACK_DELAY_US", ack_delay_us.to_string());
+        }
+        let process = Process::start(command, Some(&log), libc::SIGTERM)?;
+        let ready = directory.join("ready");
+        process.await_ready("the instance's file `ready`", PATIENCE, || Ok(ready.exists()))?;
+        Ok(Instance { process, program: program.to_owned(), directory, listen })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(words).arg("-D").arg(&self.directory);
+        command
+    }
+
+    /// Protects databases.
+    pub fn protect(&self, databases: &[PathBuf]) -> Result<()> {
+        databases.iter().try_for_each(|database| run(self.command(&["protect"]).arg(database)).map(|_| ()))
+    }
+
+    /// Creates a standby, starts it, makes it a destination and waits until it follows.
+    fn add_standby(&self, context: &Context, scratch: &Scratch, mode: Mode, ack_delay_us: u64) -> Result<Instance> {
+        let program = need(&context.programs.standfast, BUILD)?;
+        let directory = scratch.path().join("standby");
+        let listen = format!("127.0.0.1:{}", free_port()?);
+        let mut create = Command::new(program);
+        create.args(["standby", "create"]).arg("-D").arg(&directory);
+        run(create.args(["--from", &self.listen, "--name", STANDBY, "--listen", &listen]))?;
+        let standby = Instance::launch(program, scratch, directory, listen, ack_delay_us)?;
+        run(self.command(&["destination", "add"]).args([STANDBY, &standby.listen, "--mode", mode.word()]))?;
+        self.process.await_ready("the standby synchronised", PATIENCE, || Ok(follows(&self.status()?)))?;
+        Ok(standby)
+    }
+
+    /// `standfast status --json`.
+    pub fn status(&self) -> Result<Value> {
+        let text = run(self.command(&["status"]).arg("--json"))?;
+        serde_json::from_str(&text).map_err(|error| BenchError::Unreadable {
+            what: "the output of `standfast status --json`".into(),
+            detail: error.to_string(),
+        })
+    }
+
+    /// The instance as a group whose use is counted.
+    pub fn group(&self, name: &'static str) -> ProcessGroup {
+        ProcessGroup { name, pids: vec![self.process.pid()], with_children: false }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Stops the instance in order; an error when it does not end.
+    pub fn stop(self) -> Result<()> {
+        self.process.stop()
+    }
+}
+
+/// Whether the standby of `destinations` receives live redo: commits wait for it from now on.
+fn follows(status: &Value) -> bool {
+    let destinations = status["destinations"].as_array().into_iter().flatten();
+    let ours = destinations.filter(|destination| destination["name"] == STANDBY);
+    ours.filter_map(|destination| destination["state"].as_str())
+        .any(|state| matches!(state.to_ascii_lowercase().as_str(), "streaming" | "synchronized" | "synchronised"))
+}
+
+/// Waits until the standby's databases hold every row of the run: a copy that lags for ever is a failed run.
+fn await_copy(databases: &[PathBuf], standby: &Instance, result: &RunResult) -> Result<()> {
+    let copies: Vec<PathBuf> =
+        databases.iter().filter_map(|path| Some(standby.directory.join("db").join(path.file_name()?))).collect();
+    let mut found = 0;
+    let waited = interrupt::await_other("rows on the standby", PATIENCE, || {
+        found = copies.iter().map(|copy| rows(copy)).sum::<Result<u64>>()?;
+        Ok(found >= result.commits)
+    });
+    waited.map_err(|error| match error {
+        BenchError::Program { .. } => BenchError::Workload(format!(
+            "the standby holds {found} rows after {} acknowledged commits and {} s",
+            result.commits,
+            PATIENCE.as_secs()
+        )),
+        other => other,
+    })
+}
+
+fn rows(database: &Path) -> Result<u64> {
+    let during = || format!("read {}", database.display());
+    let connection = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY).during(during)?;
+    connection.busy_timeout(PATIENCE).during(during)?;
+    connection.query_row("SELECT count(*) FROM hist", [], |row| row.get(0)).during(during)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_streaming_standby_counts_as_following() {
+        let of = |name: &str, state: &str| serde_json::json!({"destinations": [{"name": name, "state": state}]});
+        assert!(follows(&of(STANDBY, "streaming")));
+        assert!(follows(&of(STANDBY, "Synchronized")));
+        assert!(!follows(&of(STANDBY, "connecting")));
+        assert!(!follows(&of("other", "streaming")));
+        assert!(!follows(&serde_json::json!({})));
+    }
+}

@@ -1,0 +1,80 @@
+//! What driver and application processes tell each other: JSON lines over the pipes of the worker.
+//!
+//! Order: the driver sends a [`WorkerConfig`]; the worker opens its databases and answers [`Report::Ready`];
+//! the driver sends [`Order::Warm`], [`Order::Measure`], [`Order::Stop`]; the worker answers
+//! [`Report::Stopped`] with all connections still open (so that nobody's closing disturbs another's counting);
+//! the driver sends [`Order::Close`] or closes the pipe, and the worker ends.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::LatencyCounts;
+
+/// What one application process does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkerConfig {
+    /// The loadable extension; None for stock SQLite.
+    pub extension: Option<PathBuf>,
+    /// `PRAGMA synchronous`; None leaves the default (FULL).
+    pub synchronous: Option<String>,
+    /// Number of the first client; hist.conn holds client numbers.
+    pub first_client: usize,
+    /// The database of each client; one thread and connection per entry.
+    pub databases: Vec<PathBuf>,
+}
+
+/// From the driver, one word on a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Run transactions without counting latencies.
+    Warm,
+    /// Count from here.
+    Measure,
+    /// Finish the transaction at hand and report.
+    Stop,
+    /// Close the connections and end.
+    Close,
+}
+
+/// From the worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Report {
+    /// All clients are connected.
+    Ready,
+    /// All clients have stopped.
+    Stopped(Vec<ClientReport>),
+    /// The worker cannot go on.
+    Failed(String),
+}
+
+/// What one client did.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ClientReport {
+    /// Client number.
+    pub client: usize,
+    /// Commits that returned between the orders Measure and Stop.
+    pub commits: u64,
+    /// Commits that returned at any time.
+    pub commits_in_all: u64,
+    /// Transactions that failed, each rolled back or of unknown outcome.
+    pub errors: u64,
+    /// The first failure.
+    pub first_error: Option<String>,
+    /// Rows of this client in hist at the end.
+    pub rows: u64,
+    /// Latencies of transactions begun between Measure and Stop.
+    pub latencies: LatencyCounts,
+    /// `standfast_scn()` before the first and after the last transaction, in bytes of the redo stream.
+    pub redo: Option<(u64, u64)>,
+}
+
+impl ClientReport {
+    /// Completes the redo positions with the one before the first transaction.
+    pub(crate) fn with_redo_since(mut self, start: Option<u64>) -> ClientReport {
+        self.redo = start.zip(self.redo.map(|(_, end)| end));
+        self
+    }
+}

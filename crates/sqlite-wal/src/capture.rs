@@ -1,0 +1,454 @@
+//! Capture: new frames of a database's WAL become redo records.
+//!
+//! Frames `captured+1 ..= mxFrame` of the published wal-index are the truth; every one of them belongs to a
+//! committed transaction, because mxFrame is always a commit frame. Each frame becomes a page vector against
+//! the page's image before it: the newest captured frame of that page in this WAL generation, else the
+//! database file. That image is still there, because
+//! - frames are immutable until the log is reset, and
+//! - only the instance moves frames into the database file, and only those that are captured (`guard`).
+//!
+//! A page that did not exist before is coded against zeros. When a commit makes the database larger without
+//! writing all the new pages (SQLite skips free ones), what a reader would see there is recorded too, so
+//! that a standby is identical in every byte.
+
+use crate::page_map::PageMap;
+use crate::vfs_file::VfsFile;
+use crate::wal_index::{WalIndexHeader, WalIndexView};
+use standfast_format::{RecordBuilder, page_sum};
+use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WalPosition, WalSalts};
+
+const WAL_HEADER_BYTES: u64 = 32;
+const FRAME_HEADER_BYTES: usize = 24;
+
+/// Why a database can no longer be captured.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The file system failed.
+    #[error("cannot read the write-ahead log: {0}")]
+    Io(#[from] std::io::Error),
+    /// The log does not hold what its index says.
+    #[error(
+        "frame {frame} of the write-ahead log does not belong to its generation\nhint: a process without Standfast has reset the log; the database will be copied afresh"
+    )]
+    ForeignFrame {
+        /// The frame.
+        frame: u32,
+    },
+}
+
+/// A commit found by capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitMark {
+    /// Database changed.
+    pub database: DatabaseId,
+    /// End of its commit record, as an offset into the output buffer.
+    pub end: usize,
+    /// What sessions wait for.
+    pub release: ReleasePosition,
+}
+
+/// What one call of [`Capture::capture`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CaptureOutcome {
+    /// Everything published is captured.
+    UpToDate,
+    /// The output reached its limit; call again.
+    More,
+    /// A writer is between the two copies of the header, or died there.
+    Torn,
+    /// A new WAL generation that no session has announced yet.
+    Unannounced,
+}
+
+/// The WAL generation that sessions stand for with their epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// Generations seen.
+    pub number: u32,
+    /// Salts in the byte order of the file.
+    pub raw_salts: [u32; 2],
+}
+
+/// Capture of one database.
+pub struct Capture {
+    database: DatabaseId,
+    page_bytes: usize,
+    wal: VfsFile,
+    file: VfsFile,
+    index: WalIndexView,
+    salts: WalSalts,
+    frame: u32,
+    previous: Option<WalPosition>,
+    generation_recorded: bool,
+    pages: PageMap,
+    database_pages: u32,
+    /// False until the first capture after a start is complete: a process without Standfast may have moved
+    /// frames into the file that were not captured, so the file is no base for differences then.
+    file_is_base: bool,
+    /// Pages beyond the database's old end written by the transaction being captured.
+    new_pages: Vec<PageNo>,
+    chunk: Vec<u8>,
+    before: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+/// A transaction or a piece of one within the chunk.
+struct Span {
+    /// Index of its first frame in the chunk.
+    first: usize,
+    /// Frames.
+    count: usize,
+    /// Database size in pages when the last frame is a commit frame.
+    commit_pages: Option<u32>,
+}
+
+impl Capture {
+    /// Starts at `position`, which the redo already holds; `database_pages` is the database's size there.
+    /// The files and the index belong to the same database, whose connection stays open.
+    ///
+    /// # Errors
+    /// When the frames up to `position` cannot be read.
+    pub fn new(
+        database: DatabaseId,
+        page_size: PageSize,
+        wal: VfsFile,
+        file: VfsFile,
+        index: WalIndexView,
+        position: WalPosition,
+        database_pages: u32,
+    ) -> Result<Capture, CaptureError> {
+        let mut capture = Capture {
+            database,
+            page_bytes: page_size.bytes(),
+            wal,
+            file,
+            index,
+            salts: position.salts,
+            frame: position.frame,
+            previous: None,
+            generation_recorded: false,
+            pages: PageMap::default(),
+            database_pages,
+            file_is_base: false,
+            new_pages: Vec::new(),
+            chunk: Vec::new(),
+            before: vec![0; page_size.bytes()],
+            scratch: Vec::new(),
+        };
+        capture.load_pages()?;
+        Ok(capture)
+    }
+
+    /// Learns which pages the captured frames of this generation hold.
+    fn load_pages(&mut self) -> Result<(), CaptureError> {
+        self.pages.clear();
+        for frame in 1..=self.frame {
+            let mut header = [0; FRAME_HEADER_BYTES];
+            let offset = self.frame_offset(frame);
+            let complete = self.wal.read_at(&mut header, offset)?;
+            let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+            if !complete || WalSalts(word(8), word(12)) != self.salts {
+                return Err(CaptureError::ForeignFrame { frame });
+            }
+            self.pages.insert(word(0), frame);
+        }
+        Ok(())
+    }
+
+    /// Database captured.
+    pub fn database(&self) -> DatabaseId {
+        self.database
+    }
+
+    /// What is captured.
+    pub fn position(&self) -> WalPosition {
+        WalPosition { salts: self.salts, frame: self.frame }
+    }
+
+    /// The published header, when nobody is writing it.
+    pub fn header(&self) -> Option<WalIndexHeader> {
+        self.index.header()
+    }
+
+    /// Everything up to `position` is in the redo by other means (recovery, a baseline). The next records
+    /// say so with a WAL generation record.
+    ///
+    /// # Errors
+    /// When the frames up to `position` cannot be read.
+    pub fn adopt(&mut self, position: WalPosition, database_pages: u32) -> Result<(), CaptureError> {
+        self.salts = position.salts;
+        self.frame = position.frame;
+        self.previous = None;
+        self.generation_recorded = false;
+        self.database_pages = database_pages;
+        self.file_is_base = false;
+        self.new_pages.clear();
+        self.load_pages()
+    }
+
+    /// Makes sync of the WAL available to whoever moves the checkpoint position.
+    ///
+    /// # Errors
+    /// When the file system fails.
+    pub fn sync_wal(&mut self) -> Result<(), CaptureError> {
+        Ok(self.wal.sync()?)
+    }
+
+    /// Appends the records of what is published and not captured to `out` and a mark per commit to `marks`,
+    /// until `out` holds `limit` bytes or more. A transaction may be split over calls; nothing else of this
+    /// database is appended in between.
+    ///
+    /// # Errors
+    /// See [`CaptureError`]; the database must then be copied afresh.
+    pub fn capture(
+        &mut self,
+        epoch: Epoch,
+        now_us: u64,
+        limit: usize,
+        out: &mut Vec<u8>,
+        marks: &mut Vec<CommitMark>,
+    ) -> Result<CaptureOutcome, CaptureError> {
+        let Some(header) = self.index.header() else { return Ok(CaptureOutcome::Torn) };
+        if header.salts() != self.salts {
+            if header.frames() == 0 {
+                // Reset, and nothing written since: all that was in the old generation is captured.
+                return Ok(CaptureOutcome::UpToDate);
+            }
+            if header.raw_salts() != epoch.raw_salts {
+                return Ok(CaptureOutcome::Unannounced);
+            }
+            self.enter_generation(&header);
+        } else if header.frames() > self.frame && header.raw_salts() != epoch.raw_salts {
+            return Ok(CaptureOutcome::Unannounced);
+        }
+        let last = header.frames();
+        while self.frame < last {
+            if out.len() >= limit {
+                return Ok(CaptureOutcome::More);
+            }
+            self.record_generation(out);
+            self.capture_chunk(last, epoch, now_us, out, marks)?;
+        }
+        self.file_is_base = true;
+        Ok(CaptureOutcome::UpToDate)
+    }
+
+    fn enter_generation(&mut self, header: &WalIndexHeader) {
+        let left = WalPosition { salts: self.salts, frame: self.frame };
+        // A crash between the reset and the first new header: recovery brings the old generation back, all
+        // of which is captured and in the database file.
+        let captured = self.previous.filter(|previous| previous.salts == header.salts()).map_or(0, |p| p.frame);
+        self.previous = Some(left);
+        self.salts = header.salts();
+        self.frame = captured;
+        self.generation_recorded = false;
+        self.pages.clear();
+    }
+
+    fn record_generation(&mut self, out: &mut Vec<u8>) {
+        if !self.generation_recorded {
+            RecordBuilder::wal_generation(out, self.database, self.salts, self.frame);
+            self.generation_recorded = true;
+        }
+    }
+
+    fn frame_bytes(&self) -> usize {
+        FRAME_HEADER_BYTES + self.page_bytes
+    }
+
+    fn frame_offset(&self, frame: u32) -> u64 {
+        WAL_HEADER_BYTES + u64::from(frame - 1) * self.frame_bytes() as u64
+    }
+
+    /// Reads as many frames as fit a record and captures the whole transactions among them, or one piece of
+    /// a transaction that does not fit.
+    fn capture_chunk(
+        &mut self,
+        last: u32,
+        epoch: Epoch,
+        now_us: u64,
+        out: &mut Vec<u8>,
+        marks: &mut Vec<CommitMark>,
+    ) -> Result<(), CaptureError> {
+        let first = self.frame + 1;
+        let frames = ((PIECE_BYTES / self.frame_bytes()).max(1)).min((last - self.frame) as usize);
+        let mut chunk = std::mem::take(&mut self.chunk);
+        chunk.resize(frames * self.frame_bytes(), 0);
+        let offset = self.frame_offset(first);
+        let complete = self.wal.read_at(&mut chunk, offset)?;
+        if !complete {
+            self.chunk = chunk;
+            return Err(CaptureError::ForeignFrame { frame: first });
+        }
+        let mut at = 0;
+        while at < frames {
+            let span = self.next_span(&chunk, at, frames)?;
+            let ends_transaction = span.commit_pages.is_some();
+            if !ends_transaction && at > 0 {
+                break;
+            }
+            self.capture_span(&chunk, first, &span, epoch, now_us, out, marks)?;
+            at += span.count;
+        }
+        self.chunk = chunk;
+        Ok(())
+    }
+
+    /// Frames from `at` up to and including the next commit frame, or all of the chunk.
+    fn next_span(&self, chunk: &[u8], at: usize, frames: usize) -> Result<Span, CaptureError> {
+        for index in at..frames {
+            let header = self.frame_header(chunk, index)?;
+            if header.commit_pages != 0 {
+                return Ok(Span { first: at, count: index + 1 - at, commit_pages: Some(header.commit_pages) });
+            }
+        }
+        Ok(Span { first: at, count: frames - at, commit_pages: None })
+    }
+
+    fn frame_header(&self, chunk: &[u8], index: usize) -> Result<FrameHead, CaptureError> {
+        let frame = &chunk[index * self.frame_bytes()..];
+        let word = |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
+        let head = FrameHead { page_no: word(0), commit_pages: word(4) };
+        if WalSalts(word(8), word(12)) != self.salts || head.page_no == 0 {
+            return Err(CaptureError::ForeignFrame { frame: self.frame + 1 + index as u32 });
+        }
+        Ok(head)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn capture_span(
+        &mut self,
+        chunk: &[u8],
+        chunk_first: u32,
+        span: &Span,
+        epoch: Epoch,
+        now_us: u64,
+        out: &mut Vec<u8>,
+        marks: &mut Vec<CommitMark>,
+    ) -> Result<(), CaptureError> {
+        let end_frame = chunk_first + (span.first + span.count) as u32 - 1;
+        for index in span.first..span.first + span.count {
+            let page_no = self.frame_header_unchecked(chunk, index);
+            if page_no > self.database_pages {
+                self.new_pages.push(page_no);
+            }
+        }
+        if let Some(pages) = span.commit_pages {
+            self.capture_skipped_pages(pages, out)?;
+        }
+        let mut builder = match span.commit_pages {
+            Some(pages) => RecordBuilder::commit(out, self.database, now_us, pages, end_frame),
+            None => RecordBuilder::change(out, self.database),
+        };
+        let frame_bytes = FRAME_HEADER_BYTES + self.page_bytes;
+        for index in span.first..span.first + span.count {
+            let start = index * frame_bytes;
+            let frame = &chunk[start..start + frame_bytes];
+            let page_no = u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]);
+            let after = &frame[FRAME_HEADER_BYTES..];
+            let before = match self.base_of(page_no, chunk_first) {
+                Base::Zeros => None,
+                Base::Chunk(index) => {
+                    let start = index * frame_bytes + FRAME_HEADER_BYTES;
+                    Some(&chunk[start..start + self.page_bytes])
+                }
+                Base::Wal(frame) => {
+                    let offset = self.frame_offset(frame) + FRAME_HEADER_BYTES as u64;
+                    self.wal.read_at(&mut self.before, offset)?;
+                    Some(self.before.as_slice())
+                }
+                Base::File => {
+                    let offset = u64::from(page_no - 1) * self.page_bytes as u64;
+                    let whole = self.file.read_at(&mut self.before, offset)?;
+                    whole.then_some(self.before.as_slice())
+                }
+            };
+            builder.vector(page_no, before, after, page_sum(page_no, after), &mut self.scratch);
+            self.pages.insert(page_no, chunk_first + index as u32);
+        }
+        builder.finish();
+        self.frame = end_frame;
+        if let Some(pages) = span.commit_pages {
+            self.database_pages = pages;
+            self.new_pages.clear();
+            let release = ReleasePosition::new(epoch.number, end_frame);
+            marks.push(CommitMark { database: self.database, end: out.len(), release });
+        }
+        Ok(())
+    }
+
+    fn base_of(&self, page_no: PageNo, chunk_first: u32) -> Base {
+        // Beyond the old end a standby has no page to start from, whatever older frames hold.
+        if page_no > self.database_pages {
+            return Base::Zeros;
+        }
+        match self.pages.get(&page_no) {
+            Some(frame) if *frame >= chunk_first => Base::Chunk((*frame - chunk_first) as usize),
+            Some(frame) => Base::Wal(*frame),
+            None if self.file_is_base => Base::File,
+            None => Base::Zeros,
+        }
+    }
+
+    fn frame_header_unchecked(&self, chunk: &[u8], index: usize) -> PageNo {
+        let at = index * self.frame_bytes();
+        u32::from_be_bytes([chunk[at], chunk[at + 1], chunk[at + 2], chunk[at + 3]])
+    }
+
+    /// Pages between the old and the new end that the transaction did not write.
+    fn capture_skipped_pages(&mut self, commit_pages: u32, out: &mut Vec<u8>) -> Result<(), CaptureError> {
+        if commit_pages <= self.database_pages {
+            return Ok(());
+        }
+        self.new_pages.sort_unstable();
+        self.new_pages.dedup();
+        let written = self.new_pages.iter().filter(|page| **page <= commit_pages).count();
+        if written == (commit_pages - self.database_pages) as usize {
+            return Ok(());
+        }
+        let mut image = vec![0; self.page_bytes];
+        let written = std::mem::take(&mut self.new_pages);
+        for page_no in self.database_pages + 1..=commit_pages {
+            if written.binary_search(&page_no).is_ok() {
+                continue;
+            }
+            self.read_page(page_no, &mut image)?;
+            let mut builder = RecordBuilder::change(out, self.database);
+            builder.vector(page_no, None, &image, page_sum(page_no, &image), &mut self.scratch);
+            builder.finish();
+        }
+        Ok(())
+    }
+
+    /// A page as a reader sees it at the captured position.
+    fn read_page(&mut self, page_no: PageNo, image: &mut [u8]) -> Result<(), CaptureError> {
+        match self.pages.get(&page_no).copied() {
+            Some(frame) => {
+                let offset = self.frame_offset(frame) + FRAME_HEADER_BYTES as u64;
+                self.wal.read_at(image, offset)?;
+            }
+            None => {
+                let offset = u64::from(page_no - 1) * self.page_bytes as u64;
+                self.file.read_at(image, offset)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct FrameHead {
+    page_no: PageNo,
+    commit_pages: u32,
+}
+
+/// Where the image of a page before a frame comes from.
+enum Base {
+    /// It did not exist, or cannot be trusted: code against zeros.
+    Zeros,
+    /// The frame with this index in the chunk.
+    Chunk(usize),
+    /// This frame of the WAL.
+    Wal(u32),
+    /// The database file.
+    File,
+}

@@ -1,0 +1,270 @@
+//! Holding SQLite's own locks for good, and reading what it has published.
+
+use crate::guard_vfs::{self, GuardFile, GuardState};
+use crate::wal_index::WalIndexView;
+use crate::{sqlite_code, wal_index::WalIndexHeader};
+use rusqlite::{Connection, ffi};
+use standfast_types::WalPosition;
+use std::ffi::{CString, c_int};
+use std::marker::PhantomData;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Why a database cannot be guarded.
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    /// The VFS below does not exist, or SQLite refused the registration.
+    #[error("cannot register the guard VFS: {0}")]
+    Register(String),
+    /// The connection was not opened through the guard VFS.
+    #[error("the connection does not go through the guard VFS")]
+    NotGuarded,
+    /// The lock is held by somebody else.
+    #[error("the {lock} lock of the database is held by another process\nhint: a process that does not use Standfast is writing or checkpointing; let it finish")]
+    Busy {
+        /// Which lock.
+        lock: &'static str,
+    },
+    /// SQLite or the file system failed.
+    #[error("cannot take the {lock} lock: {code}")]
+    Lock {
+        /// Which lock.
+        lock: &'static str,
+        /// The result code in words.
+        code: String,
+    },
+    /// The database has no wal-index: it is not in WAL mode or was not read yet.
+    #[error("the database has no write-ahead log\nhint: run `PRAGMA journal_mode=WAL` on it")]
+    NoWal,
+    /// A writer died while publishing; SQLite's recovery has to run first.
+    #[error("the wal-index is being written or was left half written")]
+    Torn,
+}
+
+/// Registers the guard over the VFS `base` (`None`: the default one) and returns its name. Idempotent.
+///
+/// # Errors
+/// When `base` does not exist.
+pub fn register_guard_vfs(base: Option<&str>) -> Result<String, GuardError> {
+    static REGISTERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let name = base.map_or_else(|| "standfast-guard".to_owned(), |base| format!("standfast-guard-{base}"));
+    let mut registered = REGISTERED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if registered.contains(&name) {
+        return Ok(name);
+    }
+    let text = |text: &str| CString::new(text).map_err(|error| GuardError::Register(error.to_string()));
+    let base = base.map(text).transpose()?;
+    guard_vfs::register(base.as_deref(), &text(&name)?).map_err(|code| GuardError::Register(sqlite_code(code)))?;
+    registered.push(name.clone());
+    Ok(name)
+}
+
+/// The guard of a connection's main database. Made anew whenever it is needed; it holds nothing itself.
+pub struct Guard<'c> {
+    file: *mut GuardFile,
+    connection: PhantomData<&'c Connection>,
+}
+
+const WRITE: (c_int, &str) = (0, "write");
+const CHECKPOINT: (c_int, &str) = (1, "checkpoint");
+
+impl<'c> Guard<'c> {
+    /// The guard of `connection`, which was opened with the VFS that [`register_guard_vfs`] named.
+    ///
+    /// # Errors
+    /// `NotGuarded` when it was not.
+    pub fn of(connection: &'c Connection) -> Result<Guard<'c>, GuardError> {
+        let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
+        // SAFETY: the connection is open; the control writes one pointer into `file`.
+        let guard = unsafe {
+            ffi::sqlite3_file_control(
+                connection.handle(),
+                c"main".as_ptr(),
+                ffi::SQLITE_FCNTL_FILE_POINTER,
+                (&raw mut file).cast(),
+            );
+            guard_vfs::guard_of(file)
+        };
+        guard.map(|file| Guard { file, connection: PhantomData }).ok_or(GuardError::NotGuarded)
+    }
+
+    fn file(&self) -> &GuardFile {
+        // SAFETY: the borrowed connection keeps the file open.
+        unsafe { &*self.file }
+    }
+
+    fn state(&self) -> Result<&GuardState, GuardError> {
+        self.file().state().ok_or(GuardError::NotGuarded)
+    }
+
+    fn hold(&self, held: &AtomicBool, (offset, lock): (c_int, &'static str)) -> Result<(), GuardError> {
+        if held.load(SeqCst) {
+            return Ok(());
+        }
+        if self.file().shm_region().is_null() {
+            return Err(GuardError::NoWal);
+        }
+        match self.file().shm_lock(offset, 1, ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE) {
+            ffi::SQLITE_OK => {
+                held.store(true, SeqCst);
+                Ok(())
+            }
+            ffi::SQLITE_BUSY => Err(GuardError::Busy { lock }),
+            code => Err(GuardError::Lock { lock, code: sqlite_code(code) }),
+        }
+    }
+
+    fn release(&self, held: &AtomicBool, (offset, _): (c_int, &'static str)) {
+        if held.swap(false, SeqCst) {
+            self.file().shm_lock(offset, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE);
+        }
+    }
+
+    /// Takes the write lock and keeps it until [`Guard::release_write_lock`]. This connection can still
+    /// write; nobody else can. Does not wait.
+    ///
+    /// # Errors
+    /// `Busy` when somebody writes.
+    pub fn hold_write_lock(&self) -> Result<(), GuardError> {
+        self.hold(&self.state()?.write_held, WRITE)
+    }
+
+    /// [`Guard::hold_write_lock`], trying again for up to `limit`.
+    ///
+    /// # Errors
+    /// `Busy` when somebody wrote all the time.
+    pub fn hold_write_lock_within(&self, limit: Duration) -> Result<(), GuardError> {
+        let end = std::time::Instant::now() + limit;
+        loop {
+            match self.hold_write_lock() {
+                Err(GuardError::Busy { .. }) if std::time::Instant::now() < end => {
+                    // fcntl locks of other processes cannot be awaited without risking a deadlock with them.
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Lets others write again.
+    pub fn release_write_lock(&self) {
+        if let Ok(state) = self.state() {
+            self.release(&state.write_held, WRITE);
+        }
+    }
+
+    /// Takes the checkpoint lock and keeps it until the connection closes: from now on only this connection
+    /// can move frames into the database file. Does not wait.
+    ///
+    /// # Errors
+    /// `Busy` when somebody is checkpointing.
+    pub fn hold_checkpoint_lock(&self) -> Result<(), GuardError> {
+        self.hold(&self.state()?.checkpoint_held, CHECKPOINT)
+    }
+
+    /// Lets others checkpoint again.
+    pub fn release_checkpoint_lock(&self) {
+        if let Ok(state) = self.state() {
+            self.release(&state.checkpoint_held, CHECKPOINT);
+        }
+    }
+
+    /// Installs what is asked before a checkpoint of this connection moves anything; see [`guard_vfs`].
+    ///
+    /// # Errors
+    /// `NotGuarded` when the file is gone.
+    pub fn before_backfill(&self, hook: guard_vfs::BeforeBackfill) -> Result<(), GuardError> {
+        *self.state()?.before_backfill.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(hook);
+        Ok(())
+    }
+
+    /// A view of the wal-index. It may be used from any thread, but only while the connection is open.
+    ///
+    /// # Errors
+    /// `NoWal` when the connection has not read a database in WAL mode yet.
+    pub fn wal_index(&self) -> Result<WalIndexView, GuardError> {
+        let region = self.file().shm_region();
+        if region.is_null() {
+            return Err(GuardError::NoWal);
+        }
+        // SAFETY: the region was just returned by xShmMap; the caller keeps the connection open.
+        Ok(unsafe { WalIndexView::new(region) })
+    }
+
+    /// The committed state that the wal-index publishes.
+    ///
+    /// # Errors
+    /// `Torn` while a writer is publishing.
+    pub fn wal_header(&self) -> Result<WalIndexHeader, GuardError> {
+        self.wal_index()?.header().ok_or(GuardError::Torn)
+    }
+
+    /// Salts and last committed frame.
+    ///
+    /// # Errors
+    /// As [`Guard::wal_header`].
+    pub fn wal_position(&self) -> Result<WalPosition, GuardError> {
+        self.wal_header().map(|header| header.position())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::OpenFlags;
+
+    fn database(name: &str) -> (std::path::PathBuf, Connection) {
+        let path = std::env::temp_dir().join(format!("standfast-guard-{name}-{}.db", std::process::id()));
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+        }
+        let vfs = register_guard_vfs(None).unwrap();
+        let connection = Connection::open_with_flags_and_vfs(&path, OpenFlags::default(), vfs.as_str()).unwrap();
+        connection.execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1)").unwrap();
+        (path, connection)
+    }
+
+    #[test]
+    fn nobody_else_writes_or_checkpoints_while_the_locks_are_held() {
+        let (path, connection) = database("locks");
+        let guard = Guard::of(&connection).unwrap();
+        guard.hold_write_lock().unwrap();
+        guard.hold_checkpoint_lock().unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.busy_timeout(Duration::ZERO).unwrap();
+        assert!(other.execute_batch("INSERT INTO t VALUES(2)").is_err());
+        let busy: i64 = other.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(0)).unwrap();
+        assert_eq!(busy, 1);
+        connection.execute_batch("INSERT INTO t VALUES(3); PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+        guard.release_write_lock();
+        other.execute_batch("INSERT INTO t VALUES(4)").unwrap();
+        let count: i64 = connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+        assert_eq!(count, 3);
+    }
+
+    #[test]
+    fn a_checkpoint_waits_for_the_hook_and_keeps_the_file() {
+        let (path, connection) = database("hook");
+        let guard = Guard::of(&connection).unwrap();
+        guard.before_backfill(Box::new(|| false)).unwrap();
+        let wal = format!("{}-wal", path.display());
+        let before = std::fs::metadata(&wal).unwrap().len();
+        let frames: i64 = guard.wal_position().unwrap().frame.into();
+        let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+        assert_eq!(guard.wal_index().unwrap().backfilled(), 0, "backfilled although the hook refused");
+        guard.before_backfill(Box::new(|| true)).unwrap();
+        let (busy, log): (i64, i64) = connection
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap();
+        assert!(frames > 0 && busy == 0 && log == 0);
+        assert_eq!(guard.wal_position().unwrap().frame, 0);
+        assert_eq!(std::fs::metadata(&wal).unwrap().len(), before);
+    }
+
+    #[test]
+    fn an_unguarded_connection_is_told_apart() {
+        let plain = Connection::open_in_memory().unwrap();
+        assert!(matches!(Guard::of(&plain), Err(GuardError::NotGuarded)));
+    }
+}

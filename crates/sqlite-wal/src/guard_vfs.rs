@@ -1,0 +1,319 @@
+//! The VFS under the instance's own connections. It forwards everything to the VFS below, and
+//! - keeps the locks that the instance holds for good: the connection's own lock and unlock calls for them
+//!   do nothing, so that SQLite's code can "take" a lock that we have already;
+//! - asks before the WAL is synced for a checkpoint, so that nothing reaches the database file that is not
+//!   captured and durable in the redo log (redo before data);
+//! - keeps the WAL file at its length: a log that is truncated has to be allocated again.
+
+#![allow(clippy::missing_safety_doc)]
+
+use rusqlite::ffi;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+/// Called before the WAL is synced for a checkpoint; false refuses the checkpoint.
+pub type BeforeBackfill = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// What the guard knows of one open main database file; lives as long as the file is open.
+#[derive(Default)]
+pub struct GuardState {
+    pub write_held: AtomicBool,
+    pub checkpoint_held: AtomicBool,
+    pub before_backfill: Mutex<Option<BeforeBackfill>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Main,
+    Wal,
+    Other,
+}
+
+/// Our part of an open file; the real file's structure follows it in the same allocation.
+#[repr(C)]
+pub struct GuardFile {
+    base: ffi::sqlite3_file,
+    kind: Kind,
+    /// For Main its own; for Wal the main file's, null when unknown.
+    state: *mut GuardState,
+    real: *mut ffi::sqlite3_file,
+}
+
+const WRITE_LOCK: c_int = 0;
+const CHECKPOINT_LOCK: c_int = 1;
+
+/// Registers a guard over `base` (null: the default VFS) under `name`.
+pub fn register(base: Option<&CStr>, name: &CStr) -> Result<(), c_int> {
+    // SAFETY: base is null or NUL-terminated; the result is null or a registered VFS, which SQLite never frees.
+    let below = unsafe { ffi::sqlite3_vfs_find(base.map_or(std::ptr::null(), CStr::as_ptr)) };
+    if below.is_null() {
+        return Err(ffi::SQLITE_NOTFOUND);
+    }
+    // SAFETY: below is a registered VFS.
+    let real = unsafe { &*below };
+    let vfs = Box::new(ffi::sqlite3_vfs {
+        iVersion: real.iVersion.min(2),
+        szOsFile: (real_offset() + real.szOsFile as usize) as c_int,
+        mxPathname: real.mxPathname,
+        pNext: std::ptr::null_mut(),
+        zName: CString::from(name).into_raw(),
+        pAppData: below.cast(),
+        xOpen: Some(open),
+        xDelete: Some(delete),
+        xAccess: Some(access),
+        xFullPathname: Some(full_pathname),
+        xDlOpen: None,
+        xDlError: None,
+        xDlSym: None,
+        xDlClose: None,
+        xRandomness: Some(randomness),
+        xSleep: Some(sleep),
+        xCurrentTime: Some(current_time),
+        xGetLastError: Some(last_error),
+        xCurrentTimeInt64: real.xCurrentTimeInt64.and(Some(current_time_64)),
+        xSetSystemCall: None,
+        xGetSystemCall: None,
+        xNextSystemCall: None,
+    });
+    // SAFETY: the VFS and its name are leaked, so they live for the rest of the process as SQLite requires.
+    match unsafe { ffi::sqlite3_vfs_register(Box::into_raw(vfs), 0) } {
+        ffi::SQLITE_OK => Ok(()),
+        code => Err(code),
+    }
+}
+
+/// The guard of an open main database file.
+///
+/// # Safety
+/// `file` is the file pointer of a live connection.
+pub unsafe fn guard_of(file: *mut ffi::sqlite3_file) -> Option<*mut GuardFile> {
+    // SAFETY: the caller promises a live file; pMethods is set while it is open.
+    let ours = !file.is_null() && unsafe { std::ptr::eq((*file).pMethods, &METHODS) };
+    ours.then(|| file.cast())
+}
+
+impl GuardFile {
+    pub fn state(&self) -> Option<&GuardState> {
+        // SAFETY: state is null or a box owned by the open main file; a WAL is closed before its main file.
+        unsafe { self.state.as_ref() }
+    }
+
+    /// The real xShmLock, whatever is held.
+    pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
+        // SAFETY: real is the open file below; methods of version 2 have xShmLock.
+        unsafe {
+            match (*(*self.real).pMethods).xShmLock {
+                Some(lock) => lock(self.real, offset, count, flags),
+                None => ffi::SQLITE_IOERR_SHMLOCK,
+            }
+        }
+    }
+
+    /// Region 0 of the wal-index, which SQLite has mapped already; null on error.
+    pub fn shm_region(&self) -> *mut c_void {
+        let mut region: *mut c_void = std::ptr::null_mut();
+        // SAFETY: as for shm_lock; region receives the address. The size is the one that SQLite uses.
+        unsafe {
+            if let Some(map) = (*(*self.real).pMethods).xShmMap {
+                let code = map(self.real, 0, 32 * 1024, 0, (&raw mut region).cast());
+                if code != ffi::SQLITE_OK {
+                    return std::ptr::null_mut();
+                }
+            }
+        }
+        region
+    }
+}
+
+fn real_offset() -> usize {
+    size_of::<GuardFile>().next_multiple_of(16)
+}
+
+/// SAFETY (all functions below): SQLite calls them with the VFS that was registered here, or a file that
+/// `open` filled in, and with valid arguments as its documentation of the methods says.
+unsafe fn below(vfs: *mut ffi::sqlite3_vfs) -> *mut ffi::sqlite3_vfs {
+    // SAFETY: pAppData was set at registration.
+    unsafe { (*vfs).pAppData.cast() }
+}
+
+unsafe extern "C" fn open(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    file: *mut ffi::sqlite3_file,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    // SAFETY: see `below`; file has szOsFile bytes, of which ours are the first.
+    unsafe {
+        let guard: *mut GuardFile = file.cast();
+        let real = file.cast::<u8>().add(real_offset()).cast::<ffi::sqlite3_file>();
+        (*real).pMethods = std::ptr::null();
+        (*guard).base.pMethods = std::ptr::null();
+        (*guard).state = std::ptr::null_mut();
+        (*guard).real = real;
+        let lower = below(vfs);
+        let Some(real_open) = (*lower).xOpen else { return ffi::SQLITE_CANTOPEN };
+        let code = real_open(lower, name, real, flags, out_flags);
+        if (*real).pMethods.is_null() {
+            return code;
+        }
+        (*guard).kind = Kind::Other;
+        if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
+            (*guard).kind = Kind::Main;
+            (*guard).state = Box::into_raw(Box::default());
+        } else if flags & ffi::SQLITE_OPEN_WAL != 0 {
+            (*guard).kind = Kind::Wal;
+            if let Some(main) = guard_of(ffi::sqlite3_database_file_object(name)) {
+                (*guard).state = (*main).state;
+            }
+        }
+        (*guard).base.pMethods = &METHODS;
+        code
+    }
+}
+
+unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
+    // SAFETY: see `below`.
+    unsafe {
+        let guard: *mut GuardFile = file.cast();
+        let real = (*guard).real;
+        let code = match (*(*real).pMethods).xClose {
+            Some(close) => close(real),
+            None => ffi::SQLITE_OK,
+        };
+        if (*guard).kind == Kind::Main && !(*guard).state.is_null() {
+            drop(Box::from_raw((*guard).state));
+            (*guard).state = std::ptr::null_mut();
+        }
+        (*guard).base.pMethods = std::ptr::null();
+        code
+    }
+}
+
+unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_int64) -> c_int {
+    // SAFETY: see `below`.
+    unsafe {
+        let guard: *mut GuardFile = file.cast();
+        if (*guard).kind == Kind::Wal {
+            return ffi::SQLITE_OK;
+        }
+        let real = (*guard).real;
+        (*(*real).pMethods).xTruncate.map_or(ffi::SQLITE_IOERR_TRUNCATE, |truncate| truncate(real, size))
+    }
+}
+
+unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
+    // SAFETY: see `below`.
+    unsafe {
+        let guard: *mut GuardFile = file.cast();
+        if (*guard).kind == Kind::Wal
+            && let Some(state) = (*guard).state()
+        {
+            let hook = state.before_backfill.lock();
+            if let Ok(hook) = hook
+                && let Some(hook) = hook.as_ref()
+                && !hook()
+            {
+                return ffi::SQLITE_BUSY;
+            }
+        }
+        let real = (*guard).real;
+        (*(*real).pMethods).xSync.map_or(ffi::SQLITE_IOERR_FSYNC, |sync| sync(real, flags))
+    }
+}
+
+unsafe extern "C" fn shm_lock(file: *mut ffi::sqlite3_file, offset: c_int, count: c_int, flags: c_int) -> c_int {
+    // SAFETY: see `below`.
+    let guard = unsafe { &*file.cast::<GuardFile>() };
+    let (mut offset, mut count) = (offset, count);
+    if let Some(state) = guard.state() {
+        if offset == WRITE_LOCK && state.write_held.load(SeqCst) {
+            (offset, count) = (offset + 1, count - 1);
+        }
+        if count > 0 && offset == CHECKPOINT_LOCK && state.checkpoint_held.load(SeqCst) {
+            (offset, count) = (offset + 1, count - 1);
+        }
+    }
+    if count == 0 { ffi::SQLITE_OK } else { guard.shm_lock(offset, count, flags) }
+}
+
+/// A file method that only goes on to the file below.
+macro_rules! forward {
+    ($name:ident, $method:ident, $missing:expr $(, $arg:ident: $ty:ty)*) => {
+        unsafe extern "C" fn $name(file: *mut ffi::sqlite3_file $(, $arg: $ty)*) -> c_int {
+            // SAFETY: see `below`.
+            unsafe {
+                let real = (*file.cast::<GuardFile>()).real;
+                (*(*real).pMethods).$method.map_or($missing, |method| method(real $(, $arg)*))
+            }
+        }
+    };
+}
+
+forward!(read, xRead, ffi::SQLITE_IOERR_READ, out: *mut c_void, bytes: c_int, offset: ffi::sqlite3_int64);
+forward!(write, xWrite, ffi::SQLITE_IOERR_WRITE, data: *const c_void, bytes: c_int, offset: ffi::sqlite3_int64);
+forward!(file_size, xFileSize, ffi::SQLITE_IOERR_FSTAT, out: *mut ffi::sqlite3_int64);
+forward!(lock, xLock, ffi::SQLITE_IOERR_LOCK, level: c_int);
+forward!(unlock, xUnlock, ffi::SQLITE_IOERR_UNLOCK, level: c_int);
+forward!(check_reserved, xCheckReservedLock, ffi::SQLITE_IOERR_CHECKRESERVEDLOCK, out: *mut c_int);
+forward!(file_control, xFileControl, ffi::SQLITE_NOTFOUND, op: c_int, arg: *mut c_void);
+forward!(sector_size, xSectorSize, 4096);
+forward!(characteristics, xDeviceCharacteristics, 0);
+forward!(shm_map, xShmMap, ffi::SQLITE_IOERR_SHMMAP, page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void);
+forward!(shm_unmap, xShmUnmap, ffi::SQLITE_OK, delete: c_int);
+
+unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
+    // SAFETY: see `below`.
+    unsafe {
+        let real = (*file.cast::<GuardFile>()).real;
+        if let Some(barrier) = (*(*real).pMethods).xShmBarrier {
+            barrier(real);
+        }
+    }
+}
+
+/// Version 2: without xFetch, so that every page goes through xRead.
+static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
+    iVersion: 2,
+    xClose: Some(close),
+    xRead: Some(read),
+    xWrite: Some(write),
+    xTruncate: Some(truncate),
+    xSync: Some(sync),
+    xFileSize: Some(file_size),
+    xLock: Some(lock),
+    xUnlock: Some(unlock),
+    xCheckReservedLock: Some(check_reserved),
+    xFileControl: Some(file_control),
+    xSectorSize: Some(sector_size),
+    xDeviceCharacteristics: Some(characteristics),
+    xShmMap: Some(shm_map),
+    xShmLock: Some(shm_lock),
+    xShmBarrier: Some(shm_barrier),
+    xShmUnmap: Some(shm_unmap),
+    xFetch: None,
+    xUnfetch: None,
+};
+
+/// A VFS method that only goes on to the VFS below.
+macro_rules! forward_vfs {
+    ($name:ident, $method:ident, $missing:expr $(, $arg:ident: $ty:ty)*) => {
+        unsafe extern "C" fn $name(vfs: *mut ffi::sqlite3_vfs $(, $arg: $ty)*) -> c_int {
+            // SAFETY: see `below`.
+            unsafe {
+                let lower = below(vfs);
+                (*lower).$method.map_or($missing, |method| method(lower $(, $arg)*))
+            }
+        }
+    };
+}
+
+forward_vfs!(delete, xDelete, ffi::SQLITE_IOERR_DELETE, name: *const c_char, sync_directory: c_int);
+forward_vfs!(access, xAccess, ffi::SQLITE_IOERR_ACCESS, name: *const c_char, flags: c_int, out: *mut c_int);
+forward_vfs!(full_pathname, xFullPathname, ffi::SQLITE_CANTOPEN, name: *const c_char, size: c_int, out: *mut c_char);
+forward_vfs!(randomness, xRandomness, 0, bytes: c_int, out: *mut c_char);
+forward_vfs!(sleep, xSleep, 0, microseconds: c_int);
+forward_vfs!(current_time, xCurrentTime, ffi::SQLITE_ERROR, out: *mut f64);
+forward_vfs!(last_error, xGetLastError, 0, size: c_int, out: *mut c_char);
+forward_vfs!(current_time_64, xCurrentTimeInt64, ffi::SQLITE_ERROR, out: *mut ffi::sqlite3_int64);

@@ -1,0 +1,137 @@
+//! Reading and syncing the files of a live database through the VFS that SQLite itself uses.
+//!
+//! POSIX drops all locks a process holds on a file when it closes any descriptor of it, so the database file
+//! must never be opened behind SQLite's back in a process that has it open; the VFS knows how to close safely.
+
+use crate::sqlite_code;
+use rusqlite::ffi;
+use std::ffi::{CString, c_char, c_int};
+use std::io::{Error, Result};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Which file of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VfsFileKind {
+    /// The database itself.
+    Database,
+    /// Its write-ahead log.
+    Wal,
+}
+
+/// One open file, used by one thread at a time.
+pub struct VfsFile {
+    /// szOsFile bytes, aligned as malloc does; the VFS's file structure.
+    memory: Box<[u128]>,
+    /// From sqlite3_create_filename; must outlive the file.
+    name: *const c_char,
+}
+
+// SAFETY: the file is owned by this value alone and its methods may be called from any one thread at a time.
+unsafe impl Send for VfsFile {}
+
+impl VfsFile {
+    /// Opens a file of the database at `path` through the VFS `vfs` (`None`: the default one).
+    ///
+    /// # Errors
+    /// When the VFS or the file cannot be opened.
+    pub fn open(vfs: Option<&str>, path: &Path, kind: VfsFileKind) -> Result<VfsFile> {
+        let vfs = vfs.map(CString::new).transpose()?;
+        // SAFETY: the name is null or NUL-terminated; a registered VFS is never freed.
+        let vfs = unsafe { ffi::sqlite3_vfs_find(vfs.as_ref().map_or(std::ptr::null(), |name| name.as_ptr())) };
+        if vfs.is_null() {
+            return Err(Error::other("no such VFS"));
+        }
+        let with_suffix = |suffix: &str| CString::new([path.as_os_str().as_bytes(), suffix.as_bytes()].concat());
+        let (database, journal, wal) = (with_suffix("")?, with_suffix("-journal")?, with_suffix("-wal")?);
+        // SAFETY: three NUL-terminated names and no parameters; the result is freed in drop.
+        let name = unsafe {
+            ffi::sqlite3_create_filename(database.as_ptr(), journal.as_ptr(), wal.as_ptr(), 0, std::ptr::null_mut())
+        };
+        if name.is_null() {
+            return Err(Error::from(std::io::ErrorKind::OutOfMemory));
+        }
+        // SAFETY: vfs is registered, see above.
+        let bytes = unsafe { (*vfs).szOsFile }.max(8) as usize;
+        let mut file = VfsFile { memory: vec![0u128; bytes.div_ceil(16)].into_boxed_slice(), name };
+        let flags = match kind {
+            VfsFileKind::Database => ffi::SQLITE_OPEN_MAIN_DB,
+            VfsFileKind::Wal => ffi::SQLITE_OPEN_WAL,
+        } | ffi::SQLITE_OPEN_READWRITE;
+        // SAFETY: name comes from sqlite3_create_filename, the memory is zeroed and as large as the VFS asks.
+        let code = unsafe {
+            let opened_name = match kind {
+                VfsFileKind::Database => name,
+                VfsFileKind::Wal => ffi::sqlite3_filename_wal(name),
+            };
+            let mut out_flags = 0;
+            match (*vfs).xOpen {
+                Some(open) => open(vfs, opened_name, file.pointer(), flags, &mut out_flags),
+                None => ffi::SQLITE_CANTOPEN,
+            }
+        };
+        check(code, "open", path)?;
+        Ok(file)
+    }
+
+    fn pointer(&mut self) -> *mut ffi::sqlite3_file {
+        self.memory.as_mut_ptr().cast()
+    }
+
+    fn methods(&mut self) -> Option<&'static ffi::sqlite3_io_methods> {
+        // SAFETY: the memory holds a file structure, zeroed or filled by xOpen; methods are static tables.
+        unsafe { (*self.pointer()).pMethods.as_ref() }
+    }
+
+    /// Fills `out` from `offset`; what lies behind the end of the file reads as zeros. Returns whether all
+    /// of it was there.
+    ///
+    /// # Errors
+    /// When the file system fails.
+    pub fn read_at(&mut self, out: &mut [u8], offset: u64) -> Result<bool> {
+        let file = self.pointer();
+        let code = match self.methods().and_then(|methods| methods.xRead) {
+            // SAFETY: the file is open and out has the given length.
+            Some(read) => unsafe { read(file, out.as_mut_ptr().cast(), out.len() as c_int, offset as i64) },
+            None => ffi::SQLITE_IOERR,
+        };
+        match code {
+            ffi::SQLITE_OK => Ok(true),
+            ffi::SQLITE_IOERR_SHORT_READ => Ok(false),
+            code => Err(Error::other(format!("reading at {offset}: {}", sqlite_code(code)))),
+        }
+    }
+
+    /// Makes everything written to the file survive a power loss.
+    ///
+    /// # Errors
+    /// When the file system fails; nothing may then be assumed about what survives.
+    pub fn sync(&mut self) -> Result<()> {
+        let file = self.pointer();
+        let code = match self.methods().and_then(|methods| methods.xSync) {
+            // SAFETY: the file is open.
+            Some(sync) => unsafe { sync(file, ffi::SQLITE_SYNC_NORMAL | ffi::SQLITE_SYNC_DATAONLY) },
+            None => ffi::SQLITE_IOERR,
+        };
+        if code == ffi::SQLITE_OK { Ok(()) } else { Err(Error::other(format!("syncing: {}", sqlite_code(code)))) }
+    }
+}
+
+impl Drop for VfsFile {
+    fn drop(&mut self) {
+        let file = self.pointer();
+        if let Some(close) = self.methods().and_then(|methods| methods.xClose) {
+            // SAFETY: the file is open and not used after.
+            unsafe { close(file) };
+        }
+        // SAFETY: name comes from sqlite3_create_filename and the file that used it is closed.
+        unsafe { ffi::sqlite3_free_filename(self.name) };
+    }
+}
+
+fn check(code: c_int, doing: &str, path: &Path) -> Result<()> {
+    if code == ffi::SQLITE_OK {
+        return Ok(());
+    }
+    Err(Error::other(format!("cannot {doing} {}: {}", path.display(), sqlite_code(code))))
+}

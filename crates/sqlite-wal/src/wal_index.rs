@@ -1,0 +1,85 @@
+//! The header of the wal-index (the `-shm` file): what SQLite has published as committed.
+
+use standfast_types::{PageSize, WalPosition, WalSalts};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// Words (4 bytes, native order) of one copy of the header; there are two copies, one after the other.
+const HEADER_WORDS: usize = 12;
+/// Words of both copies and the checkpoint information after them.
+pub(crate) const VIEW_WORDS: usize = 34;
+const BACKFILL_WORD: usize = 24;
+
+/// One consistent reading of the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalIndexHeader {
+    words: [u32; HEADER_WORDS],
+}
+
+impl WalIndexHeader {
+    /// Last committed frame; 0 for an empty log.
+    pub fn frames(&self) -> u32 {
+        self.words[4]
+    }
+    /// Size of the database in pages.
+    pub fn database_pages(&self) -> u32 {
+        self.words[5]
+    }
+    /// Salts as two words in the byte order of the file, the form in which sessions compare them.
+    pub fn raw_salts(&self) -> [u32; 2] {
+        [self.words[8], self.words[9]]
+    }
+    /// Salts as integers.
+    pub fn salts(&self) -> WalSalts {
+        WalSalts(u32::from_be(self.words[8]), u32::from_be(self.words[9]))
+    }
+    /// What is committed.
+    pub fn position(&self) -> WalPosition {
+        WalPosition { salts: self.salts(), frame: self.frames() }
+    }
+    /// Page size, when the header is initialised.
+    pub fn page_size(&self) -> Option<PageSize> {
+        let bytes = self.words[3].to_ne_bytes();
+        PageSize::from_header_field(u16::from_ne_bytes([bytes[2], bytes[3]]))
+    }
+}
+
+/// The first words of a mapped wal-index. SQLite and other processes write them at any time.
+#[derive(Clone, Copy)]
+pub struct WalIndexView {
+    words: *const AtomicU32,
+}
+
+// SAFETY: the view only reads atomics in memory that stays mapped while its connection is open (see `new`).
+unsafe impl Send for WalIndexView {}
+// SAFETY: as for Send.
+unsafe impl Sync for WalIndexView {}
+
+impl WalIndexView {
+    /// # Safety
+    /// `region` is region 0 of a wal-index as returned by xShmMap, and the connection that mapped it stays
+    /// open for as long as the view is used.
+    pub(crate) unsafe fn new(region: *mut std::ffi::c_void) -> WalIndexView {
+        WalIndexView { words: region.cast() }
+    }
+
+    fn word(&self, index: usize) -> u32 {
+        debug_assert!(index < VIEW_WORDS);
+        // SAFETY: `new` promises a mapped region of 32 KiB; index is below VIEW_WORDS.
+        unsafe { (*self.words.add(index)).load(Ordering::Relaxed) }
+    }
+
+    /// Reads the header; `None` while a writer is between its two copies. A writer that died there leaves it
+    /// so until somebody runs SQLite's recovery.
+    pub fn header(&self) -> Option<WalIndexHeader> {
+        // SQLite writes the second copy first, so reading the first copy first catches every torn state.
+        let first = std::array::from_fn(|i| self.word(i));
+        fence(Ordering::SeqCst);
+        let second: [u32; HEADER_WORDS] = std::array::from_fn(|i| self.word(HEADER_WORDS + i));
+        (first == second).then_some(WalIndexHeader { words: first })
+    }
+
+    /// Frames that have been copied into the database file.
+    pub fn backfilled(&self) -> u32 {
+        self.word(BACKFILL_WORD)
+    }
+}

@@ -1,0 +1,231 @@
+//! Real SQLite histories, captured and replayed onto a model of a standby: a list of pages.
+
+use rusqlite::{Connection, OpenFlags};
+use standfast_format::{Record, apply_ranges, decode_record, page_sum};
+use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
+use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
+use standfast_sqlite_wal::{VfsFile, VfsFileKind, snapshot};
+use standfast_types::{DatabaseId, PageSize, WalPosition};
+use std::path::PathBuf;
+
+struct Rig {
+    path: PathBuf,
+    keeper: Connection,
+    app: Connection,
+    capture: Capture,
+    standby: Vec<Vec<u8>>,
+    marks: Vec<CommitMark>,
+    redo_bytes: usize,
+    page_size: PageSize,
+    limit: usize,
+}
+
+fn pages_of(connection: &Connection) -> Vec<Vec<u8>> {
+    let mut pages = Vec::new();
+    snapshot::read_pages::<rusqlite::Error>(connection, |_, image| {
+        pages.push(image.to_vec());
+        Ok(())
+    })
+    .unwrap();
+    pages
+}
+
+impl Rig {
+    fn new(name: &str, page_size: u32) -> Rig {
+        let path = std::env::temp_dir().join(format!("standfast-capture-{name}-{}.db", std::process::id()));
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+        }
+        let app = Connection::open(&path).unwrap();
+        app.execute_batch(&format!(
+            "PRAGMA page_size={page_size}; PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL;
+             PRAGMA wal_autocheckpoint=0; CREATE TABLE t(id INTEGER PRIMARY KEY, x BLOB)"
+        ))
+        .unwrap();
+        let vfs = register_guard_vfs(None).unwrap();
+        let keeper = Connection::open_with_flags_and_vfs(&path, OpenFlags::default(), vfs.as_str()).unwrap();
+        keeper.execute_batch("PRAGMA wal_autocheckpoint=0; SELECT count(*) FROM sqlite_schema").unwrap();
+        let page_size = PageSize::new(page_size).unwrap();
+        let (capture, standby) = {
+            let guard = Guard::of(&keeper).unwrap();
+            guard.hold_checkpoint_lock().unwrap();
+            let header = guard.wal_header().unwrap();
+            let capture = Self::open_capture(&path, &guard, page_size, header.position(), header.database_pages());
+            (capture, pages_of(&keeper))
+        };
+        let mut rig =
+            Rig { path, keeper, app, capture, standby, marks: vec![], redo_bytes: 0, page_size, limit: usize::MAX };
+        rig.catch_up();
+        rig
+    }
+
+    fn open_capture(path: &std::path::Path, guard: &Guard, size: PageSize, at: WalPosition, pages: u32) -> Capture {
+        let wal = VfsFile::open(None, path, VfsFileKind::Wal).unwrap();
+        let file = VfsFile::open(None, path, VfsFileKind::Database).unwrap();
+        Capture::new(DatabaseId(1), size, wal, file, guard.wal_index().unwrap(), at, pages).unwrap()
+    }
+
+    fn catch_up(&mut self) {
+        let raw_salts = Guard::of(&self.keeper).unwrap().wal_header().unwrap().raw_salts();
+        loop {
+            let mut out = Vec::new();
+            let epoch = Epoch { number: 1, raw_salts };
+            let outcome = self.capture.capture(epoch, 7, self.limit, &mut out, &mut self.marks).unwrap();
+            self.redo_bytes += out.len();
+            self.replay(&out);
+            match outcome {
+                CaptureOutcome::More => {}
+                outcome => return assert_eq!(outcome, CaptureOutcome::UpToDate),
+            }
+        }
+    }
+
+    fn replay(&mut self, redo: &[u8]) {
+        let mut at = 0;
+        while at < redo.len() {
+            let (record, length) = decode_record(&redo[at..]).unwrap();
+            at += length;
+            let (vectors, pages) = match record {
+                Record::Change { vectors, .. } => (vectors, None),
+                Record::Commit { vectors, database_pages, .. } => (vectors, Some(database_pages)),
+                _ => continue,
+            };
+            for vector in vectors {
+                let vector = vector.unwrap();
+                let index = vector.page_no as usize - 1;
+                if self.standby.len() <= index {
+                    self.standby.resize(index + 1, vec![0xAA; self.page_size.bytes()]);
+                }
+                let page = &mut self.standby[index];
+                if vector.from_zeros {
+                    page.fill(0);
+                }
+                apply_ranges(vector.ranges, page).unwrap();
+                assert_eq!(page_sum(vector.page_no, page), vector.sum_after, "page {}", vector.page_no);
+            }
+            if let Some(pages) = pages {
+                self.standby.truncate(pages as usize);
+            }
+        }
+    }
+
+    fn run(&mut self, sql: &str) {
+        self.app.execute_batch(sql).unwrap();
+        self.catch_up();
+        self.compare();
+    }
+
+    fn compare(&self) {
+        let primary = pages_of(&self.keeper);
+        assert_eq!(primary.len(), self.standby.len(), "number of pages");
+        for (index, (ours, theirs)) in primary.iter().zip(&self.standby).enumerate() {
+            let page_no = index as u32 + 1;
+            assert_eq!(page_sum(page_no, ours), page_sum(page_no, theirs), "page {page_no}");
+        }
+    }
+
+    fn checkpoint(&self, mode: &str) -> (i64, i64) {
+        self.keeper
+            .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap()
+    }
+}
+
+const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<400)
+                    INSERT INTO t(x) SELECT randomblob(100 + i) FROM n;";
+
+fn history(rig: &mut Rig) {
+    rig.run("INSERT INTO t(x) VALUES('one')");
+    rig.run(FILL);
+    rig.run("UPDATE t SET x = zeroblob(40) WHERE id % 3 = 0");
+    rig.checkpoint("PASSIVE");
+    rig.run("DELETE FROM t WHERE id % 2 = 0");
+    rig.run("PRAGMA incremental_vacuum(20)");
+    rig.run(FILL);
+    rig.checkpoint("TRUNCATE");
+    rig.run("CREATE INDEX by_x ON t(x)");
+    rig.run("BEGIN; INSERT INTO t(x) VALUES('a'); SAVEPOINT s; INSERT INTO t(x) VALUES(randomblob(9000)); ROLLBACK TO s; COMMIT");
+    rig.run("DELETE FROM t WHERE id > 100");
+    rig.run("VACUUM");
+    rig.run(FILL);
+    rig.run("PRAGMA cache_size=5; BEGIN; UPDATE t SET x = randomblob(300); UPDATE t SET x = randomblob(200); COMMIT");
+}
+
+#[test]
+fn a_standby_is_identical_after_every_transaction() {
+    for page_size in [512, 4096, 65_536] {
+        history(&mut Rig::new(&format!("history-{page_size}"), page_size));
+    }
+}
+
+#[test]
+fn a_small_output_limit_splits_large_transactions_without_harm() {
+    let mut rig = Rig::new("pieces", 1024);
+    rig.limit = 1;
+    history(&mut rig);
+}
+
+#[test]
+fn pages_that_a_growing_commit_skipped_are_recorded() {
+    let mut rig = Rig::new("skipped", 1024);
+    rig.run(FILL);
+    rig.run("DELETE FROM t");
+    rig.run("PRAGMA incremental_vacuum");
+    // Allocated and freed again in one transaction: the new pages stay on the free list, most unwritten.
+    rig.run(&format!("BEGIN; {FILL} DELETE FROM t; INSERT INTO t(x) VALUES('end'); COMMIT"));
+    rig.run(FILL);
+}
+
+#[test]
+fn a_reset_log_starts_a_generation_and_an_unannounced_one_waits() {
+    let mut rig = Rig::new("reset", 4096);
+    rig.run(FILL);
+    assert_eq!(rig.checkpoint("TRUNCATE").0, 0);
+    rig.app.execute_batch("INSERT INTO t(x) VALUES('new generation')").unwrap();
+    let mut out = Vec::new();
+    let stale = Epoch { number: 1, raw_salts: [1, 2] };
+    let outcome = rig.capture.capture(stale, 7, usize::MAX, &mut out, &mut rig.marks).unwrap();
+    assert_eq!((outcome, out.len()), (CaptureOutcome::Unannounced, 0));
+    rig.catch_up();
+    rig.compare();
+    assert_eq!(rig.marks.last().unwrap().release.frame(), rig.capture.position().frame);
+}
+
+#[test]
+fn a_restarted_capture_goes_on_where_the_redo_ends() {
+    let mut rig = Rig::new("restart", 4096);
+    rig.run(FILL);
+    let (position, pages) = (rig.capture.position(), rig.standby.len() as u32);
+    rig.app.execute_batch("INSERT INTO t(x) VALUES('while the instance was away')").unwrap();
+    // A process without Standfast moves frames into the file before they are captured.
+    let guard = Guard::of(&rig.keeper).unwrap();
+    guard.release_checkpoint_lock();
+    rig.app.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(0)).unwrap();
+    guard.hold_checkpoint_lock().unwrap();
+    rig.capture = Rig::open_capture(&rig.path, &guard, rig.page_size, position, pages);
+    rig.catch_up();
+    rig.compare();
+    rig.run("UPDATE t SET x = 'again' WHERE id < 20");
+}
+
+#[test]
+fn a_small_transaction_is_small_redo() {
+    let mut rig = Rig::new("size", 4096);
+    rig.run(
+        "CREATE TABLE acct(id INTEGER PRIMARY KEY, bal INTEGER, pad TEXT);
+         CREATE TABLE hist(id INTEGER PRIMARY KEY, conn INT, seq INT, acct INT, note TEXT);
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<1000)
+         INSERT INTO acct SELECT i, 0, printf('%.60c', 'x') FROM n;",
+    );
+    let before = rig.redo_bytes;
+    for i in 0..100 {
+        rig.run(&format!(
+            "BEGIN IMMEDIATE; UPDATE acct SET bal=bal+1 WHERE id={};
+             INSERT INTO hist(conn,seq,acct,note) VALUES(1,{i},5,'0123456789012345678901234567890123456789'); COMMIT",
+            1 + i * 7
+        ));
+    }
+    let per_transaction = (rig.redo_bytes - before) / 100;
+    assert!(per_transaction < 200, "{per_transaction} bytes");
+    println!("{per_transaction} bytes of redo a transaction");
+}

@@ -1,0 +1,71 @@
+use crate::rng::Rng;
+
+/// What becomes of unsynced changes when the power fails. Synced ones always survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Every sector of every unsynced write, every change of a file's size and every created, renamed or
+    /// removed name survives or vanishes by itself, so writes are dropped, torn and reordered. The odds are
+    /// drawn per file, from nothing to everything.
+    Random,
+    /// Nothing unsynced survives.
+    DropUnsynced,
+    /// Everything survives, as if only the processes had died.
+    KeepUnsynced,
+    /// The first `n` unsynced changes in the order in which they were made survive as a whole, the others
+    /// vanish; see [`crate::SimMachine::unsynced_changes`].
+    Prefix(u64),
+}
+
+/// What a power loss did, for messages of failed tests. Counts sectors, size changes and names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossReport {
+    /// Unsynced changes that survived.
+    pub survived: u64,
+    /// Unsynced changes that did not.
+    pub lost: u64,
+}
+
+/// Decides, one change after the other, what survives.
+pub(crate) struct Verdict<'a> {
+    loss: Loss,
+    /// In [`Loss::Prefix`]: changes with a smaller order number survive.
+    end_of_prefix: u64,
+    /// In [`Loss::Random`]: percentage of surviving pieces of the current file.
+    odds: u64,
+    rng: &'a mut Rng,
+    pub(crate) report: LossReport,
+}
+
+impl<'a> Verdict<'a> {
+    /// `orders` are the order numbers of all unsynced changes, ascending.
+    pub(crate) fn new(loss: Loss, orders: &[u64], rng: &'a mut Rng) -> Verdict<'a> {
+        let end_of_prefix = match loss {
+            Loss::Prefix(n) => orders.get(n as usize).copied().unwrap_or(u64::MAX),
+            _ => 0,
+        };
+        Verdict { loss, end_of_prefix, odds: 50, rng, report: LossReport::default() }
+    }
+
+    /// Draws new odds. With even odds alone, a large write would practically never survive or vanish whole.
+    pub(crate) fn next_file(&mut self) {
+        if self.loss == Loss::Random {
+            self.odds = self.rng.pick(&[0, 10, 50, 90, 99, 100]).copied().unwrap_or(50);
+        }
+    }
+
+    /// Whether a piece of the change with this order number survives.
+    pub(crate) fn survives(&mut self, order: u64) -> bool {
+        let survives = match self.loss {
+            Loss::Random => self.rng.chance(self.odds),
+            Loss::DropUnsynced => false,
+            Loss::KeepUnsynced => true,
+            Loss::Prefix(_) => order < self.end_of_prefix,
+        };
+        if survives {
+            self.report.survived += 1;
+        } else {
+            self.report.lost += 1;
+        }
+        survives
+    }
+}
