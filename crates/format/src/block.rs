@@ -10,12 +10,16 @@
 //! 30  u16  offset within the payload of the first record that starts here, 0xFFFF for none
 //! 32  u64  position up to which the primary had confirmed local durability when this was written
 //! 40  u32  tag of the incarnation (first four bytes of its id)
-//! 44  u32  zero
+//! 44  u32  flags: 1 cut
 //! 48  ...  payload
 //! ```
 //!
 //! A block is valid when its checksum, number, sequence and incarnation are those expected and its position
 //! is where the block before it ended. Recovery keeps everything before the first block that is not valid.
+//!
+//! A block with the cut flag begins at an earlier position, within or at the end of a block before it: what
+//! those blocks hold from that position on is void. A standby cuts redo that its primary never made durable;
+//! appending the cut instead of rewriting a block keeps a torn write from harming what was acknowledged.
 
 use crate::{DecodeError, StreamCrc, crc32c, le, malformed};
 use standfast_types::{IncarnationId, Scn};
@@ -49,7 +53,11 @@ pub struct BlockHeader {
     pub confirmed: Scn,
     /// Tag of the incarnation.
     pub incarnation_tag: u32,
+    /// The stream goes on at `position`, whatever blocks before this one hold from there on.
+    pub cut: bool,
 }
+
+const FLAG_CUT: u32 = 1;
 
 impl BlockHeader {
     /// Stream position just after the payload.
@@ -83,6 +91,7 @@ pub fn decode_block(block: &[u8]) -> Result<BlockHeader, DecodeError> {
         first_record: le::u16_at(block, 30),
         confirmed: Scn(le::u64_at(block, 32)),
         incarnation_tag: le::u32_at(block, 40),
+        cut: le::u32_at(block, 44) & FLAG_CUT != 0,
     };
     if usize::from(header.payload_bytes) > payload_capacity(block.len()) {
         return Err(malformed("log block", "payload larger than the block"));
@@ -139,7 +148,7 @@ impl BlockWriter {
             }
             let offset = self.next_record.0.wrapping_sub(position.0);
             let first_record = if self.next_record >= position && offset < payload as u64 { offset as u16 } else { NO_RECORD };
-            self.seal(block, position, payload as u16, first_record, confirmed);
+            self.seal(block, position, payload as u16, first_record, confirmed, 0);
             self.stream_crc = self.stream_crc.after(&block[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + payload]);
             self.number += 1;
             used += self.block_bytes;
@@ -155,14 +164,23 @@ impl BlockWriter {
 
     /// Formats a block without payload, which only carries `confirmed`.
     pub fn write_empty(&mut self, confirmed: Scn, out: &mut [u8]) -> usize {
+        self.write_bare(confirmed, 0, out)
+    }
+
+    /// Formats a block without payload that cuts the stream at `self.position`, which the caller has set.
+    pub fn write_cut(&mut self, confirmed: Scn, out: &mut [u8]) -> usize {
+        self.write_bare(confirmed, FLAG_CUT, out)
+    }
+
+    fn write_bare(&mut self, confirmed: Scn, flags: u32, out: &mut [u8]) -> usize {
         let block = &mut out[..self.block_bytes];
         block.fill(0);
-        self.seal(block, self.position, 0, NO_RECORD, confirmed);
+        self.seal(block, self.position, 0, NO_RECORD, confirmed, flags);
         self.number += 1;
         self.block_bytes
     }
 
-    fn seal(&self, block: &mut [u8], position: Scn, payload_bytes: u16, first_record: u16, confirmed: Scn) {
+    fn seal(&self, block: &mut [u8], position: Scn, payload_bytes: u16, first_record: u16, confirmed: Scn, flags: u32) {
         block[4..8].copy_from_slice(&self.number.to_le_bytes());
         block[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         block[16..24].copy_from_slice(&position.0.to_le_bytes());
@@ -171,7 +189,7 @@ impl BlockWriter {
         block[30..32].copy_from_slice(&first_record.to_le_bytes());
         block[32..40].copy_from_slice(&confirmed.0.to_le_bytes());
         block[40..44].copy_from_slice(&self.incarnation_tag.to_le_bytes());
-        block[44..48].fill(0);
+        block[44..48].copy_from_slice(&flags.to_le_bytes());
         let crc = crc32c(&block[4..]);
         block[..4].copy_from_slice(&crc.to_le_bytes());
     }

@@ -1,1 +1,21 @@
-//! Log buffer, log writer, online and standby redo logs, archiver, recovery.
+//! The redo log of an instance: the log buffer, the log writer, the online (or standby) log groups, their
+//! archiving, reading any of it by position, and recovery.
+//!
+//! `docs/format.md` draws files and blocks. Nothing here decides when to write, switch or archive; the
+//! instance does.
+
+mod archive;
+mod buffer;
+mod error;
+mod groups;
+mod log_writer;
+mod members;
+mod reader;
+mod recovery;
+
+pub use archive::{archive_group, archived_logs, remove_archived};
+pub use buffer::{LogBuffer, RedoChunk};
+pub use error::LogError;
+pub use groups::{ArchivedLog, GroupState, GroupView, LogConfig, LogIdentity, LogSwitch, RedoLog, SwitchBlocked};
+pub use log_writer::{LogWriter, WriteCounts};
+pub use recovery::Recovered;

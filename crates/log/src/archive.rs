@@ -1,0 +1,196 @@
+//! Archiving: a finished log becomes one file that holds exactly its valid blocks, under its final name only
+//! when it is complete and durable.
+
+use crate::error::LogError;
+use crate::groups::{ArchivedLog, RedoLog, read_header};
+use crate::reader::{Blocks, Source};
+use standfast_format::{BlockWriter, LogFileHeader, LogKind, incarnation_tag, payload_capacity};
+use standfast_io::{AlignedBuf, Disk};
+use standfast_types::Scn;
+use std::path::Path;
+
+const SUFFIX: &str = "arc";
+const COPY_BYTES: usize = 1 << 20;
+
+/// All complete archived logs in `directory`, oldest first. Files that are not ours are left alone.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn archived_logs(disk: &dyn Disk, directory: &Path) -> Result<Vec<ArchivedLog>, LogError> {
+    let mut logs = Vec::new();
+    for path in disk.list(directory).map_err(LogError::io(directory))? {
+        if path.extension().is_none_or(|extension| extension != SUFFIX) {
+            continue;
+        }
+        let file = disk.open(&path).map_err(LogError::io(&path))?;
+        let bytes = file.len().map_err(LogError::io(&path))?;
+        if let Some(header) = read_header(file.as_ref(), &path)?.filter(|header| header.next_scn.is_some()) {
+            logs.push(ArchivedLog { path, header, bytes });
+        }
+    }
+    logs.sort_by_key(|log| (log.header.incarnation, log.header.sequence));
+    Ok(logs)
+}
+
+/// Copies the full group with this index to the archive directory; returns the log, or `None` when the
+/// group is not full or is archived already. `pace` is called between pieces of at most 1 MiB.
+///
+/// # Errors
+/// `Io`, for example when the volume is full: nothing is left behind and the call may be repeated.
+pub fn archive_group(log: &RedoLog, group: usize, pace: &mut dyn FnMut()) -> Result<Option<ArchivedLog>, LogError> {
+    let (source, mut header) = {
+        let catalog = log.catalog();
+        let found = catalog.groups.get(group).and_then(|group| Some((group, group.header?, group.next_scn?)));
+        let Some((group, header, next)) = found else { return Ok(None) };
+        if group.archived {
+            return Ok(None);
+        }
+        let cuts = group.cuts.clone();
+        let source = Source { file: group.files[0].clone(), path: group.paths[0].clone(), header, cuts };
+        (source, LogFileHeader { kind: LogKind::Archived, next_scn: Some(next), ..header })
+    };
+    let next = header.next_scn.unwrap_or(Scn::ZERO);
+    let block_bytes = header.block_bytes as usize;
+    let blocks = match source.cuts.is_empty() {
+        true => count_blocks(&source, next)?,
+        false => header.reblocked(next),
+    };
+    header.file_bytes = u64::from(blocks) * block_bytes as u64;
+
+    let directory = &log.config.archive_directory;
+    let name = format!("{}_{:08}_{}.{SUFFIX}", header.incarnation, header.sequence, header.incarnation_id);
+    let path = directory.join(name);
+    let part = path.with_extension("part");
+    log.disk.remove(&part).map_err(LogError::io(&part))?;
+    let copied = match source.cuts.is_empty() {
+        true => copy(log, &source, &header, &part, pace),
+        false => copy_without_cuts(log, &header, &part, pace),
+    };
+    if copied.is_err() {
+        let _ = log.disk.remove(&part);
+    }
+    copied?;
+    log.disk.rename(&part, &path).map_err(LogError::io(&path))?;
+
+    let archived = ArchivedLog { path, header, bytes: header.file_bytes };
+    let mut catalog = log.catalog();
+    // On a standby the group may have been cut open again while it was copied.
+    let unchanged = catalog.groups[group].header == Some(source.header) && catalog.groups[group].next_scn == Some(next);
+    if unchanged {
+        catalog.groups[group].archived = true;
+        catalog.archived.retain(|log| log.path != archived.path);
+        catalog.archived.push(archived.clone());
+    }
+    Ok(unchanged.then_some(archived))
+}
+
+/// Blocks of the log up to `next`, the header block included.
+fn count_blocks(source: &Source, next: Scn) -> Result<u32, LogError> {
+    let (path, first) = (source.path.clone(), source.header.first_scn);
+    let mut blocks = Blocks::new(source.clone())?;
+    while blocks.next()?.is_some() {}
+    let (number, end, _) = blocks.end();
+    if end != next {
+        let why = "the log ends before the next one begins";
+        let source = standfast_format::DecodeError::Malformed { item: "log file", why };
+        debug_assert!(first <= next);
+        return Err(LogError::Damaged { path, source });
+    }
+    Ok(number)
+}
+
+fn copy(
+    log: &RedoLog,
+    source: &Source,
+    header: &LogFileHeader,
+    part: &Path,
+    pace: &mut dyn FnMut(),
+) -> Result<(), LogError> {
+    let block_bytes = header.block_bytes as usize;
+    let target = log.disk.create(part, header.file_bytes.next_multiple_of(4096)).map_err(LogError::io(part))?;
+    let mut buffer = AlignedBuf::new(COPY_BYTES);
+    let mut offset = 0;
+    while offset < header.file_bytes {
+        let piece = (header.file_bytes - offset).min(COPY_BYTES as u64) as usize;
+        source.file.read_at(&mut buffer[..piece], offset).map_err(LogError::io(&source.path))?;
+        if offset == 0 {
+            header.encode(&mut buffer[..block_bytes]);
+        }
+        target.write(&buffer[..piece], offset).map_err(LogError::io(part))?;
+        offset += piece as u64;
+        pace();
+    }
+    target.sync().map_err(LogError::io(part))
+}
+
+trait Reblocked {
+    fn reblocked(&self, next: Scn) -> u32;
+}
+
+impl Reblocked for LogFileHeader {
+    /// Blocks of a file that holds the log up to `next` without padding, header included.
+    fn reblocked(&self, next: Scn) -> u32 {
+        let payload = next.bytes_since(self.first_scn) as usize;
+        1 + payload.div_ceil(payload_capacity(self.block_bytes as usize)) as u32
+    }
+}
+
+/// Writes the stream of a log that was cut into blocks of its own, so that archived logs have no cuts.
+fn copy_without_cuts(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut()) -> Result<(), LogError> {
+    let block_bytes = header.block_bytes as usize;
+    let target = log.disk.create(part, header.file_bytes.next_multiple_of(4096)).map_err(LogError::io(part))?;
+    let mut writer = BlockWriter {
+        block_bytes,
+        number: 1,
+        sequence: header.sequence,
+        position: header.first_scn,
+        stream_crc: header.stream_crc,
+        next_record: header.first_scn + u64::from(header.first_record),
+        incarnation_tag: incarnation_tag(header.incarnation_id),
+    };
+    let next = header.next_scn.unwrap_or(header.first_scn);
+    let piece_bytes = COPY_BYTES / block_bytes * payload_capacity(block_bytes);
+    let mut blocks = AlignedBuf::new(COPY_BYTES);
+    header.encode(&mut blocks[..block_bytes]);
+    target.write(&blocks[..block_bytes], 0).map_err(LogError::io(part))?;
+    let mut piece = Vec::new();
+    while writer.position < next {
+        let want = next.bytes_since(writer.position).min(piece_bytes as u64) as usize;
+        piece.clear();
+        while piece.len() < want {
+            let before = piece.len();
+            let from = writer.position + before as u64;
+            log.read(from, next, want - before, &mut piece)?;
+            if piece.len() == before {
+                return Err(LogError::TooOld { at: from, oldest: header.first_scn });
+            }
+        }
+        let offset = u64::from(writer.number) * block_bytes as u64;
+        let used = writer.write(&[&piece], next, &mut blocks);
+        target.write(&blocks[..used], offset).map_err(LogError::io(part))?;
+        pace();
+    }
+    target.sync().map_err(LogError::io(part))
+}
+
+/// Removes the oldest archived logs until at most `bytes_max` are left, sparing those that end after `keep`.
+/// Returns what was removed.
+///
+/// # Errors
+/// `Io`.
+pub fn remove_archived(log: &RedoLog, bytes_max: u64, keep: Scn) -> Result<Vec<ArchivedLog>, LogError> {
+    let mut removed = Vec::new();
+    loop {
+        let oldest = {
+            let mut catalog = log.catalog();
+            let total: u64 = catalog.archived.iter().map(|log| log.bytes).sum();
+            let spare = |log: &ArchivedLog| log.header.next_scn.is_some_and(|next| next > keep);
+            match catalog.archived.first() {
+                Some(log) if total > bytes_max && !spare(log) => catalog.archived.remove(0),
+                _ => return Ok(removed),
+            }
+        };
+        log.disk.remove(&oldest.path).map_err(LogError::io(&oldest.path))?;
+        removed.push(oldest);
+    }
+}

@@ -1,0 +1,55 @@
+use standfast_format::DecodeError;
+use standfast_types::Scn;
+use std::path::PathBuf;
+
+/// Why the redo log cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The file system failed.
+    #[error("redo log {path}: {source}")]
+    Io {
+        /// File concerned.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// A write failed once; whether it reached the disk is unknown, so it is never retried.
+    #[error(
+        "the redo log is poisoned: a write at SCN {at} failed ({cause})\nhint: repair the device, then restart the instance; recovery keeps everything that was acknowledged"
+    )]
+    Poisoned {
+        /// Position of the failed write.
+        at: Scn,
+        /// Its cause.
+        cause: String,
+    },
+    /// A file is not what the configuration says.
+    #[error("redo log {path}: {source}\nhint: restore the file from another member, or start with the directory it belongs to")]
+    Damaged {
+        /// File concerned.
+        path: PathBuf,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// No log holds the position.
+    #[error("no redo log holds SCN {at}; the oldest begins at SCN {oldest}\nhint: a standby that needs it must be created anew")]
+    TooOld {
+        /// Position asked for.
+        at: Scn,
+        /// Oldest position that can be read.
+        oldest: Scn,
+    },
+    /// There are no usable log groups.
+    #[error("no valid redo log group in {directory}\nhint: is this a directory made by `standfast init`?")]
+    NoGroups {
+        /// Where they were looked for.
+        directory: PathBuf,
+    },
+}
+
+impl LogError {
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> LogError {
+        let path = path.into();
+        move |source| LogError::Io { path, source }
+    }
+}

@@ -1,0 +1,319 @@
+//! Log groups, their members, and what each holds.
+
+use crate::error::LogError;
+use standfast_format::{FILE_HEADER_BYTES, LogFileHeader, LogKind, StreamCrc};
+use standfast_io::{Disk, LogFile};
+use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Geometry and places of a redo log.
+#[derive(Clone, Debug)]
+pub struct LogConfig {
+    /// Online or standby.
+    pub kind: LogKind,
+    /// One directory per member; a group has a file in each.
+    pub member_directories: Vec<PathBuf>,
+    /// Groups, at least 2.
+    pub groups: usize,
+    /// Bytes of each file.
+    pub group_bytes: u64,
+    /// 512 or 4,096: the logical block size of the device.
+    pub block_bytes: usize,
+    /// Where finished logs are copied.
+    pub archive_directory: PathBuf,
+}
+
+/// Whose redo a log holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogIdentity {
+    /// Instance that generates it.
+    pub instance: InstanceId,
+    /// Its incarnation.
+    pub incarnation: IncarnationNo,
+    /// Identity of the incarnation.
+    pub incarnation_id: IncarnationId,
+}
+
+/// The beginning of a log sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSwitch {
+    /// Its number.
+    pub sequence: u64,
+    /// Position of its first byte.
+    pub first_scn: Scn,
+    /// Time of the switch, microseconds since the Unix epoch.
+    pub time_us: u64,
+    /// Bytes from `first_scn` to the first record that starts in it.
+    pub first_record: u32,
+}
+
+/// State of a group, as in V$LOG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupState {
+    /// Never written, or its header is void.
+    Unused,
+    /// Being filled.
+    Current,
+    /// Full; its redo is still needed for recovery.
+    Active,
+    /// Full and not needed for recovery.
+    Inactive,
+}
+
+/// Why the log cannot switch now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchBlocked {
+    /// `log file switch (checkpoint incomplete)`.
+    CheckpointIncomplete,
+    /// `log file switch (archiving needed)`.
+    ArchivingNeeded,
+}
+
+/// One archived log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchivedLog {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its header, with `next_scn` set.
+    pub header: LogFileHeader,
+    /// Bytes of the file.
+    pub bytes: u64,
+}
+
+pub(crate) struct Group {
+    pub files: Vec<Arc<dyn LogFile>>,
+    pub paths: Vec<PathBuf>,
+    pub header: Option<LogFileHeader>,
+    /// Position after the last byte; known when the group is full.
+    pub next_scn: Option<Scn>,
+    pub archived: bool,
+    /// Cut blocks it holds, in order of writing.
+    pub cuts: Vec<Cut>,
+}
+
+/// A block from which on the stream goes on at an earlier position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub block: u32,
+    pub at: Scn,
+}
+
+pub(crate) struct Catalog {
+    pub groups: Vec<Group>,
+    pub current: usize,
+    pub archived: Vec<ArchivedLog>,
+}
+
+/// What others may know of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupView {
+    /// Number, from 1.
+    pub group: usize,
+    /// Its state.
+    pub state: GroupState,
+    /// Header of what it holds.
+    pub header: Option<LogFileHeader>,
+    /// Position after its last byte, when full.
+    pub next_scn: Option<Scn>,
+    /// Whether it has been archived.
+    pub archived: bool,
+    /// Its members.
+    pub members: Vec<PathBuf>,
+}
+
+/// The groups and archived logs of an instance; shared by writer, archiver and readers.
+pub struct RedoLog {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) config: LogConfig,
+    catalog: Mutex<Catalog>,
+    /// Redo before this position is not needed for recovery.
+    checkpoint: AtomicU64,
+}
+
+impl RedoLog {
+    pub(crate) fn new(disk: Arc<dyn Disk>, config: LogConfig, catalog: Catalog) -> RedoLog {
+        RedoLog { disk, config, catalog: Mutex::new(catalog), checkpoint: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn catalog(&self) -> MutexGuard<'_, Catalog> {
+        self.catalog.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Geometry and places.
+    pub fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    /// Creates the files of all groups, zeroed. Files that exist are kept when they have the right size.
+    ///
+    /// # Errors
+    /// When a file cannot be created; those made before stay.
+    pub fn create_files(disk: &dyn Disk, config: &LogConfig) -> Result<(), LogError> {
+        for group in 0..config.groups {
+            for path in member_paths(config, group) {
+                if disk.open(&path).is_err() {
+                    disk.create(&path, config.group_bytes).map_err(LogError::io(&path))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all group files.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    pub fn remove_files(disk: &dyn Disk, config: &LogConfig) -> Result<(), LogError> {
+        for group in 0..config.groups {
+            for path in member_paths(config, group) {
+                disk.remove(&path).map_err(LogError::io(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Redo before `scn` is no longer needed for recovery.
+    pub fn set_checkpoint(&self, scn: Scn) {
+        self.checkpoint.fetch_max(scn.0, SeqCst);
+    }
+
+    /// See [`RedoLog::set_checkpoint`].
+    pub fn checkpoint(&self) -> Scn {
+        Scn(self.checkpoint.load(SeqCst))
+    }
+
+    /// All groups.
+    pub fn groups(&self) -> Vec<GroupView> {
+        let catalog = self.catalog();
+        let view = |(index, group): (usize, &Group)| GroupView {
+            group: index + 1,
+            state: self.state_of(&catalog, index),
+            header: group.header,
+            next_scn: group.next_scn,
+            archived: group.archived,
+            members: group.paths.clone(),
+        };
+        catalog.groups.iter().enumerate().map(view).collect()
+    }
+
+    fn state_of(&self, catalog: &Catalog, index: usize) -> GroupState {
+        let group = &catalog.groups[index];
+        match (group.header, group.next_scn) {
+            (None, _) => GroupState::Unused,
+            (Some(_), _) if index == catalog.current => GroupState::Current,
+            (Some(_), Some(next)) if next <= self.checkpoint() => GroupState::Inactive,
+            _ => GroupState::Active,
+        }
+    }
+
+    /// All archived logs, oldest first.
+    pub fn archived(&self) -> Vec<ArchivedLog> {
+        self.catalog().archived.clone()
+    }
+
+    /// Full groups that are not archived, oldest first: (group index, next SCN).
+    pub fn to_archive(&self) -> Vec<(usize, Scn)> {
+        let catalog = self.catalog();
+        let mut full: Vec<_> = catalog
+            .groups
+            .iter()
+            .enumerate()
+            .filter(|(_, group)| group.header.is_some() && !group.archived)
+            .filter_map(|(index, group)| Some((index, group.next_scn?)))
+            .collect();
+        full.sort_by_key(|(_, next)| *next);
+        full
+    }
+
+    /// The group that may be written next, or why none may.
+    pub(crate) fn next_group(&self) -> Result<usize, SwitchBlocked> {
+        let catalog = self.catalog();
+        let next = (catalog.current + 1) % catalog.groups.len();
+        let group = &catalog.groups[next];
+        match (group.header, group.next_scn) {
+            (None, _) => Ok(next),
+            (Some(_), _) if !group.archived => Err(SwitchBlocked::ArchivingNeeded),
+            (Some(_), Some(end)) if end <= self.checkpoint() => Ok(next),
+            _ => Err(SwitchBlocked::CheckpointIncomplete),
+        }
+    }
+
+    /// Logs that begin after `after` and at or before `upto`, ascending.
+    pub fn switches(&self, after: Scn, upto: Scn) -> Vec<LogSwitch> {
+        let mut found: Vec<LogSwitch> =
+            self.headers().into_iter().filter(|switch| after < switch.first_scn && switch.first_scn <= upto).collect();
+        found.sort_by_key(|switch| switch.first_scn);
+        found.dedup_by_key(|switch| switch.first_scn);
+        found
+    }
+
+    /// The log that contains `at`, or would contain the next byte.
+    pub fn log_containing(&self, at: Scn) -> Option<LogSwitch> {
+        self.headers().into_iter().filter(|switch| switch.first_scn <= at).max_by_key(|switch| switch.first_scn)
+    }
+
+    fn headers(&self) -> Vec<LogSwitch> {
+        let catalog = self.catalog();
+        let online = catalog.groups.iter().filter_map(|group| group.header);
+        let archived = catalog.archived.iter().map(|log| log.header);
+        online
+            .chain(archived)
+            .map(|header| LogSwitch {
+                sequence: header.sequence,
+                first_scn: header.first_scn,
+                time_us: header.first_time_us,
+                first_record: header.first_record,
+            })
+            .collect()
+    }
+
+    /// First position of the oldest log that can be read.
+    pub fn oldest(&self) -> Scn {
+        self.headers().into_iter().map(|switch| switch.first_scn).min().unwrap_or(Scn::ZERO)
+    }
+}
+
+/// Files of a group, one per member.
+pub(crate) fn member_paths(config: &LogConfig, group: usize) -> Vec<PathBuf> {
+    let prefix = if config.kind == LogKind::Online { "online" } else { "standby" };
+    let name = |member: usize| format!("{prefix}_{}{}.log", group + 1, char::from(b'a' + member as u8));
+    let place = |(member, directory): (usize, &PathBuf)| directory.join(name(member));
+    config.member_directories.iter().enumerate().map(place).collect()
+}
+
+pub(crate) fn read_header(file: &dyn LogFile, path: &Path) -> Result<Option<LogFileHeader>, LogError> {
+    let mut block = [0; FILE_HEADER_BYTES];
+    file.read_at(&mut block, 0).map_err(LogError::io(path))?;
+    match LogFileHeader::decode(&block) {
+        Ok(header) => Ok(Some(header)),
+        Err(source @ standfast_format::DecodeError::Version { .. }) => {
+            Err(LogError::Damaged { path: path.to_owned(), source })
+        }
+        // Never written, or torn while it was: the group was about to be used and holds nothing yet.
+        Err(_) => Ok(None),
+    }
+}
+
+pub(crate) fn header_for(
+    config: &LogConfig,
+    identity: &LogIdentity,
+    switch: &LogSwitch,
+    stream_crc: StreamCrc,
+) -> LogFileHeader {
+    LogFileHeader {
+        kind: config.kind,
+        block_bytes: config.block_bytes as u32,
+        instance: identity.instance,
+        incarnation: identity.incarnation,
+        incarnation_id: identity.incarnation_id,
+        sequence: switch.sequence,
+        first_scn: switch.first_scn,
+        next_scn: None,
+        first_time_us: switch.time_us,
+        file_bytes: config.group_bytes,
+        stream_crc,
+        first_record: switch.first_record,
+    }
+}

@@ -1,0 +1,288 @@
+//! The log writer: batches of redo become blocks of the current group, durably, in all members.
+//!
+//! Invariants: a block is never rewritten; the header of a group is durable before its first block; one
+//! block of every group stays free for a cut. After a failed write nothing is written again by this process.
+
+use crate::error::LogError;
+use crate::groups::{Cut, LogIdentity, LogSwitch, RedoLog, SwitchBlocked, header_for};
+use crate::members::MemberWriters;
+use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
+use standfast_io::{AlignedBuf, LogFile};
+use standfast_types::{BATCH_BYTES_MAX, Scn};
+use std::sync::Arc;
+
+/// What the log writer has done since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteCounts {
+    /// `redo writes`.
+    pub writes: u64,
+    /// `redo size`, bytes of records.
+    pub bytes: u64,
+    /// `redo blocks written`.
+    pub blocks: u64,
+    /// `redo wastage`, bytes of padding.
+    pub wastage: u64,
+    /// Log switches.
+    pub switches: u64,
+}
+
+/// See the module.
+pub struct LogWriter {
+    log: Arc<RedoLog>,
+    identity: LogIdentity,
+    files: Vec<Arc<dyn LogFile>>,
+    members: MemberWriters,
+    writer: BlockWriter,
+    blocks_per_group: u32,
+    buffer: Arc<AlignedBuf>,
+    poisoned: Option<(Scn, String)>,
+    counts: WriteCounts,
+}
+
+impl LogWriter {
+    pub(crate) fn new(log: Arc<RedoLog>, identity: LogIdentity, writer: BlockWriter) -> Result<LogWriter, LogError> {
+        let files = {
+            let catalog = log.catalog();
+            catalog.groups[catalog.current].files.clone()
+        };
+        let config = log.config();
+        let members = MemberWriters::new(config.member_directories.len())
+            .map_err(LogError::io(&config.archive_directory))?;
+        let buffer_bytes = writer.blocks_for(BATCH_BYTES_MAX) * config.block_bytes;
+        let blocks_per_group = (config.group_bytes / config.block_bytes as u64) as u32;
+        Ok(LogWriter {
+            files,
+            members,
+            writer,
+            blocks_per_group,
+            buffer: Arc::new(AlignedBuf::new(buffer_bytes)),
+            poisoned: None,
+            counts: WriteCounts::default(),
+            identity,
+            log,
+        })
+    }
+
+    /// Position after the last byte written.
+    pub fn position(&self) -> Scn {
+        self.writer.position
+    }
+
+    /// Running sum of the stream at [`LogWriter::position`].
+    pub fn stream_crc(&self) -> StreamCrc {
+        self.writer.stream_crc
+    }
+
+    /// The log being filled.
+    pub fn sequence(&self) -> u64 {
+        self.writer.sequence
+    }
+
+    /// Whose redo is written.
+    pub fn identity(&self) -> LogIdentity {
+        self.identity
+    }
+
+    /// Counts since the start.
+    pub fn counts(&self) -> WriteCounts {
+        self.counts
+    }
+
+    /// The groups and archived logs.
+    pub fn log(&self) -> &Arc<RedoLog> {
+        &self.log
+    }
+
+    /// Redo bytes that still fit the current group.
+    pub fn room(&self) -> usize {
+        let blocks = self.blocks_per_group.saturating_sub(self.writer.number + 1) as usize;
+        blocks * standfast_format::payload_capacity(self.writer.block_bytes)
+    }
+
+    /// Whether nothing has been written to the current group.
+    pub fn group_is_empty(&self) -> bool {
+        self.writer.number == 1
+    }
+
+    fn usable(&self) -> Result<(), LogError> {
+        match &self.poisoned {
+            None => Ok(()),
+            Some((at, cause)) => Err(LogError::Poisoned { at: *at, cause: cause.clone() }),
+        }
+    }
+
+    fn write_blocks(&mut self, bytes: usize, first_block: u32) -> Result<(), LogError> {
+        let offset = u64::from(first_block) * self.writer.block_bytes as u64;
+        if let Err(error) = self.members.write(&self.files, &self.buffer, bytes, offset) {
+            self.poisoned = Some((self.writer.position, error.to_string()));
+            return self.usable();
+        }
+        Ok(())
+    }
+
+    /// The block buffer; sole owner because every write waits for all members.
+    fn buffer(&mut self) -> &mut AlignedBuf {
+        if Arc::get_mut(&mut self.buffer).is_none() {
+            self.buffer = Arc::new(AlignedBuf::new(self.buffer.len()));
+        }
+        match Arc::get_mut(&mut self.buffer) {
+            Some(buffer) => buffer,
+            None => unreachable!("the buffer was just created"),
+        }
+    }
+
+    /// Writes consecutive slices of the stream, at most [`LogWriter::room`] and `BATCH_BYTES_MAX` bytes in
+    /// all; returns the position that is now durable.
+    ///
+    /// # Errors
+    /// `Poisoned`, now and ever after, when a member failed.
+    pub fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, LogError> {
+        self.usable()?;
+        let mut writer = self.writer;
+        let used = writer.write(slices, confirmed, self.buffer());
+        let payload = writer.position.bytes_since(self.writer.position);
+        self.write_blocks(used, self.writer.number)?;
+        self.writer = writer;
+        self.counts.writes += 1;
+        self.counts.bytes += payload;
+        self.counts.blocks += (used / writer.block_bytes) as u64;
+        self.counts.wastage += (used / writer.block_bytes * standfast_format::payload_capacity(writer.block_bytes)) as u64 - payload;
+        Ok(self.writer.position)
+    }
+
+    /// Makes `confirmed` durable without redo. Ok and nothing done when the group has no block to spare.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn write_confirmed(&mut self, confirmed: Scn) -> Result<bool, LogError> {
+        self.usable()?;
+        if self.room() == 0 {
+            return Ok(false);
+        }
+        let mut writer = self.writer;
+        let used = writer.write_empty(confirmed, self.buffer());
+        self.write_blocks(used, self.writer.number)?;
+        self.writer = writer;
+        Ok(true)
+    }
+
+    /// Begins the next log sequence in the next group, or says why that group cannot be used yet.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn switch(&mut self, time_us: u64) -> Result<Result<LogSwitch, SwitchBlocked>, LogError> {
+        let first_record = self.writer.next_record.bytes_since(self.writer.position) as u32;
+        let switch = LogSwitch { sequence: self.writer.sequence + 1, first_scn: self.writer.position, time_us, first_record };
+        self.switch_to(&switch)
+    }
+
+    /// As [`LogWriter::switch`], to a sequence that the primary has announced.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn switch_to(&mut self, switch: &LogSwitch) -> Result<Result<LogSwitch, SwitchBlocked>, LogError> {
+        self.usable()?;
+        let next = match self.log.next_group() {
+            Ok(next) => next,
+            Err(blocked) => return Ok(Err(blocked)),
+        };
+        self.begin(next, switch)?;
+        self.counts.switches += 1;
+        Ok(Ok(*switch))
+    }
+
+    /// Begins another incarnation (or the very first log) in the next group.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub(crate) fn begin(&mut self, group: usize, switch: &LogSwitch) -> Result<(), LogError> {
+        let header = header_for(self.log.config(), &self.identity, switch, self.writer.stream_crc);
+        let files = self.log.catalog().groups[group].files.clone();
+        let block_bytes = self.writer.block_bytes;
+        header.encode(&mut self.buffer()[..block_bytes]);
+        self.files = files;
+        self.write_blocks(block_bytes, 0)?;
+        let mut catalog = self.log.catalog();
+        let ended = catalog.current;
+        if ended != group && catalog.groups[ended].header.is_some() {
+            catalog.groups[ended].next_scn = Some(switch.first_scn);
+        }
+        let begun = &mut catalog.groups[group];
+        begun.header = Some(header);
+        begun.next_scn = None;
+        begun.archived = false;
+        begun.cuts.clear();
+        catalog.current = group;
+        drop(catalog);
+        self.writer.number = 1;
+        self.writer.sequence = switch.sequence;
+        self.writer.next_record = switch.first_scn + u64::from(switch.first_record);
+        Ok(())
+    }
+
+    /// Drops everything from `at` on, which must not be older than what is archived. Used by a standby for
+    /// redo that its primary never made durable.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`]; `TooOld` when no group holds `at`.
+    pub fn cut(&mut self, at: Scn, confirmed: Scn) -> Result<(), LogError> {
+        self.usable()?;
+        if at >= self.writer.position {
+            return Ok(());
+        }
+        let place = self.log.locate_cut(at)?;
+        let current = self.log.catalog().current;
+        if place.group != current {
+            self.give_up_groups_after(place.group)?;
+        }
+        let mut writer = place.writer;
+        let used = writer.write_cut(confirmed, self.buffer());
+        self.write_blocks(used, place.writer.number)?;
+        self.writer = writer;
+        self.log.catalog().groups[place.group].cuts.push(Cut { block: place.writer.number, at });
+        Ok(())
+    }
+
+    /// Voids the headers of all groups that were begun after `keep`, newest first, so that a crash on the
+    /// way leaves a shorter or longer log but never a hole.
+    fn give_up_groups_after(&mut self, keep: usize) -> Result<(), LogError> {
+        let block_bytes = self.writer.block_bytes;
+        loop {
+            let (current, files) = {
+                let catalog = self.log.catalog();
+                (catalog.current, catalog.groups[catalog.current].files.clone())
+            };
+            if current == keep {
+                self.files = files;
+                return Ok(());
+            }
+            self.buffer()[..block_bytes].fill(0);
+            self.files = files;
+            self.write_blocks(block_bytes, 0)?;
+            let mut catalog = self.log.catalog();
+            let groups = catalog.groups.len();
+            catalog.groups[current].header = None;
+            catalog.groups[current].next_scn = None;
+            catalog.current = (current + groups - 1) % groups;
+            let previous = catalog.current;
+            catalog.groups[previous].next_scn = None;
+            catalog.groups[previous].archived = false;
+        }
+    }
+
+    /// Starts a new incarnation at the current position, sequence 1, in the next group.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn begin_incarnation(&mut self, identity: LogIdentity, time_us: u64) -> Result<Result<(), SwitchBlocked>, LogError> {
+        self.usable()?;
+        let next = match self.log.next_group() {
+            Ok(next) => next,
+            Err(blocked) => return Ok(Err(blocked)),
+        };
+        self.identity = identity;
+        self.writer.incarnation_tag = incarnation_tag(identity.incarnation_id);
+        let switch = LogSwitch { sequence: 1, first_scn: self.writer.position, time_us, first_record: 0 };
+        self.begin(next, &switch).map(Ok)
+    }
+}

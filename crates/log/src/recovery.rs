@@ -1,0 +1,194 @@
+//! Opening the log groups after a stop of any kind: where does the valid redo end?
+//!
+//! The group with the highest (incarnation, sequence) whose header is valid was being filled. Its blocks are
+//! read up to the first one that is not valid. A header that was being written when the power failed is
+//! torn, hence void, and the group before it is still the current one; nothing had been written behind it.
+
+use crate::archive::archived_logs;
+use crate::error::LogError;
+use crate::groups::{Catalog, Cut, Group, LogConfig, LogIdentity, LogSwitch, RedoLog, member_paths, read_header};
+use crate::log_writer::LogWriter;
+use crate::reader::{Blocks, Source};
+use standfast_format::{BlockWriter, LogFileHeader, NO_RECORD, StreamCrc, incarnation_tag};
+use standfast_io::Disk;
+use standfast_types::Scn;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What recovery found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// Position after the last valid byte.
+    pub end: Scn,
+    /// Highest position that the primary had confirmed, as hardened here.
+    pub confirmed: Scn,
+    /// Whose redo it is.
+    pub identity: LogIdentity,
+    /// The log being filled.
+    pub sequence: u64,
+}
+
+impl RedoLog {
+    /// Opens existing groups and finds the end of the redo.
+    ///
+    /// # Errors
+    /// `NoGroups` when no header is valid, `Damaged` for files of another version, `Io`.
+    pub fn open(disk: Arc<dyn Disk>, config: LogConfig) -> Result<(Arc<RedoLog>, LogWriter, Recovered), LogError> {
+        let mut groups = open_groups(disk.as_ref(), &config)?;
+        let newest = newest_group(&groups).ok_or_else(|| LogError::NoGroups {
+            directory: config.member_directories.first().cloned().unwrap_or_default(),
+        })?;
+        let (current, header) = newest;
+        let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
+        close_older_groups(&mut groups, current, &archived);
+        for group in groups.iter_mut().filter(|group| group.header.is_some() && !group.archived) {
+            group.cuts = scan(source_of(group, &header))?.cuts;
+        }
+        let scan = scan(source_of(&groups[current], &header))?;
+        let identity = LogIdentity {
+            instance: header.instance,
+            incarnation: header.incarnation,
+            incarnation_id: header.incarnation_id,
+        };
+        let log = Arc::new(RedoLog::new(disk, config, Catalog { groups, current, archived }));
+        let writer = LogWriter::new(log.clone(), identity, scan.writer)?;
+        let recovered =
+            Recovered { end: scan.writer.position, confirmed: scan.confirmed, identity, sequence: header.sequence };
+        Ok((log, writer, recovered))
+    }
+
+    /// Starts an empty log at `start` in the first group; what the groups held is void.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn start(
+        disk: Arc<dyn Disk>,
+        config: LogConfig,
+        identity: LogIdentity,
+        start: LogSwitch,
+        stream_crc: StreamCrc,
+    ) -> Result<(Arc<RedoLog>, LogWriter), LogError> {
+        let mut groups = open_groups(disk.as_ref(), &config)?;
+        void_headers(&mut groups, config.block_bytes)?;
+        let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
+        let block_bytes = config.block_bytes;
+        let log = Arc::new(RedoLog::new(disk, config, Catalog { groups, current: 0, archived }));
+        let writer = BlockWriter {
+            block_bytes,
+            number: 1,
+            sequence: start.sequence,
+            position: start.first_scn,
+            stream_crc,
+            next_record: start.first_scn,
+            incarnation_tag: incarnation_tag(identity.incarnation_id),
+        };
+        let mut writer = LogWriter::new(log.clone(), identity, writer)?;
+        writer.begin(0, &start)?;
+        Ok((log, writer))
+    }
+}
+
+fn open_groups(disk: &dyn Disk, config: &LogConfig) -> Result<Vec<Group>, LogError> {
+    let mut groups = Vec::new();
+    for index in 0..config.groups {
+        let paths = member_paths(config, index);
+        let mut files = Vec::new();
+        let mut header: Option<LogFileHeader> = None;
+        for path in &paths {
+            let file = disk.open(path).map_err(LogError::io(path))?;
+            // A member whose header is torn is completed by the other one; equal headers agree anyway.
+            header = match (header, read_header(file.as_ref(), path)?) {
+                (Some(a), Some(b)) if b.sequence > a.sequence => Some(b),
+                (Some(a), _) => Some(a),
+                (None, other) => other,
+            };
+            files.push(file);
+        }
+        groups.push(Group { files, paths, header, next_scn: None, archived: false, cuts: Vec::new() });
+    }
+    Ok(groups)
+}
+
+fn newest_group(groups: &[Group]) -> Option<(usize, LogFileHeader)> {
+    groups
+        .iter()
+        .enumerate()
+        .filter_map(|(index, group)| Some((index, group.header?)))
+        .max_by_key(|(_, header)| (header.incarnation, header.sequence))
+}
+
+/// A group ends where the next sequence begins; a log that was archived needs no further copy.
+fn close_older_groups(groups: &mut [Group], current: usize, archived: &[crate::groups::ArchivedLog]) {
+    let mut starts: Vec<(usize, Scn)> =
+        groups.iter().enumerate().filter_map(|(index, group)| Some((index, group.header?.first_scn))).collect();
+    starts.sort_by_key(|(index, scn)| (*scn, *index == current));
+    for pair in starts.windows(2) {
+        groups[pair[0].0].next_scn = Some(pair[1].1);
+    }
+    groups[current].next_scn = None;
+    for group in groups.iter_mut() {
+        let Some(header) = group.header else { continue };
+        group.archived = archived.iter().any(|log| {
+            log.header.sequence == header.sequence
+                && log.header.incarnation_id == header.incarnation_id
+                && log.header.next_scn == group.next_scn
+        });
+    }
+}
+
+fn source_of(group: &Group, fallback: &LogFileHeader) -> Source {
+    let header = group.header.unwrap_or(*fallback);
+    Source { file: group.files[0].clone(), path: group.paths[0].clone(), header, cuts: Vec::new() }
+}
+
+struct Scan {
+    writer: BlockWriter,
+    confirmed: Scn,
+    cuts: Vec<Cut>,
+}
+
+/// Goes over all valid blocks of a log.
+fn scan(source: Source) -> Result<Scan, LogError> {
+    let header = source.header;
+    let mut blocks = Blocks::new(source)?;
+    let mut confirmed = Scn::ZERO;
+    let mut cuts = Vec::new();
+    let mut last_record = header.first_scn + u64::from(header.first_record);
+    while let Some((block, _)) = blocks.next()? {
+        confirmed = confirmed.max(block.confirmed);
+        if block.cut {
+            cuts.push(Cut { block: block.number, at: block.position });
+        }
+        if block.first_record != NO_RECORD {
+            last_record = block.position + u64::from(block.first_record);
+        }
+    }
+    let (number, position, stream_crc) = blocks.end();
+    // Writers hand over whole records, so the stream ends where a record ends, and the next one starts
+    // there; on a standby a cut or a crash may have left a part of one, which `next_record` must not skip.
+    let next_record = position.max(last_record);
+    let writer = BlockWriter {
+        block_bytes: header.block_bytes as usize,
+        number,
+        sequence: header.sequence,
+        position,
+        stream_crc,
+        next_record,
+        incarnation_tag: incarnation_tag(header.incarnation_id),
+    };
+    Ok(Scan { writer, confirmed, cuts })
+}
+
+fn void_headers(groups: &mut [Group], block_bytes: usize) -> Result<(), LogError> {
+    let zeros = standfast_io::AlignedBuf::new(block_bytes);
+    for group in groups {
+        for (file, path) in group.files.iter().zip(&group.paths) {
+            let empty: &Path = path;
+            if group.header.is_some() {
+                file.write_durable(&zeros[..block_bytes], 0).map_err(LogError::io(empty))?;
+            }
+        }
+        group.header = None;
+    }
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! The redo log on a real file system: write, switch, archive, read, cut, recover.
+
+use standfast_format::{LogKind, RecordBuilder, StreamCrc, crc32c};
+use standfast_io::{DirectDisk, Disk};
+use standfast_log::{
+    LogConfig, LogError, LogIdentity, LogSwitch, LogWriter, RedoLog, SwitchBlocked, archive_group, remove_archived,
+};
+use standfast_types::{DatabaseId, IncarnationId, InstanceId, Scn};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const IDENTITY: LogIdentity =
+    LogIdentity { instance: InstanceId([1; 16]), incarnation: 1, incarnation_id: IncarnationId([9; 8]) };
+const START: LogSwitch = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: 5, first_record: 0 };
+
+struct Rig {
+    directory: PathBuf,
+    config: LogConfig,
+    stream: Vec<u8>,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl Rig {
+    fn new(name: &str, members: usize, block_bytes: usize) -> Rig {
+        let directory = std::env::temp_dir().join(format!("standfast-log-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        let member_directories: Vec<_> = (0..members).map(|i| directory.join(format!("m{i}"))).collect();
+        let archive_directory = directory.join("archive");
+        for path in member_directories.iter().chain([&archive_directory]) {
+            std::fs::create_dir_all(path).unwrap();
+        }
+        let config = LogConfig {
+            kind: LogKind::Online,
+            member_directories,
+            groups: 3,
+            group_bytes: 64 << 10,
+            block_bytes,
+            archive_directory,
+        };
+        RedoLog::create_files(&DirectDisk, &config).unwrap();
+        Rig { directory, config, stream: Vec::new() }
+    }
+
+    fn start(&self) -> (Arc<RedoLog>, LogWriter) {
+        RedoLog::start(Arc::new(DirectDisk), self.config.clone(), IDENTITY, START, StreamCrc(0)).unwrap()
+    }
+
+    fn reopen(&self) -> (Arc<RedoLog>, LogWriter, standfast_log::Recovered) {
+        RedoLog::open(Arc::new(DirectDisk), self.config.clone()).unwrap()
+    }
+
+    fn batch(&mut self, seed: u8, bytes: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut builder = RecordBuilder::change(&mut out, DatabaseId(1));
+        builder.vector(1, None, &vec![seed; bytes.next_power_of_two().clamp(512, 65536)], 0, &mut Vec::new());
+        builder.finish();
+        self.stream.extend_from_slice(&out);
+        out
+    }
+
+    fn end(&self) -> Scn {
+        Scn::START + self.stream.len() as u64
+    }
+
+    fn check_reads(&self, log: &RedoLog, oldest: Scn) {
+        for from in [oldest, oldest + 1, Scn((oldest.0 + self.end().0) / 2), Scn(self.end().0 - 1)] {
+            let mut read = Vec::new();
+            while from + (read.len() as u64) < self.end() {
+                let before = read.len();
+                log.read(from + before as u64, self.end(), 10_000, &mut read).unwrap();
+                assert!(read.len() > before, "no progress at {from}");
+            }
+            let expected = &self.stream[from.bytes_since(Scn::START) as usize..];
+            assert_eq!(crc32c(&read), crc32c(expected), "from {from}");
+        }
+        for at in [oldest, Scn((oldest.0 + self.end().0) / 2), self.end()] {
+            let prefix = &self.stream[..at.bytes_since(Scn::START) as usize];
+            assert_eq!(log.stream_crc(at).unwrap(), Some(StreamCrc::default().after(prefix)), "sum at {at}");
+        }
+    }
+}
+
+#[test]
+fn what_was_written_is_read_back_across_switches_archives_and_a_restart() {
+    for (members, block_bytes) in [(1, 4096), (2, 512)] {
+        let mut rig = Rig::new(&format!("round-{members}"), members, block_bytes);
+        let (log, mut writer) = rig.start();
+        let mut switches = 0;
+        for i in 0..120u32 {
+            let batch = rig.batch(i as u8, 1500);
+            if writer.room() < batch.len() {
+                log.set_checkpoint(writer.position());
+                let switch = loop {
+                    match writer.switch(7).unwrap() {
+                        Ok(switch) => break switch,
+                        Err(SwitchBlocked::ArchivingNeeded) => {
+                            for (group, _) in log.to_archive() {
+                                archive_group(&log, group, &mut || {}).unwrap().unwrap();
+                            }
+                        }
+                        Err(SwitchBlocked::CheckpointIncomplete) => panic!("the checkpoint was set"),
+                    }
+                };
+                switches += 1;
+                assert_eq!((switch.sequence, switch.first_scn), (1 + switches, writer.position()));
+            }
+            let (head, tail) = batch.split_at(batch.len() / 3);
+            assert_eq!(writer.write(&[head, tail], Scn(3)).unwrap(), rig.end());
+        }
+        assert!(switches >= 3);
+        rig.check_reads(&log, Scn::START);
+        assert_eq!(log.switches(Scn::START, rig.end()).len() as u64, switches);
+        assert_eq!(log.log_containing(rig.end()).unwrap().sequence, 1 + switches);
+        let crc = writer.stream_crc();
+        drop((log, writer));
+        let (log, writer, recovered) = rig.reopen();
+        assert_eq!((recovered.end, recovered.confirmed, recovered.identity), (rig.end(), Scn(3), IDENTITY));
+        assert_eq!((writer.stream_crc(), writer.sequence()), (crc, 1 + switches));
+        rig.check_reads(&log, Scn::START);
+        let removed = remove_archived(&log, 0, rig.end()).unwrap();
+        assert_eq!(removed.len() as u64 + log.archived().len() as u64, removed.len() as u64);
+        assert!(matches!(log.read(Scn::START, rig.end(), 10, &mut Vec::new()), Err(LogError::TooOld { .. })));
+    }
+}
+
+#[test]
+fn recovery_stops_at_a_torn_block_and_writing_goes_on_there() {
+    let mut rig = Rig::new("torn", 1, 4096);
+    let (_, mut writer) = rig.start();
+    let first = rig.batch(1, 512);
+    writer.write(&[&first], Scn(0)).unwrap();
+    let kept = rig.end();
+    let second = rig.batch(2, 8192);
+    writer.write(&[&second], Scn(0)).unwrap();
+    let path = rig.config.member_directories[0].join("online_1a.log");
+    let file = DirectDisk.open(&path).unwrap();
+    file.write(&[0xEE; 100], 2 * 4096 + 1000).unwrap();
+    file.sync().unwrap();
+    let (log, mut writer, recovered) = rig.reopen();
+    assert_eq!(recovered.end, kept);
+    rig.stream.truncate(first.len());
+    let third = rig.batch(3, 512);
+    assert_eq!(writer.write(&[&third], Scn(0)).unwrap(), rig.end());
+    rig.check_reads(&log, Scn::START);
+}
+
+#[test]
+fn a_group_is_not_reused_before_it_is_archived_and_checkpointed() {
+    let mut rig = Rig::new("reuse", 1, 4096);
+    let (log, mut writer) = rig.start();
+    for i in 0..2 {
+        let batch = rig.batch(i, 512);
+        writer.write(&[&batch], Scn(0)).unwrap();
+        assert!(writer.switch(1).unwrap().is_ok());
+    }
+    let batch = rig.batch(9, 512);
+    writer.write(&[&batch], Scn(0)).unwrap();
+    assert_eq!(writer.switch(1).unwrap(), Err(SwitchBlocked::ArchivingNeeded));
+    let (group, next) = log.to_archive()[0];
+    archive_group(&log, group, &mut || {}).unwrap().unwrap();
+    assert_eq!(writer.switch(1).unwrap(), Err(SwitchBlocked::CheckpointIncomplete));
+    log.set_checkpoint(next);
+    assert!(writer.switch(1).unwrap().is_ok());
+}
+
+#[test]
+fn a_cut_voids_the_surplus_within_a_group_and_across_groups() {
+    for across in [false, true] {
+        let mut rig = Rig::new(&format!("cut-{across}"), 1, 4096);
+        let (log, mut writer) = rig.start();
+        for i in 0..4 {
+            let batch = rig.batch(i, 3000);
+            writer.write(&[&batch], Scn(0)).unwrap();
+        }
+        let cut = Scn(rig.end().0 - 700);
+        if across {
+            writer.switch(2).unwrap().unwrap();
+        }
+        let surplus = rig.batch(77, 3000);
+        writer.write(&[&surplus], Scn(0)).unwrap();
+        writer.cut(cut, Scn(1)).unwrap();
+        rig.stream.truncate(cut.bytes_since(Scn::START) as usize);
+        let other = rig.batch(99, 4000);
+        writer.write(&[&other], Scn(0)).unwrap();
+        rig.check_reads(&log, Scn::START);
+        assert_eq!(writer.sequence(), 1);
+        drop((log, writer));
+        let (log, mut writer, recovered) = rig.reopen();
+        assert_eq!(recovered.end, rig.end());
+        rig.check_reads(&log, Scn::START);
+        writer.switch(3).unwrap().unwrap();
+        let (group, _) = log.to_archive()[0];
+        let archived = archive_group(&log, group, &mut || {}).unwrap().unwrap();
+        assert_eq!(archived.header.next_scn, Some(rig.end()));
+        drop((log, writer));
+        RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
+        RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
+        let start = LogSwitch { sequence: 2, first_scn: rig.end(), time_us: 1, first_record: 0 };
+        let crc = StreamCrc::default().after(&rig.stream);
+        let (log, _) = RedoLog::start(Arc::new(DirectDisk), rig.config.clone(), IDENTITY, start, crc).unwrap();
+        rig.check_reads(&log, Scn::START);
+    }
+}
+
+#[test]
+fn a_new_incarnation_starts_its_sequence_at_one_and_is_the_one_recovered() {
+    let mut rig = Rig::new("incarnation", 1, 4096);
+    let (log, mut writer) = rig.start();
+    let batch = rig.batch(1, 512);
+    writer.write(&[&batch], Scn(0)).unwrap();
+    let second = LogIdentity { incarnation: 2, incarnation_id: IncarnationId([5; 8]), ..IDENTITY };
+    writer.begin_incarnation(second, 8).unwrap().unwrap();
+    let batch = rig.batch(2, 512);
+    writer.write(&[&batch], Scn(0)).unwrap();
+    rig.check_reads(&log, Scn::START);
+    drop((log, writer));
+    let (_, writer, recovered) = rig.reopen();
+    assert_eq!((recovered.identity, writer.sequence(), recovered.end), (second, 1, rig.end()));
+}
