@@ -1,1 +1,36 @@
-//! Standby redo into database pages.
+//! Standby redo into database pages, through SQLite itself, so that plain readers of a standby database have
+//! SQLite's snapshots while redo is applied.
+//!
+//! The way of a record: [`Apply::apply`] deals records to their databases (`apply`); each database turns commits
+//! into page images (`database`, `batch`, `overlay`), keeps pieces of transactions without a commit record
+//! aside (`pending`), verifies every image against the sum in the redo, and commits many transactions in one
+//! of SQLite (`standby_file`). The apply journal says which WAL position is which SCN (`journal`, `history`), so
+//! that a killed standby goes on exactly where it was (`recover`). `upkeep` holds checkpoints and what may be
+//! forgotten.
+//!
+//! Order of calls: [`Apply::open`], [`Apply::attach_existing`] for every known database, [`Apply::recover`],
+//! then [`Apply::apply`] with [`Apply::checkpoint_if_due`] and, now and then, [`Apply::sync`].
+
+mod apply;
+mod attach;
+mod batch;
+mod checkpoint;
+mod config;
+mod crew;
+mod database;
+mod error;
+mod history;
+mod journal;
+mod never_vacuum;
+mod overlay;
+mod pending;
+mod recover;
+mod standby_file;
+mod upkeep;
+
+pub use apply::{Apply, ApplyReport};
+pub use config::{ApplyConfig, ApplyEvent, Limits, Observer, StartPoint};
+pub use database::Condition;
+pub use error::ApplyError;
+pub use recover::{RedoInMemory, RedoSource};
+pub use upkeep::DatabaseStatus;

@@ -47,21 +47,26 @@ impl Programs {
             standfast: named("STANDFAST_BIN").or_else(|| beside("standfast")),
             extension: named("STANDFAST_EXTENSION").or_else(|| beside("libstandfast.so")),
             campaign: named("STANDFAST_CAMPAIGN").or_else(|| beside("standfast-campaign")),
-            litestream: named("LITESTREAM").or_else(|| beside("../rivals/litestream")).or_else(|| on_path("litestream")),
+            litestream: named("LITESTREAM")
+                .or_else(|| beside("../rivals/litestream"))
+                .or_else(|| on_path("litestream")),
             postgres: named("PG_BINDIR").or_else(postgres_of_debian),
         }
     }
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {
-    std::env::split_paths(&std::env::var_os("PATH")?).map(|directory| directory.join(name)).find(|path| path.exists())
+    std::env::split_paths(&std::env::var_os("PATH")?)
+        .map(|directory| directory.join(name))
+        .find(|path| path.exists())
 }
 
 /// Version 15 when it is there, so that figures compare; else the newest one.
 fn postgres_of_debian() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok()?.flatten();
-    let mut numbered: Vec<(u32, PathBuf)> =
-        versions.filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin")))).collect();
+    let mut numbered: Vec<(u32, PathBuf)> = versions
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
+        .collect();
     numbered.sort();
     numbered.iter().find(|(version, _)| *version == 15).or(numbered.last()).map(|(_, path)| path.clone())
 }

@@ -92,7 +92,10 @@ impl Worker {
     }
 
     fn unreadable(&self, error: serde_json::Error) -> BenchError {
-        BenchError::Unreadable { what: "a message of an application process".into(), detail: error.to_string() }
+        BenchError::Unreadable {
+            what: "a message of an application process".into(),
+            detail: error.to_string(),
+        }
     }
 
     fn stopped(&mut self) -> Result<Vec<ClientReport>> {
@@ -109,8 +112,11 @@ pub fn drive(command: &WorkerCommand, config: &DriveConfig, observed: &[ProcessG
     for worker in &mut workers {
         worker.report()?;
     }
-    let application =
-        ProcessGroup { name: "application", pids: workers.iter().map(|w| w.process.pid()).collect(), with_children: false };
+    let application = ProcessGroup {
+        name: "application",
+        pids: workers.iter().map(|w| w.process.pid()).collect(),
+        with_children: false,
+    };
     let groups: Vec<&ProcessGroup> = std::iter::once(&application).chain(observed).collect();
 
     tell_all(&mut workers, Order::Warm)?;
@@ -189,6 +195,7 @@ fn summarise(config: &DriveConfig, clients: &[ClientReport], measured: Duration)
         layout: config.layout,
         seconds: measured.as_secs_f64(),
         commits,
+        commits_in_all: clients.iter().map(|client| client.commits_in_all).sum(),
         commits_per_second: commits as f64 / measured.as_secs_f64(),
         latency: latencies.summary(),
         latencies,
@@ -227,7 +234,8 @@ mod tests {
 
     #[test]
     fn a_client_that_could_do_nothing_fails_the_run_with_its_error() {
-        let broken = ClientReport { errors: 100, first_error: Some("disk I/O error".into()), ..client(0, 0, 0) };
+        let broken =
+            ClientReport { errors: 100, first_error: Some("disk I/O error".into()), ..client(0, 0, 0) };
         assert!(check(&[broken]).unwrap_err().to_string().contains("disk I/O error"));
     }
 

@@ -111,7 +111,11 @@ pub fn pause(time: Duration) -> Result<()> {
 }
 
 /// Asks another process again and again until it says yes, at most `limit`; `what` names the wait in the error.
-pub(crate) fn await_other(what: &str, limit: Duration, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(crate) fn await_other(
+    what: &str,
+    limit: Duration,
+    mut ready: impl FnMut() -> Result<bool>,
+) -> Result<()> {
     let end = Instant::now() + limit;
     while !ready()? {
         if Instant::now() >= end {

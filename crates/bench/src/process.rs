@@ -94,11 +94,20 @@ impl Process {
     /// An error about this process, with the last lines of its log.
     pub fn failed(&self, problem: &str) -> BenchError {
         let output = self.log.as_ref().and_then(|log| std::fs::read_to_string(log).ok()).unwrap_or_default();
-        BenchError::Program { program: self.name.clone(), problem: problem.into(), output: last_lines(&output) }
+        BenchError::Program {
+            program: self.name.clone(),
+            problem: problem.into(),
+            output: last_lines(&output),
+        }
     }
 
     /// Waits until `ready` says yes; an error when the process ends before, or does not get there.
-    pub fn await_ready(&self, what: &str, limit: Duration, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
+    pub fn await_ready(
+        &self,
+        what: &str,
+        limit: Duration,
+        mut ready: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
         interrupt::await_other(what, limit, || {
             if self.wait(Duration::ZERO) {
                 interrupt::check()?;

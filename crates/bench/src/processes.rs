@@ -125,7 +125,8 @@ pub fn is_in_memory(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    const STATUS: &str = "Name:\tx\nVmRSS:\t    2048 kB\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
+    const STATUS: &str =
+        "Name:\tx\nVmRSS:\t    2048 kB\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n";
 
     #[test]
     fn the_files_of_proc_are_understood() {
@@ -151,7 +152,8 @@ mod tests {
 
     #[test]
     fn children_are_found() {
-        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         assert!(children_of(&[std::process::id()]).contains(&child.id()));
         drop(child.stdin.take());
         child.wait().unwrap();

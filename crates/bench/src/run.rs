@@ -19,7 +19,9 @@ pub struct RunResult {
     pub seconds: f64,
     /// Commits that returned within it.
     pub commits: u64,
-    /// The two above, divided.
+    /// Commits that returned at any time, those of the warm-up included.
+    pub commits_in_all: u64,
+    /// `commits` over `seconds`.
     pub commits_per_second: f64,
     /// From BEGIN to the return of COMMIT.
     pub latency: LatencySummary,

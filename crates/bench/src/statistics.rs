@@ -58,7 +58,9 @@ impl Latencies {
 
     /// The form in which a worker process hands its latencies over.
     pub fn counts(&self) -> LatencyCounts {
-        LatencyCounts(self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect())
+        LatencyCounts(
+            self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect(),
+        )
     }
 
     /// Number of latencies recorded.

@@ -186,7 +186,8 @@ fn run_client(
     report.latencies = latencies.counts();
     report.redo = redo_position(connection).map(|end| (end, end));
     report.rows = connection
-        .query_row("SELECT count(*) FROM hist WHERE conn=?", [client], |row| row.get(0))
+        .query_row("SELECT count(*) FROM hist WHERE conn=?", [client as i64], |row| row.get::<_, i64>(0))
+        .map(|rows| rows as u64)
         .during(|| "count the rows of a client".into())?;
     Ok(report)
 }
@@ -217,8 +218,8 @@ impl<'c> Transaction<'c> {
 
     fn run(&mut self, client: usize, sequence: u64, account: u64) -> rusqlite::Result<()> {
         self.begin.execute([])?;
-        self.update.execute([account])?;
-        self.insert.execute((client, sequence, account))?;
+        self.update.execute([account as i64])?;
+        self.insert.execute((client as i64, sequence as i64, account as i64))?;
         self.commit.execute([])?;
         Ok(())
     }

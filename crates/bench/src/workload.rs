@@ -75,7 +75,8 @@ pub fn create_databases(directory: &Path, count: usize) -> Result<Vec<PathBuf>> 
     if let Some((first, others)) = paths.split_first() {
         create_seed(first)?;
         for path in others {
-            std::fs::copy(first, path).during(|| format!("copy {} to {}", first.display(), path.display()))?;
+            std::fs::copy(first, path)
+                .during(|| format!("copy {} to {}", first.display(), path.display()))?;
         }
     }
     for path in &paths {

@@ -13,7 +13,7 @@
 use crate::diff::encode_ranges;
 use crate::{DecodeError, crc32c, le, malformed, varint};
 use standfast_types::{
-    DatabaseId, DATABASES_MAX, IncarnationId, IncarnationNo, PageNo, PageSize, RECORD_BYTES_MAX, Scn, WalSalts,
+    DatabaseId, DATABASES_MAX, IncarnationId, IncarnationNo, PageNo, PageSize, RECORD_BYTES_MAX, Scn, WalPosition, WalSalts,
 };
 
 /// Bytes before a record's body.
@@ -91,8 +91,12 @@ pub enum Record<'a> {
         database: DatabaseId,
         /// Its salts.
         salts: WalSalts,
-        /// Frames of that generation that hold nothing new: their content is in the redo before this record.
+        /// Committed frames of that generation whose content is in the redo before this record.
         captured_frames: u32,
+        /// Size of the database in pages after those frames.
+        database_pages: u32,
+        /// Capture starts again behind those frames: pieces of a transaction without its commit are void.
+        restart: bool,
     },
     /// See [`RecordKind::Attach`].
     Attach(Attach<'a>),
@@ -219,6 +223,12 @@ pub fn decode_record(bytes: &[u8]) -> Result<(Record<'_>, usize), DecodeError> {
             database: body.database()?,
             salts: WalSalts(body.u32()?, body.u32()?),
             captured_frames: body.varint_u32()?,
+            database_pages: body.varint_u32()?,
+            restart: match body.fixed(1)? {
+                [0] => false,
+                [1] => true,
+                _ => return Err(malformed("WAL generation record", "restart is neither 0 nor 1")),
+            },
         },
         RecordKind::Attach => Record::Attach(Attach {
             database: body.database()?,
@@ -338,11 +348,19 @@ impl<'a> RecordBuilder<'a> {
     }
 
     /// Appends a whole [`Record::WalGeneration`].
-    pub fn wal_generation(out: &'a mut Vec<u8>, database: DatabaseId, salts: WalSalts, captured_frames: u32) -> usize {
+    pub fn wal_generation(
+        out: &'a mut Vec<u8>,
+        database: DatabaseId,
+        captured: WalPosition,
+        database_pages: u32,
+        restart: bool,
+    ) -> usize {
         let builder = Self::begin_for(out, RecordKind::WalGeneration, database);
-        builder.out.extend_from_slice(&salts.0.to_le_bytes());
-        builder.out.extend_from_slice(&salts.1.to_le_bytes());
-        varint::put(builder.out, u64::from(captured_frames));
+        builder.out.extend_from_slice(&captured.salts.0.to_le_bytes());
+        builder.out.extend_from_slice(&captured.salts.1.to_le_bytes());
+        varint::put(builder.out, u64::from(captured.frame));
+        varint::put(builder.out, u64::from(database_pages));
+        builder.out.push(u8::from(restart));
         builder.finish()
     }
 
@@ -422,7 +440,7 @@ mod tests {
         let mut out = Vec::new();
         let attach = Attach { database: DB, page_size: PageSize::new(65_536).unwrap(), name: "app.db" };
         let id = IncarnationId([1, 2, 3, 4, 5, 6, 7, 8]);
-        RecordBuilder::wal_generation(&mut out, DB, WalSalts(1, 2), 9);
+        RecordBuilder::wal_generation(&mut out, DB, WalPosition { salts: WalSalts(1, 2), frame: 9 }, 44, true);
         RecordBuilder::attach(&mut out, &attach);
         RecordBuilder::detach(&mut out, DB);
         RecordBuilder::baseline(&mut out, DB);
@@ -438,7 +456,13 @@ mod tests {
         assert_eq!(
             records,
             [
-                Record::WalGeneration { database: DB, salts: WalSalts(1, 2), captured_frames: 9 },
+                Record::WalGeneration {
+                    database: DB,
+                    salts: WalSalts(1, 2),
+                    captured_frames: 9,
+                    database_pages: 44,
+                    restart: true,
+                },
                 Record::Attach(attach),
                 Record::Detach { database: DB },
                 Record::Baseline { database: DB },

@@ -1,1 +1,27 @@
-//! Wires the stations of one host together.
+//! Wires the stations of one host together: configuration, control file, the primary's commit path, the
+//! standby's receive and apply path, checkpoints, roles, and the control socket.
+
+pub mod alert;
+pub mod baseline;
+pub mod checkpointer;
+
+pub mod config;
+pub mod control;
+pub mod database;
+pub mod environment;
+pub mod error;
+
+pub mod open_primary;
+pub mod paths;
+pub mod primary;
+pub mod primary_threads;
+pub mod reconcile;
+pub mod release_queue;
+pub mod sessions;
+
+pub use error::InstanceError;
+
+/// Microseconds since the Unix epoch, for times that people see.
+pub fn now_us() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}

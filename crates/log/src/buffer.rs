@@ -27,6 +27,12 @@ impl RedoChunk {
     }
 }
 
+impl AsRef<[u8]> for RedoChunk {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 struct Chunks {
     queue: VecDeque<Arc<RedoChunk>>,
     bytes: usize,
@@ -60,23 +66,24 @@ impl LogBuffer {
         self.chunks.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Appends whole records and returns the position after them.
-    pub fn append(&self, bytes: Vec<u8>) -> Scn {
+    /// Appends whole records and returns their chunk; `None` for no bytes.
+    pub fn append(&self, bytes: Vec<u8>) -> Option<Arc<RedoChunk>> {
         let mut chunks = self.lock();
         let first = Scn(self.captured.load(SeqCst));
         if bytes.is_empty() {
-            return first;
+            return None;
         }
         let end = first + bytes.len() as u64;
         chunks.bytes += bytes.len();
-        chunks.queue.push_back(Arc::new(RedoChunk { first, bytes }));
+        let chunk = Arc::new(RedoChunk { first, bytes });
+        chunks.queue.push_back(chunk.clone());
         self.captured.store(end.0, SeqCst);
         let durable = self.durable();
         while chunks.bytes > self.bytes_max && chunks.queue.front().is_some_and(|oldest| oldest.end() <= durable) {
             let dropped = chunks.queue.pop_front().map_or(0, |oldest| oldest.bytes.len());
             chunks.bytes -= dropped;
         }
-        end
+        Some(chunk)
     }
 
     /// End of the redo captured.
@@ -159,8 +166,9 @@ mod tests {
     #[test]
     fn chunks_are_found_by_position_and_forgotten_only_when_durable() {
         let buffer = LogBuffer::new(Scn(100), 10);
-        assert_eq!(buffer.append(vec![1; 6]), Scn(106));
-        assert_eq!(buffer.append(vec![2; 6]), Scn(112));
+        assert_eq!(buffer.append(vec![1; 6]).unwrap().end(), Scn(106));
+        assert_eq!(buffer.append(vec![2; 6]).unwrap().end(), Scn(112));
+        assert!(buffer.append(vec![]).is_none());
         assert_eq!(buffer.chunks(Scn(100), usize::MAX).unwrap().len(), 2);
         assert_eq!(buffer.chunks(Scn(100), 1).unwrap().len(), 1);
         assert!(buffer.chunks(Scn(103), 1).is_none());

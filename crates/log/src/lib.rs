@@ -11,6 +11,7 @@ mod groups;
 mod log_writer;
 mod members;
 mod reader;
+mod records;
 mod recovery;
 
 pub use archive::{archive_group, archived_logs, remove_archived};
@@ -18,4 +19,5 @@ pub use buffer::{LogBuffer, RedoChunk};
 pub use error::LogError;
 pub use groups::{ArchivedLog, GroupState, GroupView, LogConfig, LogIdentity, LogSwitch, RedoLog, SwitchBlocked};
 pub use log_writer::{LogWriter, WriteCounts};
+pub use records::RecordReader;
 pub use recovery::Recovered;

@@ -1,7 +1,7 @@
 //! The instance's side: gather notices, publish what is durable, open and close the gate, bury the dead.
 
 use crate::futex;
-use crate::layout::{DATABASE_WORDS, DatabaseState, SESSION_WORDS};
+use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, SESSION_WORDS};
 use crate::segment::{Segment, SegmentConfig};
 use crate::session::{CLAIMING, WORD_ASLEEP, WORD_IDLE};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -33,12 +33,22 @@ impl DirtySet {
         self.words.iter().all(|word| *word == 0)
     }
 
+    /// Adds one database.
+    pub fn insert(&mut self, database: u16) {
+        let index = usize::from(database) % crate::layout::DATABASES;
+        self.words[index / 64] |= 1 << (index % 64);
+    }
+
     /// Adds all of `other`.
     pub fn merge(&mut self, other: &DirtySet) {
         for (mine, theirs) in self.words.iter_mut().zip(other.words) {
             *mine |= theirs;
         }
     }
+}
+
+fn daemon_rung(daemon: &DaemonLine) -> bool {
+    daemon.rung.swap(0, SeqCst) != 0
 }
 
 /// Counts of the sessions' side since the segment was made.
@@ -62,6 +72,7 @@ impl Segment {
     /// Takes all notices at once.
     pub fn take_dirty(&self) -> DirtySet {
         let header = self.header();
+        header.daemon.urgent.store(0, SeqCst);
         let mut set = DirtySet::default();
         let mut summary = header.daemon.summary.swap(0, SeqCst);
         while summary != 0 {
@@ -72,19 +83,33 @@ impl Segment {
         set
     }
 
-    /// Sleeps until there is a notice or `ring` is called, at most `timeout`.
-    pub fn sleep(&self, timeout: Duration) {
+    /// Sleeps until there is a notice or `ring` is called, at most `timeout`. False when the time ran out.
+    pub fn sleep(&self, timeout: Duration) -> bool {
         let daemon = &self.header().daemon;
         daemon.word.store(1, SeqCst);
-        if daemon.summary.load(SeqCst) == 0 {
-            futex::wait(&daemon.word, 1, timeout);
+        let mut timed_out = false;
+        if daemon.summary.load(SeqCst) == 0 && !daemon_rung(daemon) {
+            timed_out = futex::wait(&daemon.word, 1, timeout);
+        }
+        daemon.word.store(0, SeqCst);
+        !timed_out
+    }
+
+    /// Lets BATCH commits gather: sleeps for `time` unless somebody asks for IMMEDIATE.
+    pub fn linger(&self, time: Duration) {
+        let daemon = &self.header().daemon;
+        daemon.word.store(1, SeqCst);
+        if daemon.urgent.swap(0, SeqCst) == 0 {
+            futex::wait(&daemon.word, 1, time);
         }
         daemon.word.store(0, SeqCst);
     }
 
-    /// Wakes the sleeper of [`Segment::sleep`] without a notice. May be called from any thread.
+    /// Wakes the sleeper of [`Segment::sleep`] without a notice, or keeps it from falling asleep. May be
+    /// called from any thread.
     pub fn ring(&self) {
         let daemon = &self.header().daemon;
+        daemon.rung.store(1, SeqCst);
         if daemon.word.swap(0, SeqCst) == 1 {
             futex::wake_one(&daemon.word);
         }
@@ -180,9 +205,17 @@ impl Segment {
         }
     }
 
+    /// Whether the sessions' epoch stands for the generation with `salts`, and every session that took the
+    /// write lock since found the generation that the one before it had left.
+    pub fn vouches(&self, database: u16, salts: [u32; 2]) -> bool {
+        self.epoch(database).1 == salts && self.database(database).lock.foreign.load(SeqCst) == 0
+    }
+
     /// Moves the epoch for a generation that no session announced. The caller holds the WAL write lock.
     pub fn announce_generation(&self, database: u16, salts: [u32; 2]) -> u32 {
-        (self.position_under_write_lock(database, salts, 0) >> 32) as u32
+        let epoch = (self.position_under_write_lock(database, salts, 0) >> 32) as u32;
+        self.database(database).lock.foreign.store(0, SeqCst);
+        epoch
     }
 
     /// Starts serving a database: stale hints of an earlier run are void.

@@ -79,11 +79,14 @@ pub struct Header {
 pub struct DaemonLine {
     /// 0 awake, 1 asleep.
     pub word: AtomicU32,
-    pub spare: AtomicU32,
+    /// 1: somebody asked for IMMEDIATE since the notices were last taken.
+    pub urgent: AtomicU32,
     /// Bit w set: dirty word w may have bits.
     pub summary: AtomicU64,
     /// As summary, for databases whose sessions asked for BATCH: gathered a little later, without a wake.
     pub batch: AtomicU32,
+    /// 1: the sleeper was called for something that is not a notice.
+    pub rung: AtomicU32,
 }
 
 #[repr(C, align(64))]
@@ -130,6 +133,9 @@ pub struct WriteLockLine {
     pub epoch: AtomicU32,
     /// The salts that `epoch` stands for, as in the wal-index; changed only under the WAL write lock.
     pub salts: [AtomicU32; 2],
+    /// 1: a session took the write lock and found a generation that neither a session nor the instance had
+    /// announced: somebody else has reset the log.
+    pub foreign: AtomicU32,
 }
 
 #[repr(C, align(64))]

@@ -138,15 +138,26 @@ impl TurnTicket {
 impl Segment {
     pub(crate) fn wake_first(&self, database: u16) {
         let entry = self.database(database);
-        let Some(first) = self.first_in_line(entry) else { return };
-        let slot = self.slot(first);
-        if slot.lock.bypassed.fetch_add(1, SeqCst) >= BYPASSES_MAX && entry.lock.reserved.load(SeqCst) == 0 {
-            entry.lock.reserved_at_ns.store(monotonic_ns(), SeqCst);
-            entry.lock.reserved.store(first as u32 + 1, SeqCst);
-            self.header().counters.reservations.fetch_add(1, Relaxed);
-        }
-        if slot.lock.word.load(SeqCst) != WORD_IDLE && slot.lock.word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP {
-            futex::wake_one(&slot.lock.word);
+        while let Some(first) = self.first_in_line(entry) {
+            let slot = self.slot(first);
+            // Out of the bitmap before the wake, so that it is one wake for one sleep: whoever still wants the
+            // lock sets the bit again and keeps its ticket; whoever gave up does not stay first in line.
+            entry.lock_waiters[first / 64].fetch_and(!(1u64 << (first % 64)), SeqCst);
+            let word = slot.lock.word.swap(WORD_IDLE, SeqCst);
+            if word == WORD_IDLE {
+                continue;
+            }
+            if slot.lock.bypassed.fetch_add(1, SeqCst) >= BYPASSES_MAX && entry.lock.reserved.load(SeqCst) == 0 {
+                entry.lock.reserved_at_ns.store(monotonic_ns(), SeqCst);
+                entry.lock.reserved.store(first as u32 + 1, SeqCst);
+                self.header().counters.reservations.fetch_add(1, Relaxed);
+            }
+            if word == WORD_ASLEEP {
+                futex::wake_one(&slot.lock.word);
+                return;
+            }
+            // Waiting but not asleep: about to look for itself, or gone. The next one is woken as well, lest
+            // nobody be.
         }
     }
 

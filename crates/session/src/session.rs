@@ -107,6 +107,15 @@ impl Session {
         self.segment.position_under_write_lock(self.database, salts, frame)
     }
 
+    /// Called right after the write lock was taken, with the salts and frames of the wal-index header.
+    pub fn inspect_generation(&self, salts: [u32; 2], frames: u32) {
+        let line = &self.segment.database(self.database).lock;
+        let known = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
+        if known != salts && frames != 0 {
+            line.foreign.store(1, SeqCst);
+        }
+    }
+
     /// The position of `frame` when `salts` is the generation that the epoch stands for, else the start of
     /// the next generation. For readers, who hold no write lock.
     pub fn position_for_reader(&self, salts: [u32; 2], frame: u32) -> Option<u64> {
@@ -211,7 +220,9 @@ impl Segment {
         let index = usize::from(database) % crate::layout::DATABASES;
         header.dirty.words[index / 64].fetch_or(1 << (index % 64), SeqCst);
         header.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
-        if batch && header.daemon.batch.swap(1, SeqCst) == 1 {
+        if !batch {
+            header.daemon.urgent.store(1, SeqCst);
+        } else if header.daemon.batch.swap(1, SeqCst) == 1 {
             return;
         }
         if header.daemon.word.load(SeqCst) != 0 && header.daemon.word.swap(0, SeqCst) == 1 {

@@ -1,1 +1,100 @@
-//! The VFS shim inside applications: commit notice, wait, queue.
+//! The VFS shim that runs inside applications.
+//!
+//! It stands between the application's SQLite and its operating-system layer, and does something only for
+//! databases with a marker file beside them. On the way of a commit it does four things:
+//!
+//! 1. lets writers take turns with the write lock ([`turn`], [`shm`]);
+//! 2. after the write lock is released, tells the instance that there are new frames ([`shm`]);
+//! 3. in the second phase of the commit waits until they are durable ([`commit`]);
+//! 4. keeps everybody but the instance from checkpointing, resetting or deleting the log ([`shm`],
+//!    [`file`], [`pragma`]).
+//!
+//! It never ships data: the instance reads the log itself. An application that dies at any instruction loses
+//! nothing but its own answer.
+//!
+//! Nothing here links against SQLite; see [`host`] for how its functions are found.
+
+mod bindings;
+mod commit;
+mod connection;
+mod file;
+mod host;
+mod instance;
+mod main_file;
+mod pragma;
+mod report;
+mod shm;
+mod sql;
+mod turn;
+mod vfs;
+
+pub use bindings::Sqlite3;
+pub use host::{ExtensionInit, Host, OLDEST_HOST};
+
+use bindings::code;
+use std::ffi::{c_char, c_int, c_void};
+
+/// Registers the VFS and the SQL functions in the host. Registering again is harmless; false when another
+/// copy of this library serves the host already, which then does everything.
+///
+/// The VFS becomes the default one unless the environment says `STANDFAST_DEFAULT_VFS=0`; it is then reached
+/// with `vfs=standfast` in a URI file name.
+///
+/// # Errors
+/// A message for the user.
+pub fn install(host: Host) -> Result<bool, String> {
+    let host = host::settle(host)?;
+    instance::watch_forks();
+    let default = !std::env::var("STANDFAST_DEFAULT_VFS").is_ok_and(|value| value == "0");
+    let ours = vfs::register(host, default)?;
+    if ours {
+        // SAFETY: a function of the host; the initialiser lives as long as the library, which is not unloaded.
+        unsafe { (host.auto_extension)(on_new_connection) };
+    }
+    Ok(ours)
+}
+
+/// SQLite calls this for every new connection.
+unsafe extern "C" fn on_new_connection(
+    connection: *mut Sqlite3,
+    _message: *mut *mut c_char,
+    _api: *const c_void,
+) -> c_int {
+    match host::host() {
+        // SAFETY: SQLite passes the connection that is being opened.
+        Some(host) => unsafe { sql::register(host, connection) },
+        None => code::OK,
+    }
+}
+
+/// The entry point of the loadable extension.
+///
+/// # Safety
+/// To be called by SQLite as an extension's initialiser, or with the same arguments.
+pub unsafe fn initialise_extension(
+    connection: *mut Sqlite3,
+    message: *mut *mut c_char,
+    api: *const c_void,
+) -> c_int {
+    // SAFETY: SQLite passes its table of functions.
+    let found = unsafe { Host::from_api(api) };
+    let result = match found {
+        Ok(host) => install(host),
+        Err(missing) => Err(format!("this SQLite does not offer {missing}")),
+    };
+    match (result, found) {
+        (Ok(ours), Ok(host)) => {
+            if ours {
+                // SAFETY: the connection that loads the extension; later ones get the functions by themselves.
+                unsafe { sql::register(&host, connection) };
+            }
+            code::OK_LOAD_PERMANENTLY
+        }
+        (Err(text), Ok(host)) if !message.is_null() => {
+            // SAFETY: the place for a message, which SQLite frees.
+            unsafe { *message = host::sqlite_string(&host, &text) };
+            code::ERROR
+        }
+        _ => code::ERROR,
+    }
+}

@@ -85,6 +85,8 @@ pub struct Capture {
     /// False until the first capture after a start is complete: a process without Standfast may have moved
     /// frames into the file that were not captured, so the file is no base for differences then.
     file_is_base: bool,
+    /// The last captured commit frame: `frame`, unless a transaction has been captured in part.
+    committed_frame: u32,
     /// Pages beyond the database's old end written by the transaction being captured.
     new_pages: Vec<PageNo>,
     chunk: Vec<u8>,
@@ -130,6 +132,7 @@ impl Capture {
             pages: PageMap::default(),
             database_pages,
             file_is_base: false,
+            committed_frame: position.frame,
             new_pages: Vec::new(),
             chunk: Vec::new(),
             before: vec![0; page_size.bytes()],
@@ -182,6 +185,7 @@ impl Capture {
         self.generation_recorded = false;
         self.database_pages = database_pages;
         self.file_is_base = false;
+        self.committed_frame = position.frame;
         self.new_pages.clear();
         self.load_pages()
     }
@@ -226,7 +230,9 @@ impl Capture {
             if out.len() >= limit {
                 return Ok(CaptureOutcome::More);
             }
-            self.record_generation(out);
+            if !self.generation_recorded {
+                self.anchor(out);
+            }
             self.capture_chunk(last, epoch, now_us, out, marks)?;
         }
         self.file_is_base = true;
@@ -241,15 +247,22 @@ impl Capture {
         self.previous = Some(left);
         self.salts = header.salts();
         self.frame = captured;
+        self.committed_frame = captured;
         self.generation_recorded = false;
         self.pages.clear();
     }
 
-    fn record_generation(&mut self, out: &mut Vec<u8>) {
-        if !self.generation_recorded {
-            RecordBuilder::wal_generation(out, self.database, self.salts, self.frame);
-            self.generation_recorded = true;
-        }
+    /// Appends a record that says where capture stands, for recovery to start from.
+    pub fn anchor(&mut self, out: &mut Vec<u8>) {
+        let restart = !self.generation_recorded;
+        self.generation_recorded = true;
+        let captured = WalPosition { salts: self.salts, frame: self.committed_frame };
+        RecordBuilder::wal_generation(out, self.database, captured, self.database_pages, restart);
+    }
+
+    /// Whether a transaction has been captured in part.
+    pub fn in_transaction(&self) -> bool {
+        self.frame != self.committed_frame
     }
 
     fn frame_bytes(&self) -> usize {
@@ -369,6 +382,7 @@ impl Capture {
         builder.finish();
         self.frame = end_frame;
         if let Some(pages) = span.commit_pages {
+            self.committed_frame = end_frame;
             self.database_pages = pages;
             self.new_pages.clear();
             let release = ReleasePosition::new(epoch.number, end_frame);

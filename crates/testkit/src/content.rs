@@ -278,7 +278,10 @@ mod tests {
                 _ => torn += 1,
             }
         }
-        assert!(dropped > 20 && kept > 20 && torn > 20 && reordered > 5, "{dropped} {kept} {torn} {reordered}");
+        assert!(
+            dropped > 20 && kept > 20 && torn > 20 && reordered > 5,
+            "{dropped} {kept} {torn} {reordered}"
+        );
     }
 
     #[test]
@@ -305,6 +308,10 @@ mod tests {
                 content.seen
             })
             .collect();
-        assert!(outcomes.contains(&vec![0; 512]) && outcomes.contains(&vec![5; 512]) && outcomes.contains(&vec![]));
+        assert!(
+            outcomes.contains(&vec![0; 512])
+                && outcomes.contains(&vec![5; 512])
+                && outcomes.contains(&vec![])
+        );
     }
 }

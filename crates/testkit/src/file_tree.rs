@@ -70,9 +70,11 @@ impl FileTree {
         self.files.get_mut(&file).map(|file| (&mut file.content, order))
     }
 
-    /// Sum of the sizes of all files.
+    /// Sum of the sizes of all files that the running system has a name or a handle for.
     pub(crate) fn bytes(&self) -> u64 {
-        self.files.values().map(|file| file.content.seen().len() as u64).sum()
+        let named: BTreeSet<FileId> = self.seen.values().copied().collect();
+        let held = self.files.iter().filter(|(id, file)| file.handles > 0 || named.contains(id));
+        held.map(|(_, file)| file.content.seen().len() as u64).sum()
     }
 
     pub(crate) fn create_unnamed(&mut self, content: Content) -> FileId {

@@ -40,8 +40,13 @@ impl FileLocks {
         if wanted <= own {
             return true;
         }
-        let others =
-            self.held.iter().filter(|(other, _)| **other != handle).map(|(_, level)| *level).max().unwrap_or_default();
+        let others = self
+            .held
+            .iter()
+            .filter(|(other, _)| **other != handle)
+            .map(|(_, level)| *level)
+            .max()
+            .unwrap_or_default();
         let limit = if wanted == LockLevel::Shared { LockLevel::Pending } else { LockLevel::Reserved };
         if others >= limit {
             return false;

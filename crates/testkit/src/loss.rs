@@ -5,7 +5,7 @@ use crate::rng::Rng;
 pub enum Loss {
     /// Every sector of every unsynced write, every change of a file's size and every created, renamed or
     /// removed name survives or vanishes by itself, so writes are dropped, torn and reordered. The odds are
-    /// drawn per file, from nothing to everything.
+    /// drawn per file, from nothing to everything, and in some files writes survive or vanish whole.
     Random,
     /// Nothing unsynced survives.
     DropUnsynced,
@@ -32,6 +32,10 @@ pub(crate) struct Verdict<'a> {
     end_of_prefix: u64,
     /// In [`Loss::Random`]: percentage of surviving pieces of the current file.
     odds: u64,
+    /// In [`Loss::Random`]: writes of the current file are not torn, but still dropped and reordered.
+    whole: bool,
+    /// The change decided last, and how.
+    last: Option<(u64, bool)>,
     rng: &'a mut Rng,
     pub(crate) report: LossReport,
 }
@@ -43,24 +47,37 @@ impl<'a> Verdict<'a> {
             Loss::Prefix(n) => orders.get(n as usize).copied().unwrap_or(u64::MAX),
             _ => 0,
         };
-        Verdict { loss, end_of_prefix, odds: 50, rng, report: LossReport::default() }
+        Verdict {
+            loss,
+            end_of_prefix,
+            odds: 50,
+            whole: false,
+            last: None,
+            rng,
+            report: LossReport::default(),
+        }
     }
 
     /// Draws new odds. With even odds alone, a large write would practically never survive or vanish whole.
     pub(crate) fn next_file(&mut self) {
         if self.loss == Loss::Random {
             self.odds = self.rng.pick(&[0, 10, 50, 90, 99, 100]).copied().unwrap_or(50);
+            self.whole = self.rng.chance(30);
         }
     }
 
     /// Whether a piece of the change with this order number survives.
     pub(crate) fn survives(&mut self, order: u64) -> bool {
         let survives = match self.loss {
-            Loss::Random => self.rng.chance(self.odds),
+            Loss::Random => match self.last {
+                Some((last, survived)) if self.whole && last == order => survived,
+                _ => self.rng.chance(self.odds),
+            },
             Loss::DropUnsynced => false,
             Loss::KeepUnsynced => true,
             Loss::Prefix(_) => order < self.end_of_prefix,
         };
+        self.last = Some((order, survives));
         if survives {
             self.report.survived += 1;
         } else {

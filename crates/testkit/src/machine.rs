@@ -177,6 +177,9 @@ impl SimMachine {
 
     /// Name of this machine's VFS in the SQLite that is compiled in, registered at the first call. It is
     /// unregistered when the machine and everything open on it is gone.
+    ///
+    /// Open files are dead after a power loss, but opening and deleting by name cannot be told apart by boot:
+    /// drop the connections of a crashed run before [`SimMachine::power_loss`], as the death of a process does.
     pub fn vfs_name(self: &Arc<Self>) -> &str {
         self.vfs.get_or_init(|| Registration::new(self)).name()
     }

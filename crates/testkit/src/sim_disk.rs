@@ -27,7 +27,10 @@ impl SimDisk {
 }
 
 fn existing(state: &State, path: &Path) -> Result<FileId> {
-    state.tree.find(path).ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no file {}", path.display())))
+    state
+        .tree
+        .find(path)
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no file {}", path.display())))
 }
 
 /// Makes the names durable unless the call is cut short.

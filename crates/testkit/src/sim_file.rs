@@ -55,7 +55,14 @@ impl OpenFile {
                 _ => ffi::SQLITE_IOERR,
             })?;
         let delete_on_close = path.filter(|_| wants(ffi::SQLITE_OPEN_DELETEONCLOSE)).map(normal);
-        Ok(OpenFile { machine: Arc::clone(machine), boot, file, handle, delete_on_close, shm: Mutex::new(None) })
+        Ok(OpenFile {
+            machine: Arc::clone(machine),
+            boot,
+            file,
+            handle,
+            delete_on_close,
+            shm: Mutex::new(None),
+        })
     }
 
     /// Reads what is there and fills the rest of `out` with zeros, which is `SQLITE_IOERR_SHORT_READ`.
@@ -152,8 +159,7 @@ impl OpenFile {
         let mask = (((1_u32 << count) - 1) << first) as u8;
         let taken = if flags & ffi::SQLITE_SHM_LOCK != 0 {
             let exclusive = flags & ffi::SQLITE_SHM_EXCLUSIVE != 0;
-            self.machine
-                .call(self.boot, |_| Ok(shm.locks(|locks| locks.lock(self.handle, mask, exclusive))))
+            self.machine.call(self.boot, |_| Ok(shm.locks(|locks| locks.lock(self.handle, mask, exclusive))))
         } else {
             shm.locks(|locks| locks.unlock(self.handle, mask));
             self.machine.call(self.boot, |_| Ok(true))
@@ -231,7 +237,8 @@ pub(crate) fn delete(machine: &SimMachine, path: &Path, sync_directory: bool) ->
 /// `xAccess`. A file without bytes does not exist for SQLite, as in its VFS for Unix.
 pub(crate) fn access(machine: &SimMachine, path: &Path, flags: c_int) -> Code<bool> {
     let found = machine.call(machine.boot(), |state| {
-        let size = state.tree.find(path).map(|file| state.content(file).map_or(0, |content| content.seen().len()));
+        let size =
+            state.tree.find(path).map(|file| state.content(file).map_or(0, |content| content.seen().len()));
         Ok(size.is_some_and(|size| flags != ffi::SQLITE_ACCESS_EXISTS || size > 0))
     });
     found.map_err(code(ffi::SQLITE_IOERR_ACCESS))

@@ -198,9 +198,15 @@ unsafe extern "C" fn x_read(file: *mut ffi::sqlite3_file, out: *mut c_void, byte
     rc(file.read(out, at as u64))
 }
 
-unsafe extern "C" fn x_write(file: *mut ffi::sqlite3_file, data: *const c_void, bytes: c_int, at: i64) -> c_int {
+unsafe extern "C" fn x_write(
+    file: *mut ffi::sqlite3_file,
+    data: *const c_void,
+    bytes: c_int,
+    at: i64,
+) -> c_int {
     // SAFETY: SQLite's buffer has `bytes` initialised bytes; see `opened`.
-    let (file, data) = unsafe { (opened(file), std::slice::from_raw_parts(data.cast::<u8>(), bytes as usize)) };
+    let (file, data) =
+        unsafe { (opened(file), std::slice::from_raw_parts(data.cast::<u8>(), bytes as usize)) };
     rc(file.write(data, at as u64))
 }
 
@@ -263,7 +269,12 @@ unsafe extern "C" fn x_shm_map(
     }
 }
 
-unsafe extern "C" fn x_shm_lock(file: *mut ffi::sqlite3_file, first: c_int, count: c_int, flags: c_int) -> c_int {
+unsafe extern "C" fn x_shm_lock(
+    file: *mut ffi::sqlite3_file,
+    first: c_int,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
     // SAFETY: see `opened`.
     rc(unsafe { opened(file) }.shm_lock(first, count, flags))
 }
@@ -371,6 +382,10 @@ unsafe extern "C" fn x_current_time(vfs: *mut ffi::sqlite3_vfs, out: *mut f64) -
     unsafe { answer(machine_of(vfs).map(days).ok_or(ffi::SQLITE_ERROR), out) }
 }
 
-unsafe extern "C" fn x_get_last_error(_vfs: *mut ffi::sqlite3_vfs, _bytes: c_int, _out: *mut c_char) -> c_int {
+unsafe extern "C" fn x_get_last_error(
+    _vfs: *mut ffi::sqlite3_vfs,
+    _bytes: c_int,
+    _out: *mut c_char,
+) -> c_int {
     0
 }

@@ -16,7 +16,7 @@ impl SqliteSeed {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         // Zero would mean "ask the VFS".
-        set_seed((seed | 1) as i32);
+        set_seed(seed.max(1) as i32);
         SqliteSeed { _alone: alone }
     }
 }

@@ -1,1 +1,60 @@
-//! Sender and receiver of redo.
+//! Redo on its way from a primary to its standbys.
+//!
+//! ```text
+//!  log writer ── offer ──> Sender (one per destination) ══ TCP ══> Receiver ── append ──> StandbyLog ──> apply
+//!  commits <── release ── Destination <── Ack: received, hardened, applied ══════┘
+//! ```
+//!
+//! - [`Sender`]: the log writer offers each batch before its own disk write; what cannot go out at once is
+//!   sent by the sender's thread, from the log buffer or, after a gap, from the logs.
+//! - [`Receiver`]: on every instance; on a standby it writes redo to the [`StandbyLog`] and acknowledges, on a
+//!   primary it serves copies for new standbys ([`fetch_snapshot`]).
+//! - [`Destination`], [`resolve()`] and [`releasable`] hold the decisions; they know neither threads nor clocks.
+//!
+//! This crate knows neither the log nor apply: an instance connects them through the traits [`RedoSource`],
+//! [`SenderObserver`], [`StandbyLog`] and [`ReceiverService`]. `docs/protocol.md` draws the conversation.
+
+mod ack;
+mod destination;
+mod error;
+mod event;
+pub mod framing;
+pub mod hello;
+mod identity;
+mod receiver;
+mod release;
+mod resolve;
+mod sender;
+mod snapshot;
+mod source;
+mod standby;
+mod stats;
+mod sys;
+mod wire;
+
+pub use ack::AckTimes;
+pub use destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
+pub use error::{Refusal, RefuseCode, SourceError, StationError, TransportError};
+pub use event::{ReceiverEvent, SenderEvent};
+pub use identity::{Incarnation, PeerIdentity, Role, history_at, incarnation_of};
+pub use receiver::{Receiver, ReceiverConfig, ReceiverCounts};
+pub use release::{ReleaseView, releasable, withheld_by};
+pub use resolve::{Verdict, View, resolve};
+pub use sender::{Batch, DestinationStatus, Offer, Sender, SenderConfig};
+pub use snapshot::{Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status};
+pub use source::{DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
+pub use standby::{ReceiverService, StandbyLog, StreamStart};
+pub use stats::{DestinationStats, LatencyCounts};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Locks also after a panic of another holder: what these locks guard is valid after every statement.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Microseconds since the Unix epoch.
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64)
+}

@@ -14,7 +14,6 @@ use crate::workload::create_databases;
 use crate::{Context, Result};
 
 /// Litestream with a file replica on the same disk, at its default interval of one second.
-#[derive(Default)]
 pub(super) struct Litestream;
 
 impl System for Litestream {
@@ -23,7 +22,8 @@ impl System for Litestream {
     }
 
     fn prepare(&mut self, context: &Context) -> Result<()> {
-        need(&context.programs.litestream, "litestream is not installed: run bench/rivals.sh (needs Go)").map(|_| ())
+        need(&context.programs.litestream, "litestream is not installed: run bench/rivals.sh (needs Go)")
+            .map(|_| ())
     }
 
     fn run(&mut self, context: &Context, case: Case) -> Result<RunResult> {
@@ -32,7 +32,8 @@ impl System for Litestream {
         let databases = create_databases(scratch.path(), case.layout.databases(case.clients))?;
         let replicas = scratch.directory("replicas")?;
         let config = scratch.path().join("litestream.yml");
-        std::fs::write(&config, configuration(&databases, &replicas)).during(|| "write litestream.yml".into())?;
+        std::fs::write(&config, configuration(&databases, &replicas))
+            .during(|| "write litestream.yml".into())?;
         let mut command = Command::new(program);
         command.arg("replicate").arg("-config").arg(&config);
         let process = Process::start(command, Some(&scratch.path().join("litestream.log")), libc::SIGTERM)?;
@@ -41,14 +42,13 @@ impl System for Litestream {
             Ok((0..databases.len()).all(|nth| bytes_below(&replicas.join(nth.to_string())) > 0))
         })?;
 
-        let snapshot_bytes = bytes_below(&replicas);
+        let copied = lowest_level_bytes(&replicas);
         let observed = [ProcessGroup { name: "replicator", pids: vec![process.pid()], with_children: false }];
         let mut result = drive(&context.worker, &drive_config(context, self, case, &databases), &observed)?;
         // Stopping uploads the rest. Only the lowest level counts: compaction writes the same changes again.
         process.stop()?;
-        let uploaded = lowest_level_bytes(&replicas).saturating_sub(snapshot_bytes);
-        let in_all = result.commits as f64 * (context.warmup + context.measure).as_secs_f64() / result.seconds;
-        result.redo_bytes_per_commit = (in_all > 0.0).then(|| uploaded as f64 / in_all);
+        let uploaded = lowest_level_bytes(&replicas).saturating_sub(copied);
+        result.redo_bytes_per_commit = Some(uploaded as f64 / result.commits_in_all.max(1) as f64);
         Ok(result)
     }
 }

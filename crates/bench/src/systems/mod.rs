@@ -1,6 +1,7 @@
 //! The systems that are measured side by side.
 
 mod litestream;
+mod pgbench;
 mod postgres;
 mod standfast;
 mod stock;
@@ -78,12 +79,16 @@ impl SystemKind {
             SystemKind::SyncAffirm => {
                 Box::new(standfast::Standfast::new("Standfast SYNC AFFIRM", Some(Mode::SyncAffirm), 0))
             }
-            SystemKind::Fastsync => Box::new(standfast::Standfast::new("Standfast FASTSYNC", Some(Mode::Fastsync), 0)),
-            SystemKind::Async => Box::new(standfast::Standfast::new("Standfast ASYNC", Some(Mode::Async), 0)),
-            SystemKind::SyncAffirm10ms => {
-                Box::new(standfast::Standfast::new("Standfast SYNC AFFIRM 10ms", Some(Mode::SyncAffirm), DELAY_US))
+            SystemKind::Fastsync => {
+                Box::new(standfast::Standfast::new("Standfast FASTSYNC", Some(Mode::Fastsync), 0))
             }
-            SystemKind::Litestream => Box::new(litestream::Litestream::default()),
+            SystemKind::Async => Box::new(standfast::Standfast::new("Standfast ASYNC", Some(Mode::Async), 0)),
+            SystemKind::SyncAffirm10ms => Box::new(standfast::Standfast::new(
+                "Standfast SYNC AFFIRM 10ms",
+                Some(Mode::SyncAffirm),
+                DELAY_US,
+            )),
+            SystemKind::Litestream => Box::new(litestream::Litestream),
             SystemKind::Postgres => Box::new(postgres::Postgres::default()),
         }
     }

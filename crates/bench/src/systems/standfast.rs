@@ -81,8 +81,14 @@ impl System for Standfast {
         let mut observed = vec![primary.group("instance")];
         observed.extend(standby.as_ref().map(|standby| standby.group("standby")));
         let config = drive_config(context, self, case, &databases);
-        let result = drive(&context.worker, &DriveConfig { extension: Some(extension), ..config }, &observed)?;
-        if let Some(standby) = &standby {
+        let result =
+            drive(&context.worker, &DriveConfig { extension: Some(extension), ..config }, &observed)?;
+        if let (Some(standby), Some(mode)) = (&standby, self.standby) {
+            if !follows(&primary.status()?, mode) {
+                return Err(BenchError::Workload(
+                    "commits stopped waiting for the standby during the run".into(),
+                ));
+            }
             await_copy(&databases, standby, &result)?;
         }
         // The standby first: a primary that waits for it must not be left waiting at its own end.
@@ -106,11 +112,21 @@ impl Instance {
         let program = need(&context.programs.standfast, BUILD)?;
         let directory = scratch.path().join(name);
         let listen = format!("127.0.0.1:{}", free_port()?);
-        run(Command::new(program).arg("init").arg("-D").arg(&directory).args(["--name", name, "--listen", &listen]))?;
+        run(Command::new(program)
+            .arg("init")
+            .arg("-D")
+            .arg(&directory)
+            .args(["--name", name, "--listen", &listen]))?;
         Instance::launch(program, scratch, directory, listen, 0)
     }
 
-    fn launch(program: &Path, scratch: &Scratch, directory: PathBuf, listen: String, ack_delay_us: u64) -> Result<Instance> {
+    fn launch(
+        program: &Path,
+        scratch: &Scratch,
+        directory: PathBuf,
+        listen: String,
+        ack_delay_us: u64,
+    ) -> Result<Instance> {
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let log = scratch.path().join(format!("{name}.out"));
         let mut command = Command::new(program);
@@ -132,11 +148,20 @@ impl Instance {
 
     /// Protects databases.
     pub fn protect(&self, databases: &[PathBuf]) -> Result<()> {
-        databases.iter().try_for_each(|database| run(self.command(&["protect"]).arg(database)).map(|_| ()))
+        databases.iter().try_for_each(|database| {
+            let name = database.file_name().unwrap_or_default();
+            run(self.command(&["protect"]).arg(database).arg("--name").arg(name)).map(|_| ())
+        })
     }
 
     /// Creates a standby, starts it, makes it a destination and waits until it follows.
-    fn add_standby(&self, context: &Context, scratch: &Scratch, mode: Mode, ack_delay_us: u64) -> Result<Instance> {
+    fn add_standby(
+        &self,
+        context: &Context,
+        scratch: &Scratch,
+        mode: Mode,
+        ack_delay_us: u64,
+    ) -> Result<Instance> {
         let program = need(&context.programs.standfast, BUILD)?;
         let directory = scratch.path().join("standby");
         let listen = format!("127.0.0.1:{}", free_port()?);
@@ -145,7 +170,8 @@ impl Instance {
         run(create.args(["--from", &self.listen, "--name", STANDBY, "--listen", &listen]))?;
         let standby = Instance::launch(program, scratch, directory, listen, ack_delay_us)?;
         run(self.command(&["destination", "add"]).args([STANDBY, &standby.listen, "--mode", mode.word()]))?;
-        self.process.await_ready("the standby synchronised", PATIENCE, || Ok(follows(&self.status()?)))?;
+        self.process
+            .await_ready("the standby synchronised", PATIENCE, || Ok(follows(&self.status()?, mode)))?;
         Ok(standby)
     }
 
@@ -174,27 +200,29 @@ impl Instance {
     }
 }
 
-/// Whether the standby of `destinations` receives live redo: commits wait for it from now on.
-fn follows(status: &Value) -> bool {
+/// Whether our standby receives live redo and, unless it is asynchronous, commits wait for it.
+fn follows(status: &Value, mode: Mode) -> bool {
     let destinations = status["destinations"].as_array().into_iter().flatten();
     let ours = destinations.filter(|destination| destination["name"] == STANDBY);
-    ours.filter_map(|destination| destination["state"].as_str())
-        .any(|state| matches!(state.to_ascii_lowercase().as_str(), "streaming" | "synchronized" | "synchronised"))
+    let awaited = |destination: &Value| mode == Mode::Async || destination["required"] == true;
+    ours.filter(|destination| destination["state"] == "streaming").any(awaited)
 }
 
 /// Waits until the standby's databases hold every row of the run: a copy that lags for ever is a failed run.
 fn await_copy(databases: &[PathBuf], standby: &Instance, result: &RunResult) -> Result<()> {
-    let copies: Vec<PathBuf> =
-        databases.iter().filter_map(|path| Some(standby.directory.join("db").join(path.file_name()?))).collect();
+    let copies: Vec<PathBuf> = databases
+        .iter()
+        .filter_map(|path| Some(standby.directory.join("db").join(path.file_name()?)))
+        .collect();
     let mut found = 0;
     let waited = interrupt::await_other("rows on the standby", PATIENCE, || {
         found = copies.iter().map(|copy| rows(copy)).sum::<Result<u64>>()?;
-        Ok(found >= result.commits)
+        Ok(found >= result.commits_in_all)
     });
     waited.map_err(|error| match error {
         BenchError::Program { .. } => BenchError::Workload(format!(
             "the standby holds {found} rows after {} acknowledged commits and {} s",
-            result.commits,
+            result.commits_in_all,
             PATIENCE.as_secs()
         )),
         other => other,
@@ -203,9 +231,11 @@ fn await_copy(databases: &[PathBuf], standby: &Instance, result: &RunResult) -> 
 
 fn rows(database: &Path) -> Result<u64> {
     let during = || format!("read {}", database.display());
-    let connection = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY).during(during)?;
+    let connection =
+        Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY).during(during)?;
     connection.busy_timeout(PATIENCE).during(during)?;
-    connection.query_row("SELECT count(*) FROM hist", [], |row| row.get(0)).during(during)
+    let rows = connection.query_row("SELECT count(*) FROM hist", [], |row| row.get::<_, i64>(0));
+    rows.map(|rows| rows as u64).during(during)
 }
 
 #[cfg(test)]
@@ -213,12 +243,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_streaming_standby_counts_as_following() {
-        let of = |name: &str, state: &str| serde_json::json!({"destinations": [{"name": name, "state": state}]});
-        assert!(follows(&of(STANDBY, "streaming")));
-        assert!(follows(&of(STANDBY, "Synchronized")));
-        assert!(!follows(&of(STANDBY, "connecting")));
-        assert!(!follows(&of("other", "streaming")));
-        assert!(!follows(&serde_json::json!({})));
+    fn a_standby_that_commits_do_not_wait_for_is_no_synchronous_one() {
+        let of = |name: &str, state: &str, required: bool| serde_json::json!({"destinations": [{"name": name, "state": state, "required": required}]});
+        assert!(follows(&of(STANDBY, "streaming", true), Mode::SyncAffirm));
+        assert!(!follows(&of(STANDBY, "streaming", false), Mode::SyncAffirm), "degraded");
+        assert!(follows(&of(STANDBY, "streaming", false), Mode::Async));
+        assert!(!follows(&of(STANDBY, "catching_up", true), Mode::Fastsync));
+        assert!(!follows(&of("other", "streaming", true), Mode::Fastsync));
+        assert!(!follows(&serde_json::json!({}), Mode::Async));
     }
 }

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Makes the rivals of `make bench` available: builds Litestream from its Go module into target/rivals and says
+# what is there. A rival that cannot be had is named, and the bench skips it: this script does not fail for it.
+#
+# LITESTREAM_VERSION picks another version; CARGO_TARGET_DIR another target directory.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+rivals=${CARGO_TARGET_DIR:-$root/target}/rivals
+version=${LITESTREAM_VERSION:-v0.5.18}
+mkdir -p "$rivals"
+
+build_litestream() {
+  if [ "$(cat "$rivals/litestream.version" 2>/dev/null || true)" = "$version" ] && [ -x "$rivals/litestream" ]; then
+    echo "Litestream $version: built"
+    return
+  fi
+  if ! command -v go >/dev/null; then
+    echo "Litestream: skipped, Go is not installed (https://go.dev/dl, or apt-get install golang)"
+    return
+  fi
+  echo "Litestream $version: building (a few minutes the first time)"
+  if GOBIN="$rivals" go install "github.com/benbjohnson/litestream/cmd/litestream@$version" 2>"$rivals/litestream.log"; then
+    echo "$version" >"$rivals/litestream.version"
+    echo "Litestream $version: built"
+  else
+    echo "Litestream: skipped, go install failed: $(tail -n 1 "$rivals/litestream.log")"
+  fi
+}
+
+find_postgres() {
+  local bin
+  for bin in "${PG_BINDIR:-}" /usr/lib/postgresql/15/bin /usr/lib/postgresql/*/bin; do
+    if [ -x "$bin/initdb" ] && [ -x "$bin/pgbench" ]; then
+      echo "PostgreSQL: $("$bin/postgres" --version)"
+      return
+    fi
+  done
+  echo "PostgreSQL: skipped, not installed (apt-get install postgresql-15)"
+}
+
+build_litestream
+find_postgres

@@ -1,0 +1,256 @@
+//! All standby databases of an instance, and their common position in the redo.
+
+use crate::crew::{WORTH_A_THREAD, share_out};
+use crate::database::{Condition, Database, Done, Mode, Redo};
+use crate::history::Fact;
+use crate::journal::Journal;
+use crate::overlay::Overlay;
+use crate::{ApplyConfig, ApplyError, ApplyEvent, Limits, Observer};
+use standfast_format::{Attach, Record, decode_record};
+use standfast_sqlite_wal::guard::register_guard_vfs;
+use standfast_types::{DatabaseId, Scn};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Images are kept allocated between calls up to this size.
+const IMAGE_BYTES_KEPT: usize = 4 << 20;
+
+/// Applies redo to the standby databases of one instance.
+pub struct Apply {
+    pub(crate) databases: BTreeMap<DatabaseId, Database>,
+    pub(crate) journal: Journal,
+    pub(crate) overlays: Vec<Overlay>,
+    pub(crate) applied: Scn,
+    pub(crate) limits: Limits,
+    pub(crate) directory: PathBuf,
+    pub(crate) vfs_base: Option<String>,
+    pub(crate) guard_vfs: String,
+    pub(crate) observer: Observer,
+    facts: Vec<Fact>,
+}
+
+/// What a call has done.
+#[derive(Debug, Default)]
+pub struct ApplyReport {
+    /// Everything before is applied, except to databases that are stopped or failed.
+    pub applied: Scn,
+    /// Transactions committed.
+    pub transactions: u64,
+    /// Pages written.
+    pub pages: u64,
+    /// Databases that stopped or failed during this call, and why. The others went on.
+    pub errors: Vec<(DatabaseId, ApplyError)>,
+}
+
+/// What ended a stretch of records.
+enum Stretch {
+    /// The end of what was given.
+    End,
+    /// A record that concerns more than the content of databases, and where it starts.
+    Event(ApplyEvent, Scn),
+}
+
+impl Apply {
+    /// Reads the journal. Databases are attached next, then [`Apply::recover`] brings them to a known state.
+    ///
+    /// # Errors
+    /// When the journal cannot be read or the guard VFS not be registered.
+    pub fn open(config: ApplyConfig, observer: Observer) -> Result<Apply, ApplyError> {
+        let journal = Journal::open(config.disk, &config.journal, config.limits.journal_bytes).map_err(|source| {
+            match source.kind() {
+                std::io::ErrorKind::InvalidData => {
+                    ApplyError::ForeignJournal { path: config.journal.clone(), why: "not readable as a journal" }
+                }
+                _ => ApplyError::Journal { path: config.journal.clone(), source },
+            }
+        })?;
+        let guard_vfs = register_guard_vfs(config.vfs_base.as_deref())
+            .map_err(|source| ApplyError::Guard { name: "(all)".to_owned(), source })?;
+        Ok(Apply {
+            databases: BTreeMap::new(),
+            journal,
+            overlays: (0..=config.workers).map(|_| Overlay::default()).collect(),
+            applied: Scn::ZERO,
+            limits: config.limits,
+            directory: config.directory,
+            vfs_base: config.vfs_base,
+            guard_vfs,
+            observer,
+            facts: Vec::new(),
+        })
+    }
+
+    /// Applies whole records that start at `first`, up to `upto`, which the primary has confirmed durable and
+    /// the standby log has hardened. What is given again is skipped.
+    ///
+    /// # Errors
+    /// `Journal` and `Redo` end all apply. What concerns one database is in the report.
+    pub fn apply(&mut self, first: Scn, records: &[u8], upto: Scn) -> Result<ApplyReport, ApplyError> {
+        self.raise_horizon(upto)?;
+        let mut report = ApplyReport::default();
+        self.check_for_gaps(first, &mut report);
+        let end = self.run(Redo { first, bytes: records }, upto, Mode::Live, &mut report)?;
+        self.applied = self.applied.max(end);
+        report.applied = self.applied;
+        Ok(report)
+    }
+
+    /// Before anything beyond the horizon is applied a further one is durable.
+    pub(crate) fn raise_horizon(&mut self, upto: Scn) -> Result<(), ApplyError> {
+        if self.journal.history().horizon().is_some_and(|horizon| upto <= horizon) {
+            return Ok(());
+        }
+        let horizon = Fact::Horizon { scn: upto + self.limits.horizon_bytes };
+        let raised = self.journal.append(&[horizon]).and_then(|()| self.journal.sync());
+        raised.map_err(|source| self.journal_error(source))
+    }
+
+    fn check_for_gaps(&mut self, first: Scn, report: &mut ApplyReport) {
+        for database in self.databases.values_mut() {
+            if database.condition == Condition::Live && database.read < first {
+                database.condition = Condition::Failed;
+                let gap = ApplyError::Gap { name: database.name.clone(), needed: database.read, given: first };
+                report.errors.push((database.id, gap));
+            }
+        }
+    }
+
+    /// Takes in all whole records that end at or before `upto`; returns where the last one ends.
+    pub(crate) fn run(&mut self, redo: Redo<'_>, upto: Scn, mode: Mode, report: &mut ApplyReport) -> Result<Scn, ApplyError> {
+        let mut at = 0;
+        loop {
+            let stretch = self.deal(redo, &mut at, upto, mode, report)?;
+            let end = redo.first + at as u64;
+            self.take_inboxes(redo, mode, report);
+            self.advance(end, mode);
+            self.write_facts()?;
+            match stretch {
+                Stretch::End => return Ok(end),
+                Stretch::Event(event, start) => self.happen(event, start, mode, report)?,
+            }
+        }
+    }
+
+    /// Puts records into the inboxes of their databases, up to the next event.
+    fn deal(&mut self, redo: Redo<'_>, at: &mut usize, upto: Scn, mode: Mode, report: &mut ApplyReport) -> Result<Stretch, ApplyError> {
+        while *at < redo.bytes.len() {
+            let start = redo.first + *at as u64;
+            let damaged = |source| ApplyError::Redo { scn: start, source };
+            let length = match standfast_format::peek_length(&redo.bytes[*at..]) {
+                Ok(length) if start + length as u64 <= upto && *at + length <= redo.bytes.len() => length,
+                Ok(_) | Err(standfast_format::DecodeError::Incomplete { .. }) => break,
+                Err(source) => return Err(damaged(source)),
+            };
+            let (record, _) = decode_record(&redo.bytes[*at..]).map_err(damaged)?;
+            let offset = *at as u32;
+            *at += length;
+            let end = start + length as u64;
+            match record {
+                Record::Change { database, .. }
+                | Record::Commit { database, .. }
+                | Record::WalGeneration { database, .. } => self.post(database, start, offset, mode, report),
+                Record::Baseline { database } => {
+                    if let Some(found) = self.databases.get_mut(&database)
+                        && matches!(found.condition, Condition::Stopped | Condition::Failed)
+                    {
+                        found.revive(start, mode);
+                    }
+                    self.post(database, start, offset, mode, report);
+                }
+                Record::Attach(attach) => return Ok(Stretch::Event(attached(&attach, start), start)),
+                Record::Detach { database } => return Ok(Stretch::Event(ApplyEvent::Detached { database, scn: end }, start)),
+                Record::Incarnation { number, id, branch, time_us } => {
+                    let event = ApplyEvent::Incarnation { number, id, branch, time_us, scn: end };
+                    return Ok(Stretch::Event(event, start));
+                }
+                Record::EndOfRedo { time_us } => {
+                    return Ok(Stretch::Event(ApplyEvent::EndOfRedo { time_us, scn: end }, start));
+                }
+            }
+        }
+        Ok(Stretch::End)
+    }
+
+    fn post(&mut self, id: DatabaseId, start: Scn, offset: u32, mode: Mode, report: &mut ApplyReport) {
+        match self.databases.get_mut(&id) {
+            Some(database) => {
+                if database.condition == mode.takes() && start >= database.read {
+                    database.inbox.push(offset);
+                }
+            }
+            None if report.errors.iter().any(|(known, _)| *known == id) => {}
+            None => report.errors.push((id, ApplyError::UnknownDatabase { database: id, scn: start })),
+        }
+    }
+
+    /// In a replay only the databases that are being recovered have anything in their inbox.
+    fn take_inboxes(&mut self, redo: Redo<'_>, mode: Mode, report: &mut ApplyReport) {
+        let mut busy: Vec<_> = self.databases.values_mut().filter(|database| !database.inbox.is_empty()).collect();
+        if busy.is_empty() {
+            return;
+        }
+        busy.sort_unstable_by_key(|database| std::cmp::Reverse(database.inbox.len()));
+        let threads = if redo.bytes.len() < WORTH_A_THREAD { 1 } else { self.overlays.len().min(busy.len()) };
+        share_out(busy, &mut self.overlays[..threads], |database, overlay| {
+            database.outcome = Some(database.take_inbox(redo, mode, overlay));
+        });
+        self.overlays.iter_mut().for_each(|overlay| overlay.shrink(IMAGE_BYTES_KEPT));
+        self.collect(report);
+    }
+
+    /// Sums up what the databases did, and stops those that failed.
+    pub(crate) fn collect(&mut self, report: &mut ApplyReport) {
+        for database in self.databases.values_mut() {
+            match database.outcome.take() {
+                Some(Ok(Done { transactions, pages })) => {
+                    report.transactions += transactions;
+                    report.pages += pages;
+                }
+                Some(Err(error)) => {
+                    database.condition = Condition::Failed;
+                    if matches!(error, ApplyError::Diverged { .. }) {
+                        database.condition = Condition::Stopped;
+                        self.facts.push(Fact::Stopped { database: database.id, scn: database.state });
+                    }
+                    report.errors.push((database.id, error));
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn advance(&mut self, end: Scn, mode: Mode) {
+        for database in self.databases.values_mut().filter(|database| database.condition == mode.takes()) {
+            database.advance(end);
+        }
+    }
+
+    /// Journals what the live databases have committed, and what has stopped.
+    pub(crate) fn write_facts(&mut self) -> Result<(), ApplyError> {
+        let mut facts = std::mem::take(&mut self.facts);
+        let stopped = !facts.is_empty();
+        for database in self.databases.values_mut() {
+            if database.condition == Condition::Live && std::mem::take(&mut database.unnoted) {
+                if std::mem::take(&mut database.was_stopped) {
+                    let forgotten = self.journal.forget(database.id);
+                    let path = self.journal.path();
+                    forgotten.map_err(|source| ApplyError::Journal { path: path.to_owned(), source })?;
+                }
+                let at = database.file.wal_position()?;
+                facts.push(Fact::Position { database: database.id, at, scn: database.need });
+            }
+        }
+        let written = self.journal.append(&facts).and_then(|()| if stopped { self.journal.sync() } else { Ok(()) });
+        facts.clear();
+        self.facts = facts;
+        written.map_err(|source| self.journal_error(source))
+    }
+
+    pub(crate) fn journal_error(&self, source: std::io::Error) -> ApplyError {
+        ApplyError::Journal { path: self.journal.path().to_owned(), source }
+    }
+}
+
+fn attached(attach: &Attach<'_>, scn: Scn) -> ApplyEvent {
+    ApplyEvent::Attached { database: attach.database, name: attach.name.to_owned(), page_size: attach.page_size, scn }
+}

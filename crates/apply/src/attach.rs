@@ -1,0 +1,127 @@
+//! Databases come and go.
+
+use crate::apply::Apply;
+use crate::database::{Condition, Database, Mode};
+use crate::standby_file::{FilePlan, StandbyFile};
+use crate::{ApplyError, ApplyEvent, ApplyReport, StartPoint};
+use standfast_types::{DatabaseId, PageSize, Scn};
+use std::path::Path;
+
+impl Apply {
+    /// Opens a database that was copied here at `start`, or that has been applied to since. To be called for
+    /// every database of the catalogue before [`Apply::recover`], each time with the start of its life.
+    ///
+    /// # Errors
+    /// When the file is not there or not the right one.
+    pub fn attach_existing(
+        &mut self,
+        id: DatabaseId,
+        name: &str,
+        page_size: PageSize,
+        start: StartPoint,
+    ) -> Result<(), ApplyError> {
+        let file = StandbyFile::open(self.plan(name, page_size)?, start.empty)?;
+        let history = self.journal.history();
+        let bound = history.lower_bound(id, file.wal_position()?).filter(|bound| *bound >= start.scn);
+        if file.pages() <= 1 && history.floor(id).is_some_and(|floor| floor > start.scn) && bound > Some(start.scn) {
+            // A database of one page is possible, but its redo is not worth the risk of taking a file that
+            // vanished for it.
+            let why = "the file is empty, but redo has been applied to it";
+            return Err(ApplyError::Unusable { name: name.to_owned(), why });
+        }
+        let (need, state) = bound.map_or((start.redo_from, start.scn), |bound| (bound, bound));
+        let floor = history.floor(id).filter(|floor| *floor >= start.scn).unwrap_or(start.redo_from);
+        let stopped = history.stopped(id).is_some();
+        let mut database = Database::new(id, name, file, need, state, &self.directory, &self.limits);
+        database.floor = floor;
+        if stopped {
+            database.condition = Condition::Stopped;
+        }
+        self.databases.insert(id, database);
+        Ok(())
+    }
+
+    /// As [`Apply::attach_existing`], for a file that has just been copied again: what was known of the file
+    /// before it is void, even that it had stopped. [`Apply::recover`] brings it to where the others are.
+    ///
+    /// # Errors
+    /// As for [`Apply::attach_existing`], and when the journal cannot be written.
+    pub fn attach_copy(
+        &mut self,
+        id: DatabaseId,
+        name: &str,
+        page_size: PageSize,
+        start: StartPoint,
+    ) -> Result<(), ApplyError> {
+        self.detach(id)?;
+        self.attach_existing(id, name, page_size, start)
+    }
+
+    /// Closes a database and forgets it; its file stays. To be called before its file is replaced.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub fn detach(&mut self, id: DatabaseId) -> Result<(), ApplyError> {
+        self.databases.remove(&id);
+        let forgotten = self.journal.forget(id);
+        forgotten.map_err(|source| self.journal_error(source))
+    }
+
+    fn plan(&self, name: &str, page_size: PageSize) -> Result<FilePlan, ApplyError> {
+        if Path::new(name).file_name().is_none_or(|file| file != name) {
+            return Err(ApplyError::Unusable { name: name.to_owned(), why: "its name is not a plain file name" });
+        }
+        Ok(FilePlan {
+            name: name.to_owned(),
+            path: self.directory.join(name),
+            page_size,
+            vfs: self.guard_vfs.clone(),
+            vfs_base: self.vfs_base.clone(),
+            cache_kib: self.limits.cache_kib,
+        })
+    }
+
+    /// What an event of the redo means here; everything before it has been taken in.
+    pub(crate) fn happen(
+        &mut self,
+        event: ApplyEvent,
+        start: Scn,
+        mode: Mode,
+        report: &mut ApplyReport,
+    ) -> Result<(), ApplyError> {
+        match &event {
+            ApplyEvent::Attached { database, name, page_size, .. } if !self.databases.contains_key(database) => {
+                if let Err(error) = self.attach_new(*database, name, *page_size, start, mode) {
+                    report.errors.push((*database, error));
+                    return Ok(());
+                }
+            }
+            ApplyEvent::Detached { database, .. } => self.detach_in_redo(*database, report)?,
+            _ => {}
+        }
+        (self.observer)(&event).map_err(|source| ApplyError::Event { scn: start, source })
+    }
+
+    fn attach_new(&mut self, id: DatabaseId, name: &str, page_size: PageSize, start: Scn, mode: Mode) -> Result<(), ApplyError> {
+        let file = StandbyFile::open(self.plan(name, page_size)?, true)?;
+        if file.pages() > 1 {
+            return Err(ApplyError::Unusable { name: name.to_owned(), why: "a database of that name is in the way" });
+        }
+        let mut database = Database::new(id, name, file, start, start, &self.directory, &self.limits);
+        if mode == Mode::Live {
+            database.condition = Condition::Live;
+        }
+        self.databases.insert(id, database);
+        Ok(())
+    }
+
+    fn detach_in_redo(&mut self, id: DatabaseId, report: &mut ApplyReport) -> Result<(), ApplyError> {
+        let Some(database) = self.databases.get_mut(&id) else { return Ok(()) };
+        if database.condition == Condition::Recovering {
+            // No redo follows, so whatever the file may hold beyond is in what was taken in.
+            database.outcome = Some(database.finish_replay(&mut self.overlays[0]));
+            self.collect(report);
+        }
+        self.detach(id)
+    }
+}

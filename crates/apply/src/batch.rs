@@ -1,0 +1,222 @@
+//! Commits of one database on their way from redo into one SQLite transaction.
+
+use crate::ApplyError;
+use crate::overlay::{Overlay, PageMap, Slot};
+use crate::standby_file::StandbyFile;
+use standfast_format::{PageVector, Vectors, apply_ranges, page_sum};
+use standfast_io::fault::{self, Fault};
+use standfast_types::{PageNo, Scn};
+
+/// Commits that are in the overlay, or already in the open SQLite transaction, but not committed there.
+///
+/// What a page was before its first vector here is read from the database, unless the database was cut below
+/// it meanwhile: then it was zeros, as the primary's pages are when they come into being.
+#[derive(Default)]
+pub struct Batch {
+    /// Size of the database after the last commit taken in, in pages.
+    pages: u32,
+    /// Smallest size since the batch began. Pages of the file beyond it are void.
+    void_beyond: u32,
+    highest: PageNo,
+    commits: u64,
+    last_commit: Scn,
+    /// Pages written into the open transaction, with what they have to be at its end.
+    spilled: PageMap<(u32, Scn)>,
+    /// Page 1 must be written last; here it waits when the overlay is emptied before.
+    first: Option<(Vec<u8>, u32, Scn)>,
+    replaced: bool,
+}
+
+impl Batch {
+    /// Number of commits taken in.
+    pub fn commits(&self) -> u64 {
+        self.commits
+    }
+
+    /// Position of the last of them.
+    pub fn last_commit(&self) -> Scn {
+        self.last_commit
+    }
+
+    /// Makes ready for the vectors of another commit.
+    pub fn begin_commit(&mut self, file: &StandbyFile, overlay: &mut Overlay, replaces_all: bool) {
+        if self.commits == 0 {
+            *self = Batch { pages: file.pages(), void_beyond: file.pages(), ..Batch::default() };
+            overlay.clear(file.page_size().bytes());
+        }
+        if replaces_all {
+            overlay.clear(file.page_size().bytes());
+            self.spilled.clear();
+            self.first = None;
+            (self.void_beyond, self.highest, self.replaced) = (0, 0, true);
+        }
+        self.commits += 1;
+    }
+
+    /// Applies vectors to the images; `scn` is that of their record's end.
+    ///
+    /// # Errors
+    /// When a page cannot be read, or the vectors make no sense.
+    pub fn take(&mut self, vectors: Vectors<'_>, scn: Scn, file: &StandbyFile, overlay: &mut Overlay) -> Result<(), ApplyError> {
+        for vector in vectors {
+            let vector = vector.map_err(|source| ApplyError::Redo { scn, source })?;
+            if vector.page_no != file.lock_page() {
+                self.take_one(&vector, scn, file, overlay)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_one(&mut self, vector: &PageVector<'_>, scn: Scn, file: &StandbyFile, overlay: &mut Overlay) -> Result<(), ApplyError> {
+        let page_no = vector.page_no;
+        let image = match overlay.touch(page_no, vector.sum_after, scn) {
+            Ok(image) => {
+                if vector.from_zeros {
+                    image.fill(0);
+                }
+                image
+            }
+            Err(image) => {
+                self.highest = self.highest.max(page_no);
+                if vector.from_zeros || !self.read_before(page_no, file, image)? {
+                    image.fill(0);
+                }
+                image
+            }
+        };
+        apply_ranges(vector.ranges, image).map_err(|source| ApplyError::Redo { scn, source })
+    }
+
+    fn read_before(&self, page_no: PageNo, file: &StandbyFile, image: &mut [u8]) -> Result<bool, ApplyError> {
+        if page_no == 1
+            && let Some((first, ..)) = &self.first
+        {
+            image.copy_from_slice(first);
+            return Ok(true);
+        }
+        if page_no <= self.void_beyond || self.spilled.contains_key(&page_no) {
+            return file.read_page(page_no, image);
+        }
+        Ok(false)
+    }
+
+    /// The commit ends at `scn` and leaves the database `pages` long.
+    pub fn end_commit(&mut self, pages: u32, scn: Scn, overlay: &mut Overlay) {
+        if pages < self.highest {
+            overlay.cut(pages);
+            self.spilled.retain(|page_no, _| *page_no <= pages);
+            self.highest = pages;
+        }
+        self.pages = pages;
+        self.void_beyond = self.void_beyond.min(pages);
+        self.last_commit = scn;
+    }
+
+    /// Empties the overlay into the open SQLite transaction, where nobody sees it before [`Batch::finish`].
+    ///
+    /// # Errors
+    /// When SQLite cannot take the pages.
+    pub fn spill(&mut self, file: &mut StandbyFile, overlay: &mut Overlay) -> Result<(), ApplyError> {
+        file.begin()?;
+        overlay.sort();
+        file.write_pages(later_pages(overlay))?;
+        for slot in overlay.slots().iter().filter(|slot| slot.page_no > 1) {
+            self.spilled.insert(slot.page_no, (slot.sum_after, slot.scn));
+        }
+        if let Some(slot) = overlay.find(1) {
+            self.first = Some((overlay.image(slot).to_vec(), slot.sum_after, slot.scn));
+        }
+        overlay.clear(file.page_size().bytes());
+        file.see_pages(self.highest)
+    }
+
+    /// Verifies every page and commits; returns the number of pages written. The batch is empty then.
+    ///
+    /// # Errors
+    /// `Diverged` when a page is not what the primary has, else when SQLite fails. Nothing is committed.
+    pub fn finish(&mut self, file: &mut StandbyFile, overlay: &mut Overlay, name: &str) -> Result<u64, ApplyError> {
+        if self.commits == 0 {
+            return Ok(0);
+        }
+        overlay.sort();
+        let diverged = |slot: Slot, found| ApplyError::Diverged {
+            name: name.to_owned(),
+            page: slot.page_no,
+            scn: slot.scn,
+            expected: slot.sum_after,
+            found,
+        };
+        for slot in overlay.slots() {
+            verify(slot.page_no, overlay.image(*slot), slot.sum_after).map_err(|found| diverged(*slot, found))?;
+        }
+        file.begin()?;
+        file.write_pages(later_pages(overlay))?;
+        self.write_zeros(file, overlay)?;
+        let mut page = vec![0; if self.spilled.is_empty() { 0 } else { file.page_size().bytes() }];
+        for (page_no, (sum, scn)) in &self.spilled {
+            if overlay.find(*page_no).is_none() {
+                file.read_page(*page_no, &mut page)?;
+                verify(*page_no, &page, *sum).map_err(|found| self.diverged(name, *page_no, *scn, *sum, found))?;
+            }
+        }
+        let first = match (overlay.find(1), &self.first) {
+            (Some(slot), _) => Some(overlay.image(slot)),
+            (None, Some((first, sum, scn))) => {
+                verify(1, first, *sum).map_err(|found| self.diverged(name, 1, *scn, *sum, found))?;
+                Some(first.as_slice())
+            }
+            (None, None) => None,
+        };
+        strike(Fault::ApplyCommit, name)?;
+        file.commit(first, self.pages)?;
+        let written = overlay.slots().len() as u64 + self.spilled.len() as u64;
+        let replaced = self.replaced;
+        self.abandon(overlay);
+        strike(Fault::ApplyCommitted, name)?;
+        if replaced {
+            file.reopen()?;
+        }
+        Ok(written)
+    }
+
+    fn diverged(&self, name: &str, page: PageNo, scn: Scn, expected: u32, found: u32) -> ApplyError {
+        ApplyError::Diverged { name: name.to_owned(), page, scn, expected, found }
+    }
+
+    /// Pages of the file that were cut off and came back without a vector are zeros on the primary; so is the
+    /// last page of a database that grew without one.
+    fn write_zeros(&self, file: &StandbyFile, overlay: &Overlay) -> Result<(), ApplyError> {
+        let zeros = vec![0; file.page_size().bytes()];
+        let void = self.void_beyond + 1..=self.pages.min(file.seen_pages());
+        let unwritten = |page_no: &PageNo| {
+            *page_no > 1
+                && *page_no != file.lock_page()
+                && overlay.find(*page_no).is_none()
+                && !self.spilled.contains_key(page_no)
+        };
+        let last = (self.pages > file.seen_pages()).then_some(self.pages);
+        file.write_pages(void.chain(last).filter(unwritten).map(|page_no| (page_no, zeros.as_slice())))
+    }
+
+    /// Forgets everything; an open SQLite transaction is the caller's to end.
+    pub fn abandon(&mut self, overlay: &mut Overlay) {
+        *self = Batch::default();
+        overlay.clear(512);
+    }
+}
+
+fn later_pages(overlay: &Overlay) -> impl Iterator<Item = (PageNo, &[u8])> {
+    overlay.slots().iter().filter(|slot| slot.page_no > 1).map(|slot| (slot.page_no, overlay.image(*slot)))
+}
+
+fn verify(page_no: PageNo, image: &[u8], expected: u32) -> Result<(), u32> {
+    match page_sum(page_no, image) {
+        found if found == expected => Ok(()),
+        found => Err(found),
+    }
+}
+
+/// See [`standfast_io::fault`].
+fn strike(fault: Fault, name: &str) -> Result<(), ApplyError> {
+    fault::check(fault).map_err(|source| ApplyError::Io { name: name.to_owned(), doing: "committing", source })
+}

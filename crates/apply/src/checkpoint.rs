@@ -1,0 +1,71 @@
+//! When to checkpoint a standby database. Pure.
+
+use crate::standby_file::Checkpointed;
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// Copy what readers allow.
+    Passive,
+    /// Copy all and start the WAL anew.
+    Reset,
+}
+
+/// Remembers the last attempts, so that what readers prevent is not tried at every batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CheckpointClock {
+    tried_passive: u32,
+    tried_reset: u32,
+}
+
+impl CheckpointClock {
+    /// What is due in this state of the WAL. A passive attempt comes every `every` frames; beyond `reset_at`
+    /// frames (a reader that never leaves) a reset is tried, and again after as many frames as `every`.
+    pub fn due(&mut self, now: Checkpointed, every: u32, reset_at: u32) -> Due {
+        if now.frames < self.tried_passive.max(self.tried_reset) {
+            // The WAL was started anew.
+            *self = CheckpointClock::default();
+        }
+        let since = |tried: u32| now.frames - tried;
+        if now.frames >= reset_at && (self.tried_reset == 0 || since(self.tried_reset) >= every) {
+            (self.tried_reset, self.tried_passive) = (now.frames, now.frames);
+            return Due::Reset;
+        }
+        if since(now.backfilled.min(now.frames)) >= every && since(self.tried_passive) >= every {
+            self.tried_passive = now.frames;
+            return Due::Passive;
+        }
+        Due::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(clock: &mut CheckpointClock, frames: u32, backfilled: u32) -> Due {
+        clock.due(Checkpointed { frames, backfilled }, 2000, 16_000)
+    }
+
+    #[test]
+    fn a_passive_attempt_comes_with_enough_new_frames_and_not_again_at_once() {
+        let mut clock = CheckpointClock::default();
+        assert_eq!(due(&mut clock, 1999, 0), Due::Nothing);
+        assert_eq!(due(&mut clock, 2000, 0), Due::Passive);
+        assert_eq!(due(&mut clock, 2100, 0), Due::Nothing, "a reader holds it");
+        assert_eq!(due(&mut clock, 4000, 0), Due::Passive);
+        assert_eq!(due(&mut clock, 5000, 4000), Due::Nothing);
+        assert_eq!(due(&mut clock, 10, 0), Due::Nothing, "a new WAL");
+        assert_eq!(due(&mut clock, 2010, 0), Due::Passive);
+    }
+
+    #[test]
+    fn a_long_wal_is_reset_and_a_reader_in_the_way_is_not_asked_at_every_batch() {
+        let mut clock = CheckpointClock::default();
+        assert_eq!(due(&mut clock, 16_000, 2000), Due::Reset);
+        assert_eq!(due(&mut clock, 16_100, 2000), Due::Nothing);
+        assert_eq!(due(&mut clock, 18_000, 2000), Due::Reset);
+    }
+}

@@ -1,0 +1,125 @@
+use standfast_io::Disk;
+use standfast_types::{DatabaseId, IncarnationId, IncarnationNo, PageSize, Scn};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What apply needs to know.
+pub struct ApplyConfig {
+    /// Where the standby databases are.
+    pub directory: PathBuf,
+    /// The apply journal; created when it does not exist.
+    pub journal: PathBuf,
+    /// Through which the journal is read and written.
+    pub disk: Arc<dyn Disk>,
+    /// The VFS below the guard; `None` for SQLite's default.
+    pub vfs_base: Option<String>,
+    /// Threads besides the caller's that may apply to different databases at the same time.
+    pub workers: usize,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// Bounds of memory, of the WAL and of what a restart has to replay.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Page images held by one thread before they are handed to SQLite, in bytes.
+    pub image_bytes: usize,
+    /// Redo of one open transaction held in memory before it goes to a file, in bytes.
+    pub pending_bytes: usize,
+    /// SQLite's page cache of one database, in KiB.
+    pub cache_kib: u32,
+    /// Frames between two checkpoints of a database.
+    pub checkpoint_frames: u32,
+    /// Frames from which on readers are waited for, up to 20 ms, to start the WAL anew.
+    pub reset_frames: u32,
+    /// Size of a new journal in bytes.
+    pub journal_bytes: u64,
+    /// Bytes of redo that may be applied between two syncs of the journal's horizon, which bounds what a
+    /// restart replays in one transaction.
+    pub horizon_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            image_bytes: 32 << 20,
+            pending_bytes: 16 << 20,
+            cache_kib: 8 << 10,
+            checkpoint_frames: 2_000,
+            reset_frames: 16_000,
+            journal_bytes: 1 << 20,
+            horizon_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Something in the redo that concerns more than the content of a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplyEvent {
+    /// A database became protected; its file is there.
+    Attached {
+        /// Its number.
+        database: DatabaseId,
+        /// Its file name in the directory.
+        name: String,
+        /// Its page size.
+        page_size: PageSize,
+        /// Where its redo begins.
+        scn: Scn,
+    },
+    /// A database is no longer protected; its file is closed and kept.
+    Detached {
+        /// Its number.
+        database: DatabaseId,
+        /// End of the record.
+        scn: Scn,
+    },
+    /// An incarnation begins.
+    Incarnation {
+        /// Its number.
+        number: IncarnationNo,
+        /// Its identity.
+        id: IncarnationId,
+        /// Where it left the one before.
+        branch: Scn,
+        /// Microseconds since the Unix epoch.
+        time_us: u64,
+        /// End of the record.
+        scn: Scn,
+    },
+    /// The primary ended cleanly; it accepted no commit after this.
+    EndOfRedo {
+        /// Microseconds since the Unix epoch.
+        time_us: u64,
+        /// End of the record.
+        scn: Scn,
+    },
+}
+
+/// Told of events in their order in the redo, after everything before them is applied and before anything
+/// after them is. What it has to remember must be durable when it returns: the redo is not read again. It may
+/// be told of an event twice after a restart.
+pub type Observer = Box<dyn FnMut(&ApplyEvent) -> std::io::Result<()> + Send>;
+
+/// Where a standby database began its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartPoint {
+    /// All commits up to here are in the file, and none after.
+    pub scn: Scn,
+    /// Start of the oldest transaction of the database that was open at `scn`; `scn` when there was none.
+    pub redo_from: Scn,
+    /// The file began empty, with an attach record; otherwise it is a copy.
+    pub empty: bool,
+}
+
+impl StartPoint {
+    /// A copy made when no transaction was open in the redo.
+    pub fn copy_at(scn: Scn) -> StartPoint {
+        StartPoint { scn, redo_from: scn, empty: false }
+    }
+
+    /// Begun by the attach record at `scn`; see [`ApplyEvent::Attached`].
+    pub fn attached_at(scn: Scn) -> StartPoint {
+        StartPoint { scn, redo_from: scn, empty: true }
+    }
+}

@@ -1,0 +1,40 @@
+//! Threads that share out databases.
+
+use crate::database::Database;
+use crate::overlay::Overlay;
+use std::sync::Mutex;
+
+/// Below this many bytes of redo another thread costs more than it brings.
+pub const WORTH_A_THREAD: usize = 256 << 10;
+
+/// Does `work` on every database, on the calling thread and on one more for each further overlay. Databases
+/// are taken in order, so the largest jobs should come first.
+pub fn share_out<'d>(
+    databases: impl IntoIterator<Item = &'d mut Database>,
+    overlays: &mut [Overlay],
+    work: impl Fn(&mut Database, &mut Overlay) + Sync,
+) {
+    let databases: Vec<_> = databases.into_iter().collect();
+    let threads = overlays.len().min(databases.len());
+    let Some((own, others)) = overlays[..threads].split_first_mut() else { return };
+    if others.is_empty() {
+        databases.into_iter().for_each(|database| work(database, own));
+        return;
+    }
+    let jobs = Mutex::new(databases.into_iter());
+    let run = |overlay: &mut Overlay| {
+        loop {
+            let next = jobs.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
+            let Some(database) = next else { break };
+            work(database, overlay);
+        }
+    };
+    let run = &run;
+    std::thread::scope(|scope| {
+        for overlay in others {
+            // A thread that cannot be started leaves its share to the others.
+            let _ = std::thread::Builder::new().name("apply".to_owned()).spawn_scoped(scope, move || run(overlay));
+        }
+        run(own);
+    });
+}

@@ -1,0 +1,272 @@
+//! One standby database: from its redo records to its file, and how far it is.
+
+use crate::batch::Batch;
+use crate::checkpoint::{CheckpointClock, Due};
+use crate::overlay::Overlay;
+use crate::pending::Pending;
+use crate::standby_file::StandbyFile;
+use crate::{ApplyError, Limits};
+use standfast_format::{Record, decode_record};
+use standfast_types::{DatabaseId, Scn};
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// A stretch of the redo stream: whole records.
+#[derive(Clone, Copy)]
+pub struct Redo<'a> {
+    /// Position of the first byte.
+    pub first: Scn,
+    /// The records.
+    pub bytes: &'a [u8],
+}
+
+/// What becomes of the redo given to a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The database holds exactly what it needs; each batch is committed.
+    Live,
+    /// The database may hold more than is known; nothing is committed before the end of the replay.
+    Replay,
+}
+
+impl Mode {
+    /// The condition of the databases that take redo in this mode.
+    pub fn takes(self) -> Condition {
+        match self {
+            Mode::Live => Condition::Live,
+            Mode::Replay => Condition::Recovering,
+        }
+    }
+}
+
+/// Whether a database takes redo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Attached, to be brought to a known state by a replay.
+    Recovering,
+    /// Applying.
+    Live,
+    /// A page differed from the primary's: nothing is applied before the database is copied again.
+    Stopped,
+    /// Something failed that may be mended: nothing is applied before a new replay.
+    Failed,
+}
+
+/// What one call did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Transactions applied.
+    pub transactions: u64,
+    /// Pages written.
+    pub pages: u64,
+}
+
+/// A standby database.
+pub struct Database {
+    /// Its number.
+    pub id: DatabaseId,
+    /// Its name.
+    pub name: String,
+    /// Its file.
+    pub file: StandbyFile,
+    /// Whether it takes redo.
+    pub condition: Condition,
+    /// Commits up to here are in the file for certain.
+    pub state: Scn,
+    /// Records that start before are taken in: in the file, or pending.
+    pub read: Scn,
+    /// After a restart redo must be read from here.
+    pub need: Scn,
+    /// As `need`, but whatever the storage loses.
+    pub floor: Scn,
+    /// There are commits that were not synced.
+    pub unsynced: bool,
+    /// There are commits that are not in the journal.
+    pub unnoted: bool,
+    /// The journal says that it stopped, which is no longer so.
+    pub was_stopped: bool,
+    /// When to checkpoint.
+    pub clock: CheckpointClock,
+    /// The checkpoint that it is time for.
+    pub due: Due,
+    /// Offsets of the records to take in next.
+    pub inbox: Vec<u32>,
+    /// What became of them.
+    pub outcome: Option<Result<Done, ApplyError>>,
+    pending: Pending,
+    batch: Batch,
+    image_bytes: usize,
+}
+
+impl Database {
+    /// A database whose file holds all commits up to `state`, and that needs redo from `need` on.
+    pub fn new(id: DatabaseId, name: &str, file: StandbyFile, need: Scn, state: Scn, directory: &Path, limits: &Limits) -> Database {
+        Database {
+            id,
+            name: name.to_owned(),
+            file,
+            condition: Condition::Recovering,
+            state,
+            read: need,
+            need,
+            floor: need,
+            unsynced: true,
+            unnoted: false,
+            was_stopped: false,
+            clock: CheckpointClock::default(),
+            due: Due::Nothing,
+            inbox: Vec::new(),
+            outcome: None,
+            pending: Pending::new(directory, limits.pending_bytes),
+            batch: Batch::default(),
+            image_bytes: limits.image_bytes,
+        }
+    }
+
+    /// Takes in the records of the inbox. In `Live` mode all their commits are in the file then.
+    ///
+    /// # Errors
+    /// See [`ApplyError`]; whatever was not committed is given up, and `need` says where to start again.
+    pub fn take_inbox(&mut self, redo: Redo<'_>, mode: Mode, overlay: &mut Overlay) -> Result<Done, ApplyError> {
+        let inbox = std::mem::take(&mut self.inbox);
+        let mut done = Done::default();
+        let result = inbox.iter().try_for_each(|offset| self.take_record(redo, *offset, mode, overlay, &mut done));
+        let result = result.and_then(|()| match mode {
+            Mode::Live => self.commit(overlay, &mut done),
+            Mode::Replay if overlay.is_empty() => Ok(()),
+            Mode::Replay => self.batch.spill(&mut self.file, overlay),
+        });
+        self.inbox = inbox;
+        self.inbox.clear();
+        overlay.clear(self.file.page_size().bytes());
+        result.map(|()| done).inspect_err(|_| self.give_up(overlay))
+    }
+
+    /// Commits what a replay has taken in; the database is live then.
+    ///
+    /// # Errors
+    /// As for [`Database::take_inbox`].
+    pub fn finish_replay(&mut self, overlay: &mut Overlay) -> Result<Done, ApplyError> {
+        let mut done = Done::default();
+        let result = self.commit(overlay, &mut done);
+        result.map(|()| done).inspect_err(|_| self.give_up(overlay))
+    }
+
+    fn take_record(&mut self, redo: Redo<'_>, offset: u32, mode: Mode, overlay: &mut Overlay, done: &mut Done) -> Result<(), ApplyError> {
+        let start = redo.first + u64::from(offset);
+        let bytes = &redo.bytes[offset as usize..];
+        let (record, length) = decode_record(bytes).map_err(|source| ApplyError::Redo { scn: start, source })?;
+        let end = start + length as u64;
+        match record {
+            Record::Change { .. } => self.pending.push(start, &bytes[..length]).map_err(|source| self.spill_failed(source))?,
+            Record::Commit { database_pages, vectors, .. } if end > self.state => {
+                self.begin_commit(end, overlay)?;
+                self.batch.take(vectors, end, &self.file, overlay)?;
+                self.batch.end_commit(database_pages, end, overlay);
+                if overlay.bytes() >= self.image_bytes {
+                    match mode {
+                        Mode::Live => self.commit(overlay, done)?,
+                        Mode::Replay => self.batch.spill(&mut self.file, overlay)?,
+                    }
+                }
+            }
+            Record::Commit { .. } => self.forget_pending(),
+            Record::Baseline { .. } => {
+                self.pending.clear();
+                self.pending.replaces_all = true;
+            }
+            // Capture begins again: a transaction that was begun has no commit.
+            Record::WalGeneration { restart: true, .. } => self.pending.clear(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Begins the commit that ends at `end` with the pieces of it that came before.
+    fn begin_commit(&mut self, end: Scn, overlay: &mut Overlay) -> Result<(), ApplyError> {
+        self.batch.begin_commit(&self.file, overlay, self.pending.replaces_all);
+        self.pending.replaces_all = false;
+        if self.pending.start().is_none() {
+            return Ok(());
+        }
+        let Database { pending, batch, file, name, image_bytes, .. } = self;
+        let take = |record: &[u8]| -> Result<(), Piece> {
+            if let Ok((Record::Change { vectors, .. }, _)) = decode_record(record) {
+                batch.take(vectors, end, file, overlay).map_err(Piece::Apply)?;
+                if overlay.bytes() >= *image_bytes {
+                    batch.spill(file, overlay).map_err(Piece::Apply)?;
+                }
+            }
+            Ok(())
+        };
+        pending.drain(take).map_err(|error| match error {
+            Piece::Apply(error) => error,
+            Piece::Io(source) => ApplyError::Io { name: name.clone(), doing: "reading a large transaction", source },
+        })
+    }
+
+    fn commit(&mut self, overlay: &mut Overlay, done: &mut Done) -> Result<(), ApplyError> {
+        let (transactions, last_commit) = (self.batch.commits(), self.batch.last_commit());
+        if transactions == 0 {
+            return Ok(());
+        }
+        let pages = self.batch.finish(&mut self.file, overlay, &self.name)?;
+        self.state = last_commit;
+        (self.unsynced, self.unnoted) = (true, true);
+        done.transactions += transactions;
+        done.pages += pages;
+        Ok(())
+    }
+
+    /// Everything before `scn` has been taken in.
+    pub fn advance(&mut self, scn: Scn) {
+        self.read = self.read.max(scn);
+        if self.condition == Condition::Live {
+            self.need = self.pending.start().unwrap_or(self.read).max(self.need);
+        }
+    }
+
+    /// Everything from the record at `scn` on replaces what the database holds, whatever that is.
+    pub fn revive(&mut self, scn: Scn, mode: Mode) {
+        self.was_stopped |= self.condition == Condition::Stopped;
+        self.condition = mode.takes();
+        (self.read, self.need, self.state) = (scn, scn, scn);
+    }
+
+    fn forget_pending(&mut self) {
+        self.pending.clear();
+        self.pending.replaces_all = false;
+    }
+
+    fn give_up(&mut self, overlay: &mut Overlay) {
+        self.file.rollback();
+        self.batch.abandon(overlay);
+        self.forget_pending();
+        self.read = self.need;
+    }
+
+    fn spill_failed(&self, source: std::io::Error) -> ApplyError {
+        let doing = match source.kind() {
+            ErrorKind::StorageFull => "keeping a large transaction, no space left",
+            _ => "keeping a large transaction",
+        };
+        ApplyError::Io { name: self.name.clone(), doing, source }
+    }
+
+    /// Drops a transaction that has no commit record: at a failover it never will.
+    pub fn drop_open_transaction(&mut self) {
+        self.forget_pending();
+    }
+}
+
+/// Why the pieces of a transaction could not be taken in.
+enum Piece {
+    Apply(ApplyError),
+    Io(std::io::Error),
+}
+
+impl From<std::io::Error> for Piece {
+    fn from(source: std::io::Error) -> Piece {
+        Piece::Io(source)
+    }
+}

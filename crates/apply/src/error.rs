@@ -1,0 +1,127 @@
+use standfast_format::DecodeError;
+use standfast_sqlite_wal::guard::GuardError;
+use standfast_types::{DatabaseId, PageNo, Scn};
+use std::path::PathBuf;
+
+/// Why redo is not in the database, with the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The apply journal could not be read or written. Nothing is applied any more.
+    #[error(
+        "apply journal {path}: {source}\nhint: check the disk, then restart the standby; it resumes where the journal ends"
+    )]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The apply journal belongs to something else.
+    #[error("apply journal {path}: {why}\nhint: the file was not written by this version of standfast; create the standby again")]
+    ForeignJournal {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Redo that cannot be decoded. Nothing after it is applied.
+    #[error("redo at SCN {scn} is damaged: {source}\nhint: the standby log holds bytes that the primary did not write; fetch the log again")]
+    Redo {
+        /// Where the damaged record starts.
+        scn: Scn,
+        /// What is wrong with it.
+        source: DecodeError,
+    },
+    /// The caller's source of redo failed during recovery.
+    #[error("cannot read redo from SCN {from}: {source}")]
+    Source {
+        /// Where the redo was to start.
+        from: Scn,
+        /// What the source said.
+        source: std::io::Error,
+    },
+    /// Something that the redo says could not be remembered.
+    #[error("cannot record what the redo says at SCN {scn}: {source}\nhint: check the disk of the standby's own files, then restart it")]
+    Event {
+        /// Start of the record.
+        scn: Scn,
+        /// What the observer said.
+        source: std::io::Error,
+    },
+    /// Redo was given that starts behind what a database needs next.
+    #[error("database {name}: redo from SCN {needed} on is needed, but what was given starts at {given}\nhint: fetch the archived logs in between, or create the copy again")]
+    Gap {
+        /// The database.
+        name: String,
+        /// What it needs.
+        needed: Scn,
+        /// Start of what was given.
+        given: Scn,
+    },
+    /// A record of a database that was never announced.
+    #[error("redo at SCN {scn} changes database number {database}, which this standby does not have\nhint: create the copy of that database again")]
+    UnknownDatabase {
+        /// Its number.
+        database: DatabaseId,
+        /// Where the record starts.
+        scn: Scn,
+    },
+    /// A page is not what the primary had: a lost write, damaged storage or a foreign writer.
+    #[error("database {name}: page {page} is not what the primary has as of SCN {scn} (sum {found:08x}, expected {expected:08x})\nhint: apply of this database has stopped, nothing was overwritten; a write was lost or somebody changed the file: check the storage, then create the copy of this database again")]
+    Diverged {
+        /// The database.
+        name: String,
+        /// The page.
+        page: PageNo,
+        /// Commit that changed the page last.
+        scn: Scn,
+        /// Sum in the redo.
+        expected: u32,
+        /// Sum of the page here.
+        found: u32,
+    },
+    /// The database had stopped before this process started.
+    #[error("database {name}: apply stopped at SCN {scn} because a page differed from the primary\nhint: create the copy of this database again")]
+    Stopped {
+        /// The database.
+        name: String,
+        /// Last commit that is in it.
+        scn: Scn,
+    },
+    /// SQLite failed.
+    #[error("database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby")]
+    Sqlite {
+        /// The database.
+        name: String,
+        /// What apply was doing.
+        doing: &'static str,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// The locks that keep everybody else from writing could not be taken.
+    #[error("database {name}: {source}")]
+    Guard {
+        /// The database.
+        name: String,
+        /// Which lock and why.
+        source: GuardError,
+    },
+    /// The file system failed.
+    #[error("database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby")]
+    Io {
+        /// The database.
+        name: String,
+        /// What apply was doing.
+        doing: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is not the database it should be.
+    #[error("database {name}: {why}\nhint: move the file away and create the copy of this database again")]
+    Unusable {
+        /// The database.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}

@@ -1,0 +1,194 @@
+//! What is known of how far each database got. Pure.
+
+use standfast_types::{DatabaseId, Scn, WalPosition};
+use std::collections::BTreeMap;
+
+/// One fact of the apply journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// With its WAL at `at`, the database needs redo from `scn` on: all commits before `scn` are in it.
+    Position {
+        /// The database.
+        database: DatabaseId,
+        /// State of its WAL.
+        at: WalPosition,
+        /// Redo before it is not needed.
+        scn: Scn,
+    },
+    /// Whatever becomes of the WAL, the database needs no redo before `scn`: the WAL was synced.
+    Floor {
+        /// The database.
+        database: DatabaseId,
+        /// Redo before it is not needed.
+        scn: Scn,
+    },
+    /// No redo beyond `scn` has been applied to any database. Synced before redo beyond the horizon known
+    /// until then is applied.
+    Horizon {
+        /// An upper bound.
+        scn: Scn,
+    },
+    /// Apply of the database stopped because a page differed from the primary's.
+    Stopped {
+        /// The database.
+        database: DatabaseId,
+        /// Last commit that is in it.
+        scn: Scn,
+    },
+}
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    positions: Vec<(WalPosition, Scn)>,
+    floor: Option<Scn>,
+    stopped: Option<Scn>,
+}
+
+/// All facts known.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    databases: BTreeMap<DatabaseId, Known>,
+    horizon: Option<Scn>,
+}
+
+/// Positions of a database kept in memory; once it is being applied only its newest matters.
+const POSITIONS_KEPT: usize = 64;
+
+impl History {
+    /// Takes a fact in.
+    pub fn add(&mut self, fact: Fact) {
+        match fact {
+            Fact::Position { database, at, scn } => self.known(database).positions.push((at, scn)),
+            Fact::Floor { database, scn } => raise(&mut self.known(database).floor, scn),
+            Fact::Horizon { scn } => raise(&mut self.horizon, scn),
+            Fact::Stopped { database, scn } => raise(&mut self.known(database).stopped, scn),
+        }
+    }
+
+    /// Takes in a fact of this process; positions that only mattered at its start are dropped in time.
+    pub fn append(&mut self, fact: Fact) {
+        if let Fact::Position { database, .. } = fact {
+            let positions = &mut self.known(database).positions;
+            if positions.len() >= POSITIONS_KEPT {
+                positions.clear();
+            }
+        }
+        self.add(fact);
+    }
+
+    fn known(&mut self, database: DatabaseId) -> &mut Known {
+        self.databases.entry(database).or_default()
+    }
+
+    /// Where redo for `database` must be read from when its WAL, after SQLite's recovery, is at `at`; `None`
+    /// when nothing is known. Every fact used is a lower bound of what the database holds, so the greatest
+    /// is:
+    /// - a floor, because its WAL prefix was synced;
+    /// - a position of the same WAL generation at or before `at.frame`. Had the WAL lost that frame in a power
+    ///   loss and grown past it again, then by recovery, which replays beyond everything applied before;
+    /// - a position of another generation: SQLite resets a WAL only after all of it is synced in the database
+    ///   file, and syncs the header of the new generation before its first frame, so the other generation
+    ///   is an earlier one.
+    pub fn lower_bound(&self, database: DatabaseId, at: WalPosition) -> Option<Scn> {
+        let known = self.databases.get(&database)?;
+        let reached = |position: &WalPosition| position.salts != at.salts || position.frame <= at.frame;
+        let position = known.positions.iter().filter(|(position, _)| reached(position)).map(|(_, scn)| *scn).max();
+        position.max(known.floor)
+    }
+
+    /// The synced lower bound of `database`.
+    pub fn floor(&self, database: DatabaseId) -> Option<Scn> {
+        self.databases.get(&database)?.floor
+    }
+
+    /// Where apply of `database` stopped for good, if it did.
+    pub fn stopped(&self, database: DatabaseId) -> Option<Scn> {
+        self.databases.get(&database)?.stopped
+    }
+
+    /// Nothing beyond it has been applied.
+    pub fn horizon(&self) -> Option<Scn> {
+        self.horizon
+    }
+
+    /// Drops all facts about `database`.
+    pub fn forget(&mut self, database: DatabaseId) {
+        self.databases.remove(&database);
+    }
+
+    /// Drops positions that are not the newest.
+    pub fn compact(&mut self) {
+        for known in self.databases.values_mut() {
+            if let Some(newest) = known.positions.iter().max_by_key(|(_, scn)| *scn).copied() {
+                known.positions.clear();
+                known.positions.push(newest);
+            }
+        }
+    }
+
+    /// The facts that a fresh half of the journal begins with.
+    pub fn newest(&self) -> impl Iterator<Item = Fact> + '_ {
+        let of_databases = self.databases.iter().flat_map(|(database, known)| {
+            let database = *database;
+            let newest = known.positions.iter().max_by_key(|(_, scn)| *scn);
+            let position = newest.map(|(at, scn)| Fact::Position { database, at: *at, scn: *scn });
+            let floor = known.floor.map(|scn| Fact::Floor { database, scn });
+            let stopped = known.stopped.map(|scn| Fact::Stopped { database, scn });
+            [position, floor, stopped].into_iter().flatten()
+        });
+        of_databases.chain(self.horizon.map(|scn| Fact::Horizon { scn }))
+    }
+}
+
+fn raise(bound: &mut Option<Scn>, scn: Scn) {
+    *bound = (*bound).max(Some(scn));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_types::WalSalts;
+
+    const DB: DatabaseId = DatabaseId(1);
+    const OLD: WalSalts = WalSalts(9, 9);
+    const NOW: WalSalts = WalSalts(1, 1);
+
+    fn history(positions: &[(WalSalts, u32, u64)]) -> History {
+        let mut history = History::default();
+        for (salts, frame, scn) in positions {
+            let at = WalPosition { salts: *salts, frame: *frame };
+            history.add(Fact::Position { database: DB, at, scn: Scn(*scn) });
+        }
+        history
+    }
+
+    fn bound(history: &History, salts: WalSalts, frame: u32) -> Option<Scn> {
+        history.lower_bound(DB, WalPosition { salts, frame })
+    }
+
+    #[test]
+    fn a_position_counts_only_when_the_wal_reaches_it() {
+        let history = history(&[(NOW, 10, 100), (NOW, 20, 200), (NOW, 30, 300)]);
+        assert_eq!(bound(&history, NOW, 29), Some(Scn(200)));
+        assert_eq!(bound(&history, NOW, 30), Some(Scn(300)));
+        assert_eq!(bound(&history, NOW, 9), None);
+    }
+
+    #[test]
+    fn an_earlier_generation_counts_as_a_whole() {
+        let history = history(&[(OLD, 500, 100), (NOW, 3, 200)]);
+        assert_eq!(bound(&history, NOW, 0), Some(Scn(100)));
+        assert_eq!(bound(&history, WalSalts(0, 0), 0), Some(Scn(200)));
+    }
+
+    #[test]
+    fn the_floor_counts_whatever_the_wal_lost() {
+        let mut history = history(&[(NOW, 10, 100)]);
+        history.add(Fact::Floor { database: DB, scn: Scn(60) });
+        history.add(Fact::Floor { database: DB, scn: Scn(50) });
+        assert_eq!(bound(&history, NOW, 5), Some(Scn(60)));
+        assert_eq!(bound(&history, NOW, 10), Some(Scn(100)));
+        history.forget(DB);
+        assert_eq!(bound(&history, NOW, 10), None);
+    }
+}

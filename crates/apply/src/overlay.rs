@@ -1,0 +1,171 @@
+//! The pages that a batch changes, in memory. Used for one database at a time, reused for all.
+
+use standfast_types::{PageNo, Scn};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Bytes allocated at once; a multiple of every page size.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Multiplicative hash for page numbers.
+#[derive(Clone, Copy, Default)]
+pub struct PageHasher(u64);
+
+impl Hasher for PageHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(u32::from(*byte)));
+    }
+    fn write_u32(&mut self, value: u32) {
+        let mixed = (self.0 ^ u64::from(value)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+}
+
+/// A map by page number.
+pub type PageMap<V> = HashMap<PageNo, V, BuildHasherDefault<PageHasher>>;
+
+/// One changed page.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// The page.
+    pub page_no: PageNo,
+    /// Its sum as of `scn`, from the redo.
+    pub sum_after: u32,
+    /// The commit that changed it last.
+    pub scn: Scn,
+    image: u32,
+}
+
+/// Images of changed pages. Memory is kept from batch to batch, up to a bound that the caller sets by when
+/// it clears.
+#[derive(Default)]
+pub struct Overlay {
+    page_bytes: usize,
+    index: PageMap<u32>,
+    slots: Vec<Slot>,
+    images: u32,
+    chunks: Vec<Box<[u8]>>,
+}
+
+impl Overlay {
+    /// Forgets all pages and takes pages of `page_bytes` from now on.
+    pub fn clear(&mut self, page_bytes: usize) {
+        self.page_bytes = page_bytes;
+        self.index.clear();
+        self.slots.clear();
+        self.images = 0;
+    }
+
+    /// Whether no page is changed.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Memory that the images use.
+    pub fn bytes(&self) -> usize {
+        self.images as usize * self.page_bytes
+    }
+
+    /// The changed pages in no particular order.
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    /// Orders [`Overlay::slots`] by page number; the overlay can then only be read until it is cleared.
+    pub fn sort(&mut self) {
+        self.slots.sort_unstable_by_key(|slot| slot.page_no);
+        for (at, slot) in self.slots.iter().enumerate() {
+            self.index.insert(slot.page_no, at as u32);
+        }
+    }
+
+    /// The slot of a page, if it is changed.
+    pub fn find(&self, page_no: PageNo) -> Option<Slot> {
+        self.index.get(&page_no).map(|at| self.slots[*at as usize])
+    }
+
+    /// The image of a slot.
+    pub fn image(&self, slot: Slot) -> &[u8] {
+        let per_chunk = CHUNK_BYTES / self.page_bytes;
+        let start = slot.image as usize % per_chunk * self.page_bytes;
+        &self.chunks[slot.image as usize / per_chunk][start..start + self.page_bytes]
+    }
+
+    /// The image to be changed by a vector; `Err` with a fresh image of undefined content when the page was
+    /// not changed before.
+    pub fn touch(&mut self, page_no: PageNo, sum_after: u32, scn: Scn) -> Result<&mut [u8], &mut [u8]> {
+        let (at, known) = match self.index.entry(page_no) {
+            std::collections::hash_map::Entry::Occupied(entry) => (*entry.get(), true),
+            std::collections::hash_map::Entry::Vacant(entry) => (*entry.insert(self.slots.len() as u32), false),
+        };
+        if !known {
+            self.slots.push(Slot { page_no, sum_after, scn, image: self.images });
+            self.images += 1;
+        }
+        let slot = &mut self.slots[at as usize];
+        slot.sum_after = sum_after;
+        slot.scn = scn;
+        let per_chunk = CHUNK_BYTES / self.page_bytes;
+        let (chunk, start) = (slot.image as usize / per_chunk, slot.image as usize % per_chunk * self.page_bytes);
+        while chunk >= self.chunks.len() {
+            self.chunks.push(vec![0; CHUNK_BYTES].into_boxed_slice());
+        }
+        let image = &mut self.chunks[chunk][start..start + self.page_bytes];
+        if known { Ok(image) } else { Err(image) }
+    }
+
+    /// Forgets the pages above `pages`: the database was cut there.
+    pub fn cut(&mut self, pages: u32) {
+        let index = &mut self.index;
+        self.slots.retain(|slot| slot.page_no <= pages || index.remove(&slot.page_no).is_none());
+        for (at, slot) in self.slots.iter().enumerate() {
+            index.insert(slot.page_no, at as u32);
+        }
+    }
+
+    /// Returns memory beyond `bytes` to the system.
+    pub fn shrink(&mut self, bytes: usize) {
+        self.chunks.truncate(bytes.div_ceil(CHUNK_BYTES).max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_keeps_its_image_from_touch_to_touch() {
+        let mut overlay = Overlay::default();
+        for page_bytes in [512, 65_536] {
+            overlay.clear(page_bytes);
+            for page_no in 1..=40u32 {
+                let Err(image) = overlay.touch(page_no, 0, Scn(1)) else { panic!("known") };
+                image.fill(page_no as u8);
+            }
+            let Ok(image) = overlay.touch(7, 70, Scn(2)) else { panic!("new") };
+            assert!(image.iter().all(|byte| *byte == 7));
+            let slot = overlay.find(7).unwrap();
+            assert_eq!((slot.sum_after, slot.scn), (70, Scn(2)));
+            assert_eq!(overlay.bytes(), 40 * page_bytes);
+        }
+    }
+
+    #[test]
+    fn a_cut_forgets_the_pages_behind_it_only() {
+        let mut overlay = Overlay::default();
+        overlay.clear(512);
+        for page_no in [5, 1, 9, 3, 7] {
+            let Err(image) = overlay.touch(page_no, 0, Scn(1)) else { panic!("known") };
+            image.fill(page_no as u8);
+        }
+        overlay.cut(6);
+        assert!(overlay.find(9).is_none() && overlay.find(7).is_none());
+        assert!(overlay.touch(9, 0, Scn(2)).is_err(), "a page that was cut starts anew");
+        overlay.sort();
+        let pages: Vec<_> = overlay.slots().iter().map(|slot| (slot.page_no, overlay.image(*slot)[0])).collect();
+        assert_eq!(pages[..3], [(1, 1), (3, 3), (5, 5)]);
+    }
+}

@@ -1,0 +1,158 @@
+//! Redo of a transaction whose commit record has not been seen.
+
+use standfast_types::Scn;
+use std::fs::File;
+use std::io::{Error, Read, Result, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Whole change records of one database, in order. Beyond a bound they go to a file without a name, which
+/// vanishes with the process: after a restart they are read from the standby log again.
+pub struct Pending {
+    directory: PathBuf,
+    memory_bytes: usize,
+    memory: Vec<u8>,
+    file: Option<File>,
+    start: Option<Scn>,
+    /// The transaction replaces the whole database.
+    pub replaces_all: bool,
+}
+
+impl Pending {
+    /// Nothing pending; files are made in `directory` once `memory_bytes` are exceeded.
+    pub fn new(directory: &Path, memory_bytes: usize) -> Pending {
+        Pending {
+            directory: directory.to_owned(),
+            memory_bytes,
+            memory: Vec::new(),
+            file: None,
+            start: None,
+            replaces_all: false,
+        }
+    }
+
+    /// Where its first record starts in the stream.
+    pub fn start(&self) -> Option<Scn> {
+        self.start
+    }
+
+    /// Adds a record that starts at `scn`.
+    ///
+    /// # Errors
+    /// When the file cannot be made or written.
+    pub fn push(&mut self, scn: Scn, record: &[u8]) -> Result<()> {
+        if self.memory.len() + record.len() > self.memory_bytes && !self.memory.is_empty() {
+            if self.file.is_none() {
+                self.file = Some(nameless_file(&self.directory)?);
+            }
+            if let Some(file) = &mut self.file {
+                file.write_all(&self.memory)?;
+            }
+            self.memory.clear();
+        }
+        self.memory.extend_from_slice(record);
+        self.start = self.start.or(Some(scn));
+        Ok(())
+    }
+
+    /// Drops the records, keeping what was said about the transaction to come.
+    pub fn clear(&mut self) {
+        self.memory.clear();
+        self.file = None;
+        self.start = None;
+    }
+
+    /// Hands every record to `take` in order and is empty then.
+    ///
+    /// # Errors
+    /// Those of `take`, and of reading the file.
+    pub fn drain<E: From<Error>>(&mut self, mut take: impl FnMut(&[u8]) -> std::result::Result<(), E>) -> std::result::Result<(), E> {
+        if let Some(mut file) = self.file.take() {
+            file.seek(SeekFrom::Start(0))?;
+            let mut piece = Vec::new();
+            loop {
+                let had = piece.len();
+                (&mut file).take(PIECE).read_to_end(&mut piece)?;
+                if piece.len() == had {
+                    break;
+                }
+                let used = each_record(&piece, &mut take)?;
+                piece.drain(..used);
+            }
+        }
+        each_record(&self.memory, &mut take)?;
+        self.clear();
+        self.memory.shrink_to(KEPT_MEMORY);
+        Ok(())
+    }
+}
+
+/// Bytes read from the file at once.
+const PIECE: u64 = 4 << 20;
+/// Memory kept for the next transaction.
+const KEPT_MEMORY: usize = 64 << 10;
+
+/// Hands the whole records at the start of `bytes` to `take`; returns their length.
+fn each_record<E>(bytes: &[u8], take: &mut impl FnMut(&[u8]) -> std::result::Result<(), E>) -> std::result::Result<usize, E> {
+    let mut at = 0;
+    while let Ok(length) = standfast_format::peek_length(&bytes[at..])
+        && at + length <= bytes.len()
+    {
+        take(&bytes[at..at + length])?;
+        at += length;
+    }
+    Ok(at)
+}
+
+fn nameless_file(directory: &Path) -> Result<File> {
+    let path = directory.join(format!(".pending-redo-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_format::RecordBuilder;
+    use standfast_types::DatabaseId;
+
+    fn records() -> Vec<Vec<u8>> {
+        (0..50u32)
+            .map(|i| {
+                let mut out = Vec::new();
+                let mut builder = RecordBuilder::change(&mut out, DatabaseId(1));
+                builder.vector(i + 1, None, &vec![i as u8 + 1; 512], 0, &mut Vec::new());
+                builder.finish();
+                out
+            })
+            .collect()
+    }
+
+    #[test]
+    fn records_come_back_in_order_from_memory_and_from_the_file() {
+        for memory in [100, 2000, 1 << 20] {
+            let mut pending = Pending::new(&std::env::temp_dir(), memory);
+            for round in 0..2 {
+                for (i, record) in records().iter().enumerate() {
+                    pending.push(Scn(100 * round + i as u64), record).unwrap();
+                }
+                assert_eq!(pending.start(), Some(Scn(100 * round)));
+                let mut back = Vec::new();
+                pending.drain(|record| Ok::<(), Error>(back.push(record.to_vec()))).unwrap();
+                assert_eq!(back, records());
+                assert_eq!(pending.start(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cleared_does_not_come_back() {
+        let mut pending = Pending::new(&std::env::temp_dir(), 100);
+        records().iter().for_each(|record| pending.push(Scn(1), record).unwrap());
+        pending.clear();
+        pending.push(Scn(2), &records()[7]).unwrap();
+        let mut back = Vec::new();
+        pending.drain(|record| Ok::<(), Error>(back.push(record.to_vec()))).unwrap();
+        assert_eq!(back, [records()[7].clone()]);
+    }
+}

@@ -1,0 +1,385 @@
+//! One standby database as pages, read and written through SQLite's `sqlite_dbpage` table, so that readers
+//! in other processes have SQLite's snapshots.
+//!
+//! What SQLite does with raw pages, and what follows from it:
+//! - The connection reads the schema again when the schema version in page 1 differs from the one it knows,
+//!   at the start of any statement. In the middle of a batch it would find half of it. So page 1 is written by
+//!   the last statement, and the cache, which holds decoded forms of the old pages, is dropped after the commit.
+//! - `INSERT (n, NULL)` cuts the database at the commit, unless a page is written after it. So page 1 and the
+//!   cut are two rows of one statement.
+//! - The size that `sqlite_dbpage` sees is read from page 1 at the start of a transaction, and at the release of
+//!   a savepoint.
+
+use crate::ApplyError;
+use crate::never_vacuum::never_vacuum;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::{VfsFile, VfsFileKind};
+use standfast_types::{PageNo, PageSize, WalPosition};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const READ: &str = "SELECT data FROM sqlite_dbpage('main') WHERE pgno=?1";
+const WRITE: &str = "INSERT OR REPLACE INTO sqlite_dbpage(pgno,data) VALUES(?1,?2)";
+const WRITE_FIRST_AND_CUT: &str = "INSERT INTO sqlite_dbpage(pgno,data) VALUES(1,?1),(?2,NULL)";
+
+/// How long to wait for a process that recovers or writes the database while it is opened.
+const OPEN_WAIT: Duration = Duration::from_secs(5);
+/// How long a checkpoint that resets the WAL waits for readers; apply stands still meanwhile.
+const RESET_WAIT: Duration = Duration::from_millis(20);
+/// Where page 1 has the schema version, the size in pages, and the number of the pending-byte's page.
+const SCHEMA_VERSION: std::ops::Range<usize> = 40..44;
+const SIZE_IN_PAGES: std::ops::Range<usize> = 28..32;
+const PENDING_BYTE: u64 = 0x4000_0000;
+
+/// Which files, opened how.
+#[derive(Clone, Debug)]
+pub struct FilePlan {
+    /// Name of the database, for messages.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
+    /// Page size that it has or gets.
+    pub page_size: PageSize,
+    /// The guard VFS.
+    pub vfs: String,
+    /// The VFS below it; `None` for SQLite's default.
+    pub vfs_base: Option<String>,
+    /// Size of SQLite's page cache in KiB.
+    pub cache_kib: u32,
+}
+
+/// How a checkpoint ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpointed {
+    /// Frames in the WAL.
+    pub frames: u32,
+    /// Frames that are in the database file.
+    pub backfilled: u32,
+}
+
+/// An open standby database whose write and checkpoint locks we hold.
+pub struct StandbyFile {
+    plan: FilePlan,
+    connection: Connection,
+    wal: Option<VfsFile>,
+    /// Committed size.
+    pages: u32,
+    /// Size that `sqlite_dbpage` sees in the open transaction.
+    seen_pages: u32,
+    in_transaction: bool,
+    schema_version: [u8; 4],
+}
+
+impl StandbyFile {
+    /// Opens the database and takes its locks. With `create`, one that does not exist or is empty becomes an
+    /// empty WAL database.
+    ///
+    /// # Errors
+    /// `Sqlite`, `Guard`, or `Unusable` when the file is something else.
+    pub fn open(plan: FilePlan, create: bool) -> Result<StandbyFile, ApplyError> {
+        let connection = connect(&plan, create)?;
+        let mut file = StandbyFile {
+            plan,
+            connection,
+            wal: None,
+            pages: 0,
+            seen_pages: 0,
+            in_transaction: false,
+            schema_version: [0; 4],
+        };
+        file.read_header()?;
+        file.take_locks()?;
+        Ok(file)
+    }
+
+    /// Opens the database again, because what a connection learns of a database once (text encoding, reserved
+    /// bytes) may have changed with its whole content.
+    ///
+    /// # Errors
+    /// As for [`StandbyFile::open`].
+    pub fn reopen(&mut self) -> Result<(), ApplyError> {
+        // The new connection is there before the old one goes: the last one to close would delete the WAL.
+        let fresh = connect(&self.plan, false)?;
+        self.release_locks();
+        self.connection = fresh;
+        self.read_header()?;
+        self.take_locks()
+    }
+
+    fn read_header(&mut self) -> Result<(), ApplyError> {
+        let unusable = |why| ApplyError::Unusable { name: self.plan.name.clone(), why };
+        let page_bytes: u32 = self.pragma("PRAGMA page_size")?;
+        if page_bytes as usize != self.plan.page_size.bytes() {
+            return Err(unusable("its page size is not that of the primary"));
+        }
+        let mode: String = self.pragma("PRAGMA journal_mode")?;
+        if mode != "wal" {
+            return Err(unusable("it is not in WAL mode"));
+        }
+        self.pages = self.pragma("PRAGMA page_count")?;
+        self.seen_pages = self.pages;
+        let mut first = vec![0; self.plan.page_size.bytes()];
+        self.read_page(1, &mut first)?;
+        self.schema_version.copy_from_slice(&first[SCHEMA_VERSION]);
+        Ok(())
+    }
+
+    fn take_locks(&self) -> Result<(), ApplyError> {
+        let guard = self.guard()?;
+        guard.hold_write_lock_within(OPEN_WAIT).and_then(|()| guard.hold_checkpoint_lock()).map_err(|source| {
+            ApplyError::Guard { name: self.plan.name.clone(), source }
+        })
+    }
+
+    /// Lets others write and checkpoint.
+    pub fn release_locks(&self) {
+        if let Ok(guard) = self.guard() {
+            guard.release_write_lock();
+            guard.release_checkpoint_lock();
+        }
+    }
+
+    fn guard(&self) -> Result<Guard<'_>, ApplyError> {
+        Guard::of(&self.connection).map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
+    }
+
+    fn pragma<T: rusqlite::types::FromSql>(&self, sql: &str) -> Result<T, ApplyError> {
+        self.connection.query_row(sql, [], |row| row.get(0)).map_err(|source| self.sqlite("reading the header", source))
+    }
+
+    fn sqlite(&self, doing: &'static str, source: rusqlite::Error) -> ApplyError {
+        ApplyError::Sqlite { name: self.plan.name.clone(), doing, source }
+    }
+
+    /// Committed size in pages.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// Size that the open transaction sees.
+    pub fn seen_pages(&self) -> u32 {
+        self.seen_pages
+    }
+
+    /// Page size.
+    pub fn page_size(&self) -> PageSize {
+        self.plan.page_size
+    }
+
+    /// The page that SQLite never uses because locks live there.
+    pub fn lock_page(&self) -> PageNo {
+        (PENDING_BYTE / self.plan.page_size.bytes() as u64) as PageNo + 1
+    }
+
+    /// What is committed, in terms of the WAL.
+    ///
+    /// # Errors
+    /// `Guard` when the wal-index cannot be read.
+    pub fn wal_position(&self) -> Result<WalPosition, ApplyError> {
+        self.guard()?.wal_position().map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
+    }
+
+    /// Frames of the WAL, and those of them that are in the database file.
+    ///
+    /// # Errors
+    /// `Guard` when the wal-index cannot be read.
+    pub fn checkpointed(&self) -> Result<Checkpointed, ApplyError> {
+        let guard = self.guard()?;
+        let read = guard.wal_header().and_then(|header| Ok((header.frames(), guard.wal_index()?.backfilled())));
+        let (frames, backfilled) =
+            read.map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })?;
+        Ok(Checkpointed { frames, backfilled })
+    }
+
+    /// Fills `out` with a page; false when the database ends before it.
+    ///
+    /// # Errors
+    /// `Sqlite`.
+    pub fn read_page(&self, page_no: PageNo, out: &mut [u8]) -> Result<bool, ApplyError> {
+        let mut read = || {
+            let mut statement = self.connection.prepare_cached(READ)?;
+            let copy = |row: &rusqlite::Row<'_>| {
+                let data = row.get_ref(0)?.as_blob()?;
+                let same_size = data.len() == out.len();
+                if same_size {
+                    out.copy_from_slice(data);
+                }
+                Ok(same_size)
+            };
+            statement.query_row([page_no], copy).optional().map(|found| found.unwrap_or(false))
+        };
+        read().map_err(|source| self.sqlite("reading a page", source))
+    }
+
+    /// Opens a transaction unless one is open.
+    ///
+    /// # Errors
+    /// `Sqlite`.
+    pub fn begin(&mut self) -> Result<(), ApplyError> {
+        if self.in_transaction {
+            return Ok(());
+        }
+        self.execute("BEGIN IMMEDIATE", "opening a transaction")?;
+        self.in_transaction = true;
+        self.seen_pages = self.pages;
+        Ok(())
+    }
+
+    fn execute(&self, sql: &str, doing: &'static str) -> Result<(), ApplyError> {
+        let run = || self.connection.prepare_cached(sql)?.execute([]);
+        run().map(|_| ()).map_err(|source| self.sqlite(doing, source))
+    }
+
+    /// Writes pages within the transaction; never page 1.
+    ///
+    /// # Errors
+    /// `Sqlite`.
+    pub fn write_pages<'a>(&self, pages: impl Iterator<Item = (PageNo, &'a [u8])>) -> Result<(), ApplyError> {
+        let write = || {
+            let mut statement = self.connection.prepare_cached(WRITE)?;
+            for (page_no, image) in pages {
+                debug_assert!(page_no > 1 && self.in_transaction);
+                statement.execute((page_no, image))?;
+            }
+            Ok(())
+        };
+        write().map_err(|source| self.sqlite("writing pages", source))
+    }
+
+    /// Makes the transaction see pages that it wrote beyond the end of the database.
+    ///
+    /// # Errors
+    /// `Sqlite`.
+    pub fn see_pages(&mut self, pages: u32) -> Result<(), ApplyError> {
+        if pages <= self.seen_pages {
+            return Ok(());
+        }
+        let mut first = vec![0; self.plan.page_size.bytes()];
+        self.read_page(1, &mut first)?;
+        first[SIZE_IN_PAGES].copy_from_slice(&pages.to_be_bytes());
+        self.write_first(&first)?;
+        self.execute("SAVEPOINT size", "growing the database")?;
+        self.execute("RELEASE size", "growing the database")?;
+        self.seen_pages = pages;
+        Ok(())
+    }
+
+    fn write_first(&self, first: &[u8]) -> Result<(), ApplyError> {
+        let write = || self.connection.prepare_cached(WRITE)?.execute((1, first));
+        write().map(|_| ()).map_err(|source| self.sqlite("writing pages", source))
+    }
+
+    /// Writes page 1 if given, makes the database `pages` long, and commits.
+    ///
+    /// # Errors
+    /// `Sqlite`; the transaction is still open then.
+    pub fn commit(&mut self, first: Option<&[u8]>, pages: u32) -> Result<(), ApplyError> {
+        if pages < self.seen_pages {
+            self.cut(first, pages)?;
+        } else if let Some(first) = first {
+            self.write_first(first)?;
+        }
+        self.execute("COMMIT", "committing")?;
+        self.in_transaction = false;
+        (self.pages, self.seen_pages) = (pages, pages);
+        if let Some(first) = first
+            && first[SCHEMA_VERSION] != self.schema_version
+        {
+            self.schema_version.copy_from_slice(&first[SCHEMA_VERSION]);
+            self.connection.release_memory().map_err(|source| self.sqlite("dropping the cache", source))?;
+        }
+        Ok(())
+    }
+
+    fn cut(&self, first: Option<&[u8]>, pages: u32) -> Result<(), ApplyError> {
+        let current;
+        let first = match first {
+            Some(first) => first,
+            None => {
+                let mut page = vec![0; self.plan.page_size.bytes()];
+                self.read_page(1, &mut page)?;
+                current = page;
+                &current
+            }
+        };
+        let write = || self.connection.prepare_cached(WRITE_FIRST_AND_CUT)?.execute((first, pages + 1));
+        write().map(|_| ()).map_err(|source| self.sqlite("cutting the database", source))
+    }
+
+    /// Gives the transaction up; what is committed stays.
+    pub fn rollback(&mut self) {
+        if std::mem::take(&mut self.in_transaction) {
+            // SQLite may have rolled back by itself; what matters is that no transaction is open.
+            let _ = self.connection.execute_batch("ROLLBACK");
+        }
+        self.seen_pages = self.pages;
+    }
+
+    /// Copies frames into the database file as far as readers allow, without waiting.
+    ///
+    /// # Errors
+    /// `Sqlite`.
+    pub fn checkpoint(&self) -> Result<(), ApplyError> {
+        self.run_checkpoint("PRAGMA wal_checkpoint(PASSIVE)")
+    }
+
+    /// Copies all frames and starts the WAL anew, if the readers are gone within 20 ms.
+    ///
+    /// # Errors
+    /// `Sqlite`.
+    pub fn reset_wal(&self) -> Result<(), ApplyError> {
+        let wait = |limit| self.connection.busy_timeout(limit).map_err(|source| self.sqlite("checkpointing", source));
+        wait(RESET_WAIT)?;
+        let result = self.run_checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
+        wait(OPEN_WAIT)?;
+        result
+    }
+
+    fn run_checkpoint(&self, sql: &str) -> Result<(), ApplyError> {
+        let run = || self.connection.prepare_cached(sql)?.query_row([], |_| Ok(()));
+        match run() {
+            Err(rusqlite::Error::SqliteFailure(error, _)) if error.code == rusqlite::ErrorCode::DatabaseBusy => Ok(()),
+            other => other.map_err(|source| self.sqlite("checkpointing", source)),
+        }
+    }
+
+    /// Makes all commits survive a power loss.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn sync_wal(&mut self) -> Result<(), ApplyError> {
+        let io = |source| ApplyError::Io { name: self.plan.name.clone(), doing: "syncing the WAL", source };
+        if self.wal.is_none() {
+            let opened = VfsFile::open(self.plan.vfs_base.as_deref(), &self.plan.path, VfsFileKind::Wal);
+            self.wal = Some(opened.map_err(io)?);
+        }
+        self.wal.as_mut().map_or(Ok(()), |wal| wal.sync().map_err(io))
+    }
+}
+
+fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
+    let open = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags = if create { flags | OpenFlags::SQLITE_OPEN_CREATE } else { flags };
+        let connection = Connection::open_with_flags_and_vfs(Path::new(&plan.path), flags, plan.vfs.as_str())?;
+        connection.busy_timeout(OPEN_WAIT)?;
+        if create && connection.query_row("PRAGMA page_count", [], |row| row.get::<_, u32>(0))? == 0 {
+            let page_bytes = plan.page_size.bytes();
+            connection.execute_batch(&format!("PRAGMA page_size={page_bytes}; PRAGMA journal_mode=WAL"))?;
+        }
+        // A schema that this SQLite cannot parse is none of our business: pages are.
+        connection.execute_batch(&format!(
+            "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-{}; \
+             PRAGMA mmap_size=0; PRAGMA writable_schema=ON",
+            plan.cache_kib
+        ))?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;
+        never_vacuum(&connection)?;
+        connection.query_row("SELECT count(*) FROM sqlite_dbpage('main') WHERE pgno=1", [], |_| Ok(()))?;
+        Ok(connection)
+    };
+    open().map_err(|source| ApplyError::Sqlite { name: plan.name.clone(), doing: "opening", source })
+}

@@ -1,0 +1,152 @@
+//! Checkpoints, what is durable, and the end.
+
+use crate::apply::Apply;
+use crate::checkpoint::Due;
+use crate::crew::share_out;
+use crate::database::{Condition, Database, Done};
+use crate::history::Fact;
+use crate::{ApplyError, ApplyReport};
+use standfast_io::fault::{self, Fault};
+use standfast_types::{DatabaseId, PageSize, Scn};
+
+/// A database as seen from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatabaseStatus {
+    /// Its number.
+    pub database: DatabaseId,
+    /// Its name.
+    pub name: String,
+    /// Its page size.
+    pub page_size: PageSize,
+    /// Its size in pages.
+    pub pages: u32,
+    /// Last commit that is in it.
+    pub scn: Scn,
+    /// Whether it takes redo.
+    pub condition: Condition,
+}
+
+impl Apply {
+    /// Everything before is applied.
+    pub fn applied(&self) -> Scn {
+        self.applied
+    }
+
+    /// All databases.
+    pub fn databases(&self) -> Vec<DatabaseStatus> {
+        let status = |database: &Database| DatabaseStatus {
+            database: database.id,
+            name: database.name.clone(),
+            page_size: database.file.page_size(),
+            pages: database.file.pages(),
+            scn: database.state,
+            condition: database.condition,
+        };
+        self.databases.values().map(status).collect()
+    }
+
+    /// Redo before it is not needed again, whatever this machine loses: the standby logs that hold it may be
+    /// reused. Moves with [`Apply::sync`]. A database that stopped needs a new copy, hence no redo.
+    pub fn durable_scn(&self) -> Scn {
+        let floors = self.databases.values().filter(|database| database.condition != Condition::Stopped);
+        floors.map(|database| database.floor).min().unwrap_or(self.applied)
+    }
+
+    /// Makes everything applied survive a power loss, then returns [`Apply::durable_scn`].
+    ///
+    /// # Errors
+    /// When the journal cannot be written; a WAL that cannot be synced makes its database fail.
+    pub fn sync(&mut self, report: &mut ApplyReport) -> Result<Scn, ApplyError> {
+        let behind =
+            |database: &&mut Database| database.condition == Condition::Live && database.need > database.floor;
+        share_out(self.databases.values_mut().filter(behind), &mut self.overlays, |database, _| {
+            if database.unsynced {
+                let synced = database.file.sync_wal();
+                database.unsynced = synced.is_err();
+                database.outcome = Some(synced.map(|()| Done::default()));
+            }
+        });
+        self.collect(report);
+        let mut facts = Vec::new();
+        for database in self.databases.values_mut().filter(behind) {
+            facts.push(Fact::Floor { database: database.id, scn: database.need });
+        }
+        let written = self.journal.append(&facts).and_then(|()| self.journal.sync());
+        written.map_err(|source| self.journal_error(source))?;
+        for database in self.databases.values_mut().filter(behind) {
+            database.floor = database.need;
+        }
+        Ok(self.durable_scn())
+    }
+
+    /// Checkpoints the databases whose WAL has grown enough. Apply does not wait for readers longer than
+    /// 20 ms a database.
+    ///
+    /// # Errors
+    /// When the journal cannot be written; what concerns one database is in the report.
+    pub fn checkpoint_if_due(&mut self, report: &mut ApplyReport) -> Result<(), ApplyError> {
+        let (every, reset_at) = (self.limits.checkpoint_frames, self.limits.reset_frames);
+        let mut due = Vec::new();
+        for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
+            let now = database.file.checkpointed()?;
+            match database.clock.due(now, every, reset_at) {
+                Due::Nothing => {}
+                what => due.push((database, what)),
+            }
+        }
+        if due.is_empty() {
+            return Ok(());
+        }
+        // Positions before pages, so that a restart finds the WAL positions of what is in the file.
+        let synced = self.journal.sync();
+        if let Err(source) = synced {
+            return Err(ApplyError::Journal { path: self.journal.path().to_owned(), source });
+        }
+        let databases = due.into_iter().map(|(database, what)| {
+            database.due = what;
+            database
+        });
+        share_out(databases, &mut self.overlays, |database, _| {
+            let result = match database.due {
+                Due::Reset => reset(database),
+                _ => database.file.checkpoint(),
+            };
+            database.outcome = Some(result.map(|()| Done::default()));
+        });
+        self.collect(report);
+        Ok(())
+    }
+
+    /// Ends apply before this instance becomes primary: drops transactions without a commit record, copies all
+    /// WALs into their files, syncs everything and lets others write.
+    ///
+    /// # Errors
+    /// The first thing that went wrong; the databases are released all the same.
+    pub fn release_for_failover(mut self) -> Result<Scn, ApplyError> {
+        let mut report = ApplyReport::default();
+        for database in self.databases.values_mut() {
+            database.drop_open_transaction();
+            database.advance(Scn::ZERO);
+        }
+        let synced = self.sync(&mut report);
+        for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
+            if let Err(error) = reset(database) {
+                report.errors.push((database.id, error));
+            }
+        }
+        self.databases.values().for_each(|database| database.file.release_locks());
+        match report.errors.into_iter().next() {
+            Some((_, error)) => Err(error),
+            None => synced.map(|_| self.applied),
+        }
+    }
+}
+
+fn reset(database: &mut Database) -> Result<(), ApplyError> {
+    fault::check(Fault::CheckpointReset).map_err(|source| ApplyError::Io {
+        name: database.name.clone(),
+        doing: "checkpointing",
+        source,
+    })?;
+    database.file.reset_wal()
+}

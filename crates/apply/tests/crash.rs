@@ -1,0 +1,229 @@
+//! A standby that dies goes on where it was, whatever of its files survived.
+
+mod common;
+
+use common::*;
+use rusqlite::Connection;
+use standfast_apply::{Apply, Limits};
+use standfast_testkit::{Rng, TempDir};
+use standfast_types::Scn;
+use std::path::Path;
+
+/// What a kill leaves of a standby: its files as they are, without the shared memory.
+fn killed(standby: &TempDir) -> TempDir {
+    let copy = TempDir::new("killed").unwrap();
+    for entry in std::fs::read_dir(standby.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| !extension.to_string_lossy().ends_with("-shm")) {
+            std::fs::copy(&path, copy.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    copy
+}
+
+fn wal(directory: &Path, name: &str) -> std::path::PathBuf {
+    directory.join(format!("{name}-wal"))
+}
+
+/// Two databases, their stream, and a standby that has applied a part of it in steps of its own.
+struct Scene {
+    _here: TempDir,
+    primaries: [Primary; 2],
+    stream: Stream,
+    standby: TempDir,
+    apply: Option<Apply>,
+    rng: Rng,
+}
+
+impl Scene {
+    fn new(seed: u64) -> Scene {
+        let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+        let mut stream = Stream::default();
+        let mut primaries = [Primary::new(here.path(), 1, "a.db", 1024), Primary::new(here.path(), 2, "b.db", 4096)];
+        let apply = fresh(&standby, 0, small_limits());
+        for primary in &mut primaries {
+            primary.past = Some(Vec::new());
+            primary.run(&mut Stream::default(), TABLE);
+            primary.attach(&mut stream);
+        }
+        let mut scene = Scene { _here: here, primaries, stream, standby, apply: Some(apply), rng: Rng::new(seed) };
+        scene.go_on(1);
+        scene
+    }
+
+    /// Adds transactions and applies them, in batches cut at random records.
+    fn go_on(&mut self, batches: u32) {
+        for _ in 0..batches {
+            for primary in &mut self.primaries {
+                history(primary, &mut self.stream, 1 + self.rng.below(4) as u32, &mut self.rng);
+            }
+            let apply = self.apply.as_mut().unwrap();
+            while apply.applied().max(Scn::START) < self.stream.end() {
+                let from = apply.applied().max(Scn::START);
+                let upto = from + 600 + self.rng.below(20_000);
+                let report = apply.apply(from, self.stream.from(from), upto.min(self.stream.end())).unwrap();
+                assert!(report.errors.is_empty(), "{:?}", report.errors);
+                if report.applied == from {
+                    // Not one whole record below the limit.
+                    follow_well(apply, &self.stream);
+                }
+            }
+            if self.rng.chance(50) {
+                apply.checkpoint_if_due(&mut Default::default()).unwrap();
+            }
+            if self.rng.chance(20) {
+                apply.sync(&mut Default::default()).unwrap();
+            }
+        }
+    }
+
+    /// Goes on with what is in `files`, and checks that the pages are those of the confirmed position.
+    fn resume(&mut self, files: TempDir) {
+        let [a, b] = &self.primaries;
+        let (apply, _) = again(&files, &[a, b], &self.stream, self.stream.end(), small_limits());
+        assert_eq!(apply.applied(), self.stream.end());
+        [a, b].iter().for_each(|primary| primary.check(&files));
+        self.apply = Some(apply);
+        self.standby = files;
+    }
+}
+
+#[test]
+fn a_killed_standby_goes_on_again_and_again() {
+    for seed in 0..4 {
+        let mut scene = Scene::new(seed);
+        for _ in 0..6 {
+            scene.go_on(3);
+            let files = killed(&scene.standby);
+            scene.apply = None;
+            scene.resume(files);
+        }
+    }
+}
+
+#[test]
+fn a_wal_that_lost_its_end_is_caught_up_again_and_again() {
+    for seed in 0..6 {
+        let mut scene = Scene::new(100 + seed);
+        for _ in 0..6 {
+            scene.go_on(3);
+            let files = killed(&scene.standby);
+            scene.apply = None;
+            for name in ["a.db", "b.db"] {
+                let path = wal(files.path(), name);
+                let bytes = std::fs::metadata(&path).unwrap().len();
+                let file = std::fs::File::options().write(true).open(&path).unwrap();
+                file.set_len(scene.rng.between(bytes / 2, bytes)).unwrap();
+            }
+            scene.resume(files);
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_lost_facts_only_makes_the_replay_longer() {
+    for seed in 0..6 {
+        let mut scene = Scene::new(200 + seed);
+        for round in 0..4 {
+            scene.go_on(3);
+            let files = killed(&scene.standby);
+            scene.apply = None;
+            let journal = files.join("apply.journal");
+            if round == 2 {
+                std::fs::remove_file(&journal).unwrap();
+            } else {
+                let mut bytes = std::fs::read(&journal).unwrap();
+                for fact in bytes[4096..].chunks_mut(32).filter(|_| scene.rng.chance(70)) {
+                    fact[scene.rng.below(32) as usize] ^= 4;
+                }
+                std::fs::write(&journal, bytes).unwrap();
+            }
+            scene.resume(files);
+        }
+    }
+}
+
+#[test]
+fn a_replay_is_one_step_for_readers_and_ends_at_the_confirmed_position() {
+    let mut scene = Scene::new(7);
+    scene.go_on(5);
+    let files = killed(&scene.standby);
+    scene.apply = None;
+    std::fs::remove_file(files.join("apply.journal")).unwrap();
+    let reader = Connection::open(files.join("a.db")).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+    let before = pages(&reader);
+    // Redo that the primary has not confirmed must stay out.
+    let confirmed = scene.stream.end();
+    for primary in &mut scene.primaries {
+        history(primary, &mut scene.stream, 3, &mut scene.rng);
+    }
+    let [a, b] = &scene.primaries;
+    let (apply, report) = again(&files, &[a, b], &scene.stream, confirmed, small_limits());
+    assert!(report.transactions > 10);
+    assert_eq!(apply.applied(), confirmed);
+    assert_eq!(pages(&reader), before, "the reader's snapshot stays");
+    reader.execute_batch("COMMIT").unwrap();
+    same(a.at(confirmed).unwrap(), &pages(&reader), "a.db");
+}
+
+#[test]
+fn recovery_reads_no_further_than_the_horizon() {
+    let mut scene = Scene::new(8);
+    let limits = Limits { horizon_bytes: 0, ..small_limits() };
+    scene.apply = None;
+    let files = killed(&scene.standby);
+    let _ = std::fs::remove_file(files.join("apply.journal"));
+    let seen = scene.stream.end();
+    let [a, b] = &scene.primaries;
+    let (apply, _) = again(&files, &[a, b], &scene.stream, seen, limits);
+    drop(apply);
+    for primary in &mut scene.primaries {
+        history(primary, &mut scene.stream, 3, &mut scene.rng);
+    }
+    let [a, b] = &scene.primaries;
+    let (mut apply, report) = again(&files, &[a, b], &scene.stream, scene.stream.end(), limits);
+    assert_eq!((report.applied, report.transactions), (seen, 0));
+    follow_well(&mut apply, &scene.stream);
+    [a, b].iter().for_each(|primary| primary.check(&files));
+}
+
+#[test]
+fn after_a_clean_resume_nothing_is_replayed() {
+    let mut scene = Scene::new(9);
+    scene.go_on(4);
+    let files = killed(&scene.standby);
+    scene.apply = None;
+    let [a, b] = &scene.primaries;
+    let (apply, report) = again(&files, &[a, b], &scene.stream, scene.stream.end(), small_limits());
+    // The database that committed last is exact; the other one may have had no redo behind its last position.
+    assert_eq!(report.transactions, 0);
+    assert_eq!(apply.applied(), scene.stream.end());
+}
+
+#[test]
+fn an_open_transaction_is_read_again_after_a_restart() {
+    let mut scene = Scene::new(10);
+    let before = scene.stream.end();
+    scene.primaries[0].piece = 2;
+    let sql = insert(300, 200);
+    scene.primaries[0].run(&mut scene.stream, &sql);
+    scene.primaries[1].run(&mut scene.stream, "UPDATE t SET body='after the first pieces'");
+    let bytes = scene.stream.from(before);
+    let mut cut = 0;
+    while cut < bytes.len() / 4 {
+        cut += standfast_format::peek_length(&bytes[cut..]).unwrap();
+    }
+    let apply = scene.apply.as_mut().unwrap();
+    apply.apply(before, &bytes[..cut], before + cut as u64).unwrap();
+    apply.sync(&mut Default::default()).unwrap();
+    assert_eq!(apply.durable_scn(), before, "the open transaction is needed again");
+    let files = killed(&scene.standby);
+    scene.apply = None;
+    let confirmed = before + cut as u64;
+    let [a, b] = &scene.primaries;
+    let (mut apply, _) = again(&files, &[a, b], &scene.stream, confirmed, small_limits());
+    assert_eq!(apply.applied(), confirmed);
+    follow_well(&mut apply, &scene.stream);
+    [a, b].iter().for_each(|primary| primary.check(&files));
+}

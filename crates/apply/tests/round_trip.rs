@@ -1,0 +1,196 @@
+//! Redo of real SQLite histories into a standby: the pages are those of the primary.
+
+mod common;
+
+use common::*;
+use rusqlite::Connection;
+use standfast_apply::Limits;
+use standfast_testkit::{Rng, TempDir};
+
+#[test]
+fn a_history_ends_in_the_same_pages_at_every_page_size() {
+    for (page_size, workers) in [(512, 0), (4096, 0), (4096, 2), (65_536, 0)] {
+        let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+        let mut rng = Rng::new(u64::from(page_size));
+        let mut stream = Stream::default();
+        let mut primary = Primary::new(here.path(), 1, "app.db", page_size);
+        primary.run(&mut Stream::default(), TABLE);
+        primary.attach(&mut stream);
+        let mut apply = fresh(&standby, workers, small_limits());
+        for _ in 0..8 {
+            history(&mut primary, &mut stream, 15, &mut rng);
+            let report = follow_well(&mut apply, &stream);
+            assert!(report.transactions >= 15);
+            apply.checkpoint_if_due(&mut Default::default()).unwrap();
+            primary.check(&standby);
+        }
+    }
+}
+
+#[test]
+fn one_call_a_transaction_and_one_call_for_all_end_in_the_same_pages() {
+    let here = TempDir::new("primary").unwrap();
+    let (step_by_step, at_once) = (TempDir::new("standby").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut primary = Primary::new(here.path(), 1, "app.db", 1024);
+    primary.run(&mut Stream::default(), TABLE);
+    primary.attach(&mut stream);
+    let mut apply = fresh(&step_by_step, 0, Limits::default());
+    let mut rng = Rng::new(1);
+    for _ in 0..60 {
+        history(&mut primary, &mut stream, 1, &mut rng);
+        follow_well(&mut apply, &stream);
+    }
+    primary.check(&step_by_step);
+    let mut apply = fresh(&at_once, 0, Limits::default());
+    assert_eq!(follow_well(&mut apply, &stream).transactions, 61);
+    primary.check(&at_once);
+}
+
+#[test]
+fn growth_and_shrinking_are_followed_within_a_batch_and_across() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut primary = Primary::new(here.path(), 1, "app.db", 1024);
+    primary.run(&mut Stream::default(), TABLE);
+    primary.attach(&mut stream);
+    let mut apply = fresh(&standby, 0, small_limits());
+    follow_well(&mut apply, &stream);
+    for together in [false, true, false, true] {
+        for sql in [&insert(500, 300), "DELETE FROM t WHERE id % 10 > 0", "VACUUM", &insert(20, 300), "DELETE FROM t", "VACUUM"] {
+            primary.run(&mut stream, sql);
+            if !together {
+                follow_well(&mut apply, &stream);
+                primary.check(&standby);
+            }
+        }
+        follow_well(&mut apply, &stream);
+        primary.check(&standby);
+        let _ = apply.checkpoint_if_due(&mut Default::default());
+        primary.check(&standby);
+    }
+}
+
+#[test]
+fn an_automatic_vacuum_of_the_primary_is_followed_and_not_repeated() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let connection = Connection::open(here.join("app.db")).unwrap();
+    connection.execute_batch("PRAGMA auto_vacuum=FULL; CREATE TABLE a(x); ").unwrap();
+    drop(connection);
+    let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
+    primary.run(&mut Stream::default(), TABLE);
+    primary.attach(&mut stream);
+    let mut apply = fresh(&standby, 0, small_limits());
+    for sql in [&insert(400, 500), "DELETE FROM t WHERE id > 30", &insert(100, 500), "DELETE FROM t"] {
+        primary.run(&mut stream, sql);
+        follow_well(&mut apply, &stream);
+        primary.check(&standby);
+    }
+}
+
+#[test]
+fn a_transaction_in_pieces_counts_when_its_commit_record_arrives() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut primary = Primary::new(here.path(), 1, "app.db", 1024);
+    primary.run(&mut Stream::default(), TABLE);
+    primary.attach(&mut stream);
+    let mut apply = fresh(&standby, 0, small_limits());
+    follow_well(&mut apply, &stream);
+    primary.piece = 5;
+    let before = stream.end();
+    primary.run(&mut stream, &insert(2000, 300));
+    let bytes = stream.from(before);
+    let mut at = 0;
+    let reader = Connection::open(standby.join("app.db")).unwrap();
+    let count = || reader.query_row("SELECT count(*) FROM t", [], |row| row.get::<_, u32>(0)).unwrap();
+    while at < bytes.len() {
+        assert_eq!(count(), 0);
+        let length = standfast_format::peek_length(&bytes[at..]).unwrap();
+        let from = apply.applied();
+        let report = apply.apply(from, &bytes[at..at + length], from + length as u64).unwrap();
+        assert!(report.errors.is_empty(), "{:?}", report.errors);
+        at += length;
+    }
+    assert_eq!(count(), 2000);
+    primary.check(&standby);
+}
+
+#[test]
+fn a_second_baseline_replaces_what_was_there() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
+    primary.run(&mut Stream::default(), &format!("{TABLE} {}", insert(300, 400)));
+    primary.attach(&mut stream);
+    let mut apply = fresh(&standby, 0, small_limits());
+    follow_well(&mut apply, &stream);
+    // Not captured: the standby misses it.
+    primary.run(&mut Stream::default(), "DELETE FROM t WHERE id > 20; CREATE TABLE other(x);");
+    primary.run(&mut Stream::default(), "VACUUM");
+    primary.piece = 3;
+    primary.baseline(&mut stream);
+    primary.run(&mut stream, &insert(5, 100));
+    follow_well(&mut apply, &stream);
+    primary.check(&standby);
+}
+
+#[test]
+fn many_databases_share_the_stream() {
+    for workers in [0, 2] {
+        let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+        let mut stream = Stream::default();
+        let mut rng = Rng::new(5);
+        let mut primaries: Vec<_> = (0..6).map(|i| Primary::new(here.path(), i, &format!("{i}.db"), 512 << i)).collect();
+        let mut apply = fresh(&standby, workers, small_limits());
+        for primary in &mut primaries {
+            primary.run(&mut Stream::default(), TABLE);
+            primary.attach(&mut stream);
+        }
+        for _ in 0..5 {
+            for _ in 0..40 {
+                let index = rng.below(6) as usize;
+                history(&mut primaries[index], &mut stream, 2, &mut rng);
+            }
+            follow_well(&mut apply, &stream);
+            apply.checkpoint_if_due(&mut Default::default()).unwrap();
+            apply.sync(&mut Default::default()).unwrap();
+            assert_eq!(apply.durable_scn(), stream.end());
+        }
+        primaries.iter().for_each(|primary| primary.check(&standby));
+    }
+}
+
+#[test]
+fn a_detached_database_is_released_and_its_file_stays() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
+    primary.run(&mut Stream::default(), TABLE);
+    primary.attach(&mut stream);
+    primary.run(&mut stream, &insert(10, 10));
+    standfast_format::RecordBuilder::detach(&mut stream.bytes, primary.id);
+    let mut apply = fresh(&standby, 0, small_limits());
+    follow_well(&mut apply, &stream);
+    assert!(apply.databases().is_empty());
+    primary.check(&standby);
+    let free = Connection::open(standby.join("app.db")).unwrap();
+    free.execute_batch("INSERT INTO t(body) VALUES('mine again')").unwrap();
+}
+
+#[test]
+fn nobody_else_can_write_a_standby_database_until_it_is_released() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
+    primary.run(&mut Stream::default(), TABLE);
+    primary.attach(&mut stream);
+    let mut apply = fresh(&standby, 0, small_limits());
+    follow_well(&mut apply, &stream);
+    let other = Connection::open(standby.join("app.db")).unwrap();
+    other.busy_timeout(std::time::Duration::ZERO).unwrap();
+    assert!(other.execute_batch("INSERT INTO t(body) VALUES('no')").is_err());
+    assert_eq!(apply.release_for_failover().unwrap(), stream.end());
+    other.execute_batch("INSERT INTO t(body) VALUES('yes')").unwrap();
+}

@@ -1,0 +1,153 @@
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Group;
+use super::campaign::{CampaignReport, campaign};
+use super::idle::{IdleResult, idle};
+use super::table::{APPLY_DATABASES, EIGHT, EIGHT_EACH, FORTY, FORTY_EACH, KILL_CYCLES, ONE, POWER_SEEDS};
+use crate::raw::{self, RawLimits};
+use crate::stations::{ApplyBench, ApplyResult, LogBench, LogResult, Stations};
+use crate::suite::{Missing, Series, Suite, missing};
+use crate::systems::SystemKind::{Local, Postgres, StockFull, SyncAffirm, SyncAffirm10ms};
+use crate::systems::{Case, SystemKind};
+use crate::{Context, Result};
+
+/// A measurement, or why there is none.
+type Outcome<T> = std::result::Result<T, Missing>;
+
+/// Runs of a speed unless COUNT says otherwise.
+const ROUNDS: u64 = 3;
+/// A long run is this many times as long as a short one: 20 s at the default of 3 s.
+const LONG: f64 = 20.0 / 3.0;
+/// Transactions of a backlog of apply.
+const BACKLOG: u64 = 1_000_000;
+/// Threads that feed the log writer.
+const PRODUCERS: usize = 16;
+
+/// What the commit figures need: cases with the systems measured in turns.
+const COMMIT_CASES: [(Case, &[SystemKind]); 5] = [
+    (FORTY, &[StockFull, SyncAffirm, Postgres, SyncAffirm10ms]),
+    (EIGHT, &[StockFull, SyncAffirm]),
+    (ONE, &[StockFull, Local, SyncAffirm]),
+    (FORTY_EACH, &[StockFull, SyncAffirm]),
+    (EIGHT_EACH, &[StockFull, SyncAffirm]),
+];
+
+/// Everything that was measured; a part that was not asked for is missing as skipped.
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    /// Series of the commit cases.
+    pub commit: Vec<Series>,
+    /// The long run of SYNC AFFIRM at 40 clients, checkpoints included.
+    pub long: Outcome<Series>,
+    /// Limits of disk and loopback, beside the commit cases.
+    pub raw: Outcome<RawLimits>,
+    /// Apply of a backlog of one database.
+    pub apply_one: Outcome<ApplyResult>,
+    /// Apply of a backlog spread over databases.
+    pub apply_spread: Outcome<ApplyResult>,
+    /// The log writer.
+    pub log: Outcome<LogResult>,
+    /// The kill campaign.
+    pub kill: Outcome<CampaignReport>,
+    /// The power-loss campaign.
+    pub power: Outcome<CampaignReport>,
+    /// An idle instance.
+    pub idle: Outcome<IdleResult>,
+}
+
+impl Default for Measured {
+    fn default() -> Measured {
+        fn not_asked<T>() -> Outcome<T> {
+            Err(Missing::Skipped("not asked for".into()))
+        }
+        Measured {
+            commit: Vec::new(),
+            long: not_asked(),
+            raw: not_asked(),
+            apply_one: not_asked(),
+            apply_spread: not_asked(),
+            log: not_asked(),
+            kill: not_asked(),
+            power: not_asked(),
+            idle: not_asked(),
+        }
+    }
+}
+
+/// Keeps the reason of an absent measurement; an interrupt stays an error.
+fn outcome<T>(result: Result<T>) -> Result<Outcome<T>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(error) => missing(error).map(Err),
+    }
+}
+
+impl Measured {
+    /// The series of one system in one case.
+    pub fn commit_series(&self, system: SystemKind, case: Case) -> Outcome<&Series> {
+        let series = self.commit.iter().find(|series| series.system == system && series.case == case);
+        series.ok_or_else(|| Missing::Skipped("not asked for".into()))
+    }
+
+    /// Measures one group.
+    pub fn measure(
+        &mut self,
+        context: &Context,
+        group: Group,
+        count: Option<u64>,
+        with: &Stations,
+    ) -> Result<()> {
+        let rounds = count.unwrap_or(ROUNDS).max(1) as usize;
+        match group {
+            Group::Commit => self.measure_commit(context, rounds)?,
+            Group::Apply => {
+                self.apply_one = apply(context, with, 1, rounds)?;
+                self.apply_spread = apply(context, with, APPLY_DATABASES, rounds)?;
+            }
+            Group::Log => self.log = log(context, with, rounds)?,
+            Group::Kill => {
+                self.kill = outcome(campaign(context, "kill", "--cycles", count.unwrap_or(KILL_CYCLES)))?
+            }
+            Group::Power => {
+                self.power = outcome(campaign(context, "power", "--seeds", count.unwrap_or(POWER_SEEDS)))?
+            }
+            Group::Idle => self.idle = outcome(idle(context))?,
+        }
+        Ok(())
+    }
+
+    fn measure_commit(&mut self, context: &Context, rounds: usize) -> Result<()> {
+        let mut suite = Suite::default();
+        for (case, systems) in COMMIT_CASES {
+            self.commit.extend(suite.measure(context, case, systems, rounds)?);
+            if case == ONE {
+                self.raw = outcome(raw::measure(context, Duration::from_secs(2)))?;
+            }
+        }
+        let long = Context { measure: context.measure.mul_f64(LONG), ..context.clone() };
+        let series = suite.measure(&long, FORTY, &[SyncAffirm], 1)?.pop();
+        self.long = series.ok_or_else(|| Missing::Failed("no series".into()));
+        Ok(())
+    }
+}
+
+fn not_linked(station: &str) -> Missing {
+    Missing::Skipped(format!("this program was built without {station}"))
+}
+
+fn apply(
+    context: &Context,
+    with: &Stations,
+    databases: usize,
+    rounds: usize,
+) -> Result<Outcome<ApplyResult>> {
+    let Some(station) = &with.apply else { return Ok(Err(not_linked("apply"))) };
+    outcome(ApplyBench { transactions: BACKLOG, databases, rounds }.run(context, &**station))
+}
+
+fn log(context: &Context, with: &Stations, rounds: usize) -> Result<Outcome<LogResult>> {
+    let Some(station) = &with.log else { return Ok(Err(not_linked("the log writer"))) };
+    outcome(LogBench { producers: PRODUCERS, time: context.measure, rounds }.run(context, &**station))
+}

@@ -1,0 +1,310 @@
+//! The figures that this project holds itself to: each with a bar that must be met and an aim to get to.
+
+mod campaign;
+mod idle;
+mod measured;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::conditions::Conditions;
+use crate::error::During;
+use crate::stations::Stations;
+use crate::suite::Missing;
+use crate::{BenchError, Context, Result};
+
+pub use measured::Measured;
+pub use table::FIGURES;
+
+/// Figures that are measured together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Group {
+    /// Speed of commits.
+    Commit,
+    /// Speed of apply.
+    Apply,
+    /// Speed of the log writer.
+    Log,
+    /// Processes killed at random.
+    Kill,
+    /// Simulated power loss.
+    Power,
+    /// An instance that has nothing to do.
+    Idle,
+}
+
+/// Which values are good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    /// At least the bar.
+    Higher,
+    /// At most the bar.
+    Lower,
+}
+
+/// One line of the table.
+pub struct Figure {
+    /// Group it is measured with.
+    pub group: Group,
+    /// Name within the group.
+    pub name: &'static str,
+    /// Unit of value, bar and aim.
+    pub unit: &'static str,
+    /// Digits after the point.
+    pub digits: usize,
+    /// Must be met; None for a figure that has only an aim.
+    pub bar: Option<f64>,
+    /// Where to get to; None for a figure that has only a bar.
+    pub aim: Option<f64>,
+    /// Direction of bar and aim.
+    pub better: Better,
+    /// How it is computed from what was measured.
+    pub compute: fn(&Measured) -> std::result::Result<f64, Missing>,
+}
+
+/// How a figure came out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Group.
+    pub group: Group,
+    /// Name within the group.
+    pub name: String,
+    /// PASS, MISS or SKIP.
+    pub verdict: Word,
+    /// The value, unless there is none.
+    pub value: Option<f64>,
+    /// Unit of value, bar and aim.
+    pub unit: String,
+    /// Must be met.
+    pub bar: Option<f64>,
+    /// Where to get to.
+    pub aim: Option<f64>,
+    /// Direction.
+    pub better: Better,
+    /// Whether the aim is reached too.
+    pub aim_reached: bool,
+    /// Why there is no value.
+    pub reason: Option<String>,
+    /// The printed line.
+    pub line: String,
+}
+
+/// First word of a figure's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Word {
+    /// The bar is met.
+    Pass,
+    /// The bar is not met, or the measurement went wrong.
+    Miss,
+    /// This machine, or this build, cannot give the figure.
+    Skip,
+}
+
+impl Word {
+    fn text(self) -> &'static str {
+        match self {
+            Word::Pass => "PASS",
+            Word::Miss => "MISS",
+            Word::Skip => "SKIP",
+        }
+    }
+}
+
+impl Figure {
+    /// Judges the figure.
+    pub fn judge(&self, measured: &Measured) -> Verdict {
+        let outcome = match (self.compute)(measured) {
+            Ok(value) if !value.is_finite() => Err(Missing::Failed("nothing to divide by".into())),
+            other => other,
+        };
+        let (verdict, value, reason) = match outcome {
+            Ok(value) => {
+                (if self.meets(value, self.bar) { Word::Pass } else { Word::Miss }, Some(value), None)
+            }
+            Err(Missing::Skipped(reason)) => (Word::Skip, None, Some(reason)),
+            Err(Missing::Failed(reason)) => (Word::Miss, None, Some(reason)),
+        };
+        Verdict {
+            group: self.group,
+            name: self.name.to_owned(),
+            verdict,
+            value,
+            unit: self.unit.to_owned(),
+            bar: self.bar,
+            aim: self.aim,
+            better: self.better,
+            aim_reached: value.is_some_and(|value| self.meets(value, self.aim)),
+            line: self.line(verdict, value, reason.as_deref()),
+            reason,
+        }
+    }
+
+    /// A limit that does not exist is met by everything.
+    fn meets(&self, value: f64, limit: Option<f64>) -> bool {
+        limit.is_none_or(|limit| match self.better {
+            Better::Higher => value >= limit,
+            Better::Lower => value <= limit,
+        })
+    }
+
+    /// `PASS|MISS|SKIP group.name value unit (bar ..., aim ...)`, then a reason when there is no value.
+    fn line(&self, verdict: Word, value: Option<f64>, reason: Option<&str>) -> String {
+        let digits = self.digits;
+        let value = value.map_or("-".into(), |value| format!("{value:.digits$}"));
+        let limit = |limit: Option<f64>| limit.map_or("-".into(), |limit| limit.to_string());
+        let group =
+            self.group.to_possible_value().map(|group| group.get_name().to_owned()).unwrap_or_default();
+        let mut line = format!(
+            "{} {group}.{} {value} {} (bar {}, aim {})",
+            verdict.text(),
+            self.name,
+            self.unit,
+            limit(self.bar),
+            limit(self.aim)
+        );
+        if let Some(reason) = reason {
+            line.push_str(": ");
+            // One line each, whatever a program said.
+            line.push_str(&reason.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+        line
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct FiguresConfig {
+    /// Groups, in this order; no group twice.
+    pub groups: Vec<Group>,
+    /// Runs of a speed, cycles of `kill`, seeds of `power`; None takes each group's own.
+    pub count: Option<u64>,
+    /// Where the JSON goes.
+    pub out: PathBuf,
+}
+
+#[derive(Serialize)]
+struct Document<'d> {
+    conditions: &'d Conditions,
+    figures: &'d [Verdict],
+    measured: &'d Measured,
+}
+
+/// Measures and prints; true when no bar is missed.
+pub fn figures(context: &Context, config: &FiguresConfig, stations: &Stations) -> Result<bool> {
+    let conditions = Conditions::read(context);
+    eprintln!("{}", conditions.line());
+    let mut measured = Measured::default();
+    let mut verdicts = Vec::new();
+    for &group in &config.groups {
+        measured.measure(context, group, config.count, stations)?;
+        for figure in FIGURES.iter().filter(|figure| figure.group == group) {
+            let verdict = figure.judge(&measured);
+            println!("{}", verdict.line);
+            verdicts.push(verdict);
+        }
+        // After each group, so that an interrupted evening keeps what it has.
+        write_json(
+            &config.out,
+            &Document { conditions: &conditions, figures: &verdicts, measured: &measured },
+        )?;
+    }
+    Ok(verdicts.iter().all(|verdict| verdict.verdict != Word::Miss))
+}
+
+/// Writes a document as JSON, creating the directory.
+pub(crate) fn write_json(path: &Path, document: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(document)
+        .map_err(|error| BenchError::Unreadable { what: "the results".into(), detail: error.to_string() })?;
+    if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        std::fs::create_dir_all(directory).during(|| format!("create {}", directory.display()))?;
+    }
+    std::fs::write(path, text + "\n").during(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATIO: Figure = Figure {
+        group: Group::Commit,
+        name: "ratio",
+        unit: "x FULL",
+        digits: 2,
+        bar: Some(3.0),
+        aim: Some(4.5),
+        better: Better::Higher,
+        compute: |_| Ok(3.456),
+    };
+
+    #[test]
+    fn a_figure_at_its_bar_passes_and_a_line_says_so() {
+        let verdict = RATIO.judge(&Measured::default());
+        assert_eq!(verdict.line, "PASS commit.ratio 3.46 x FULL (bar 3, aim 4.5)");
+        assert!(!verdict.aim_reached);
+        let exactly = Figure { compute: |_| Ok(3.0), ..RATIO };
+        assert_eq!(exactly.judge(&Measured::default()).verdict, Word::Pass);
+        let below = Figure { compute: |_| Ok(2.99), ..RATIO };
+        assert_eq!(below.judge(&Measured::default()).line, "MISS commit.ratio 2.99 x FULL (bar 3, aim 4.5)");
+    }
+
+    #[test]
+    fn lower_is_better_where_the_figure_says_so() {
+        let figure = Figure { better: Better::Lower, bar: Some(8.0), aim: Some(4.0), ..RATIO };
+        let verdict = figure.judge(&Measured::default());
+        assert_eq!(verdict.verdict, Word::Pass);
+        assert!(verdict.aim_reached);
+        let worse = Figure { compute: |_| Ok(8.5), ..figure };
+        assert_eq!(worse.judge(&Measured::default()).verdict, Word::Miss);
+    }
+
+    #[test]
+    fn what_is_absent_is_skipped_and_what_went_wrong_is_a_miss() {
+        let absent = Figure { compute: |_| Err(Missing::Skipped("no PostgreSQL".into())), ..RATIO };
+        let line = absent.judge(&Measured::default()).line;
+        assert_eq!(line, "SKIP commit.ratio - x FULL (bar 3, aim 4.5): no PostgreSQL");
+        let wrong = Figure { compute: |_| Err(Missing::Failed("lost\n  2 rows".into())), ..RATIO };
+        assert_eq!(
+            wrong.judge(&Measured::default()).line,
+            "MISS commit.ratio - x FULL (bar 3, aim 4.5): lost 2 rows"
+        );
+        let nonsense = Figure { compute: |_| Ok(f64::NAN), ..RATIO };
+        assert_eq!(nonsense.judge(&Measured::default()).verdict, Word::Miss);
+    }
+
+    #[test]
+    fn a_figure_without_a_bar_cannot_miss() {
+        let figure = Figure { bar: None, better: Better::Lower, aim: Some(1.0), ..RATIO };
+        let verdict = figure.judge(&Measured::default());
+        assert_eq!(
+            verdict.line,
+            "PASS commit.ratio 3.46 x FULL (bar -, aim 1)".replace("x FULL", RATIO.unit)
+        );
+        assert!(!verdict.aim_reached);
+    }
+
+    #[test]
+    fn nothing_measured_gives_skips_and_no_panic() {
+        for figure in FIGURES {
+            let verdict = figure.judge(&Measured::default());
+            assert_eq!(verdict.verdict, Word::Skip, "{}", verdict.line);
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_every_aim_lies_beyond_its_bar() {
+        for (nth, figure) in FIGURES.iter().enumerate() {
+            let twin =
+                FIGURES[..nth].iter().find(|other| (other.group, other.name) == (figure.group, figure.name));
+            assert!(twin.is_none(), "{}", figure.name);
+            if let (Some(aim), Some(_)) = (figure.aim, figure.bar) {
+                assert!(figure.meets(aim, figure.bar), "{}", figure.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The table: what is measured, and what it must come to. Speeds are ratios of medians within one run.
+
+use super::Better::{Higher, Lower};
+use super::Group::{Apply, Commit, Idle, Kill, Log, Power};
+use super::{Better, Figure, Group, Measured};
+use crate::run::RunResult;
+use crate::suite::Missing;
+use crate::systems::SystemKind::{Local, Postgres, StockFull, SyncAffirm, SyncAffirm10ms};
+use crate::systems::{Case, DELAY_US};
+use crate::workload::Layout::{DatabasePerClient, OneDatabase};
+
+type Value = Result<f64, Missing>;
+
+/// One database, 40 clients: the case most figures are about.
+pub(super) const FORTY: Case = Case { clients: 40, layout: OneDatabase };
+pub(super) const EIGHT: Case = Case { clients: 8, layout: OneDatabase };
+pub(super) const ONE: Case = Case { clients: 1, layout: OneDatabase };
+pub(super) const FORTY_EACH: Case = Case { clients: 40, layout: DatabasePerClient };
+pub(super) const EIGHT_EACH: Case = Case { clients: 8, layout: DatabasePerClient };
+
+/// Databases that the spread backlog of apply goes to.
+pub(super) const APPLY_DATABASES: usize = 40;
+/// Cycles of the kill campaign below which its bar says nothing.
+pub(super) const KILL_CYCLES: u64 = 200;
+/// Seeds of the power campaign below which its bar says nothing.
+pub(super) const POWER_SEEDS: u64 = 2000;
+
+const fn figure(
+    group: Group,
+    name: &'static str,
+    unit: &'static str,
+    digits: usize,
+    limits: (Option<f64>, Option<f64>),
+    better: Better,
+    compute: fn(&Measured) -> Value,
+) -> Figure {
+    Figure { group, name, unit, digits, bar: limits.0, aim: limits.1, better, compute }
+}
+
+const fn limits(bar: f64, aim: f64) -> (Option<f64>, Option<f64>) {
+    (Some(bar), Some(aim))
+}
+
+/// All figures.
+pub const FIGURES: &[Figure] = &[
+    figure(Commit, "affirm_40_one_db", "x FULL", 2, limits(3.0, 4.5), Higher, |m| speed(m, FORTY)),
+    figure(Commit, "affirm_8_one_db", "x FULL", 2, limits(1.8, 2.3), Higher, |m| speed(m, EIGHT)),
+    figure(Commit, "affirm_40_db_each", "x FULL", 2, limits(1.0, 1.5), Higher, |m| speed(m, FORTY_EACH)),
+    figure(Commit, "affirm_8_db_each", "x FULL", 2, limits(0.6, 1.0), Higher, |m| speed(m, EIGHT_EACH)),
+    figure(Commit, "affirm_40_postgres", "x PostgreSQL", 2, limits(1.6, 2.2), Higher, |m| {
+        Ok(rate(m, SyncAffirm, FORTY)? / rate(m, Postgres, FORTY)?)
+    }),
+    figure(Commit, "affirm_1_latency", "x (ping-pong + two writes)", 2, limits(1.6, 1.25), Lower, |m| {
+        let raw = m.raw.as_ref().map_err(Clone::clone)?;
+        let median_us = m.commit_series(SyncAffirm, ONE)?.of(|run| run.latency.p50_us)?.median;
+        Ok(median_us / (raw.ping_pong_us + raw.two_writes_us))
+    }),
+    figure(Commit, "local_1", "x FULL", 2, limits(0.9, 1.1), Higher, |m| {
+        Ok(rate(m, Local, ONE)? / rate(m, StockFull, ONE)?)
+    }),
+    figure(Commit, "rtt10_40", "% of 40/10 ms", 1, limits(90.0, 98.0), Higher, |m| {
+        let bound = FORTY.clients as f64 * 1e6 / DELAY_US as f64;
+        Ok(rate(m, SyncAffirm10ms, FORTY)? / bound * 100.0)
+    }),
+    figure(Commit, "rtt10_40_p99", "ms", 2, (None, Some(11.5)), Lower, |m| {
+        Ok(m.commit_series(SyncAffirm10ms, FORTY)?.of(|run| run.latency.p99_us / 1e3)?.median)
+    }),
+    figure(Commit, "long_40_p99", "ms", 2, limits(8.0, 4.0), Lower, |m| {
+        long(m, |run| run.latency.p99_us / 1e3)
+    }),
+    figure(Commit, "long_40_worst", "ms", 1, limits(50.0, 15.0), Lower, |m| {
+        long(m, |run| run.latency.max_us / 1e3)
+    }),
+    figure(Commit, "long_40_fairness", "fewest/most", 2, limits(0.8, 0.9), Higher, |m| {
+        long(m, RunResult::fairness)
+    }),
+    figure(Commit, "redo_per_commit", "B", 0, limits(200.0, 110.0), Lower, |m| {
+        Ok(m.commit_series(SyncAffirm, FORTY)?
+            .of(|run| run.redo_bytes_per_commit.unwrap_or(f64::NAN))?
+            .median)
+    }),
+    figure(Commit, "cpu_per_commit", "us", 1, limits(65.0, 45.0), Lower, |m| {
+        Ok(m.commit_series(SyncAffirm, FORTY)?.of(RunResult::cpu_us_per_commit)?.median)
+    }),
+    figure(Apply, "one_db", "tx/s", 0, limits(100_000.0, 300_000.0), Higher, |m| {
+        m.apply_one.as_ref().map(|result| result.rate.median).map_err(Clone::clone)
+    }),
+    figure(Apply, "forty_dbs", "tx/s", 0, limits(60_000.0, 150_000.0), Higher, |m| {
+        m.apply_spread.as_ref().map(|result| result.rate.median).map_err(Clone::clone)
+    }),
+    figure(Log, "writer", "% of one-thread 1 MB writes", 1, limits(80.0, 95.0), Higher, |m| {
+        m.log.as_ref().map(|result| result.ratio() * 100.0).map_err(Clone::clone)
+    }),
+    figure(Log, "writer_rate", "GB/s", 2, (Some(1.1), None), Higher, |m| {
+        m.log.as_ref().map(|result| result.rate.median / 1e9).map_err(Clone::clone)
+    }),
+    figure(Kill, "lost", "acknowledged commits", 0, limits(0.0, 0.0), Lower, |m| {
+        m.kill.as_ref().map(|report| report.lost as f64).map_err(Clone::clone)
+    }),
+    figure(Kill, "damaged", "databases or pages", 0, limits(0.0, 0.0), Lower, |m| {
+        m.kill.as_ref().map(|report| report.damaged() as f64).map_err(Clone::clone)
+    }),
+    figure(Kill, "cycles", "cycles", 0, limits(KILL_CYCLES as f64, 1000.0), Higher, |m| {
+        m.kill.as_ref().map_err(Clone::clone)?.enough(KILL_CYCLES)
+    }),
+    figure(Power, "lost", "acknowledged commits", 0, limits(0.0, 0.0), Lower, |m| {
+        m.power.as_ref().map(|report| report.lost as f64).map_err(Clone::clone)
+    }),
+    figure(Power, "damaged", "databases or pages", 0, limits(0.0, 0.0), Lower, |m| {
+        m.power.as_ref().map(|report| report.damaged() as f64).map_err(Clone::clone)
+    }),
+    figure(Power, "seeds", "seeds", 0, limits(POWER_SEEDS as f64, 10_000.0), Higher, |m| {
+        m.power.as_ref().map_err(Clone::clone)?.enough(POWER_SEEDS)
+    }),
+    figure(Idle, "cpu", "%", 3, limits(0.5, 0.1), Lower, |m| {
+        m.idle.as_ref().map(|result| result.cpu_percent).map_err(Clone::clone)
+    }),
+    figure(Idle, "resident", "MB", 1, limits(40.0, 20.0), Lower, |m| {
+        m.idle.as_ref().map(|result| result.resident_bytes as f64 / 1e6).map_err(Clone::clone)
+    }),
+];
+
+fn rate(measured: &Measured, system: crate::systems::SystemKind, case: Case) -> Value {
+    Ok(measured.commit_series(system, case)?.of(|run| run.commits_per_second)?.median)
+}
+
+/// SYNC AFFIRM against stock SQLite FULL without any copy.
+fn speed(measured: &Measured, case: Case) -> Value {
+    Ok(rate(measured, SyncAffirm, case)? / rate(measured, StockFull, case)?)
+}
+
+fn long(measured: &Measured, number: fn(&RunResult) -> f64) -> Value {
+    let series = measured.long.as_ref().map_err(Clone::clone)?;
+    Ok(series.of(number)?.median)
+}

@@ -1,0 +1,249 @@
+//! The log writer and apply on their own: the runs and their timing are here, the stations themselves come as
+//! closures from the program that links them.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::During;
+use crate::process::Scratch;
+use crate::statistics::MinMedianMax;
+use crate::workload::Layout;
+use crate::{BenchError, Context, Result, interrupt, raw};
+
+/// The stations that a program can measure alone; without one, its figures are skipped.
+#[derive(Default)]
+pub struct Stations {
+    /// The log writer.
+    pub log: Option<Box<dyn LogStation>>,
+    /// Apply.
+    pub apply: Option<Box<dyn ApplyStation>>,
+}
+
+/// Opens a redo log for the bench of the log writer.
+pub trait LogStation {
+    /// A running log buffer and writer over fresh files in `directory`.
+    fn open(&self, directory: &Path) -> Result<Box<dyn LogUnderTest>>;
+}
+
+/// A log buffer with its writer. Errors are texts with cause and remedy.
+pub trait LogUnderTest: Sync {
+    /// Appends redo as producer number `producer`, waiting for room; returns the bytes appended. Called from
+    /// many threads at once.
+    fn append(&self, producer: usize) -> std::result::Result<u64, String>;
+    /// Bytes that are durable by now, counted from any fixed start.
+    fn durable_bytes(&self) -> u64;
+}
+
+/// Makes backlogs for the bench of apply.
+pub trait ApplyStation {
+    /// Writes a backlog of `transactions` transactions of the workload, spread evenly over `databases`
+    /// databases, as the received redo of a standby in `directory`.
+    fn prepare(&self, directory: &Path, transactions: u64, databases: usize) -> Result<Box<dyn Backlog>>;
+}
+
+/// Received redo that waits to be applied.
+pub trait Backlog {
+    /// Applies all of it, syncs the standby databases, and returns the number of transactions applied.
+    fn apply(self: Box<Self>) -> std::result::Result<u64, String>;
+}
+
+/// The bench of the log writer: many producers for a time.
+#[derive(Clone, Copy, Debug)]
+pub struct LogBench {
+    /// Threads that append.
+    pub producers: usize,
+    /// Time of a run.
+    pub time: Duration,
+    /// Runs, each with a baseline of its own beside it.
+    pub rounds: usize,
+}
+
+/// What the log writer gave, in bytes per second.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LogResult {
+    /// Threads that appended.
+    pub producers: usize,
+    /// Durable redo.
+    pub rate: MinMedianMax,
+    /// One thread that writes 1 MiB durably again and again, in the same directory.
+    pub baseline: MinMedianMax,
+}
+
+impl LogResult {
+    /// Ratio of the medians.
+    pub fn ratio(&self) -> f64 {
+        self.rate.median / self.baseline.median
+    }
+}
+
+impl LogBench {
+    /// Runs log writer and baseline in turns.
+    pub fn run(&self, context: &Context, station: &dyn LogStation) -> Result<LogResult> {
+        let (mut rates, mut baselines) = (Vec::new(), Vec::new());
+        for round in 1..=self.rounds {
+            eprintln!("log writer, run {round} of {}", self.rounds);
+            interrupt::check()?;
+            let scratch = Scratch::new(&context.base)?;
+            baselines.push(raw::large_writes(scratch.path(), self.time)?);
+            rates.push(self.once(&*station.open(&scratch.directory("log")?)?)?);
+        }
+        let of = |values| MinMedianMax::of(values).ok_or_else(|| BenchError::Workload("no runs".into()));
+        Ok(LogResult { producers: self.producers, rate: of(rates)?, baseline: of(baselines)? })
+    }
+
+    fn once(&self, log: &dyn LogUnderTest) -> Result<f64> {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let producers: Vec<_> = (0..self.producers)
+                .map(|producer| {
+                    let stop = &stop;
+                    scope.spawn(move || {
+                        while !stop.load(Ordering::Relaxed) {
+                            log.append(producer).map_err(BenchError::Workload)?;
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            let (start, before) = (Instant::now(), log.durable_bytes());
+            let paused = interrupt::pause(self.time);
+            let (bytes, took) = (log.durable_bytes() - before, start.elapsed());
+            stop.store(true, Ordering::Relaxed);
+            for producer in producers {
+                producer.join().map_err(|_| BenchError::Workload("a producer panicked".into()))??;
+            }
+            paused.map(|()| bytes as f64 / took.as_secs_f64())
+        })
+    }
+}
+
+/// The bench of apply: a backlog as fast as it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct ApplyBench {
+    /// Transactions of a backlog.
+    pub transactions: u64,
+    /// Databases they are spread over.
+    pub databases: usize,
+    /// Runs.
+    pub rounds: usize,
+}
+
+/// What apply gave.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ApplyResult {
+    /// Transactions of a backlog.
+    pub transactions: u64,
+    /// Databases they were spread over.
+    pub databases: usize,
+    /// Transactions per second, standby databases synced.
+    pub rate: MinMedianMax,
+}
+
+impl ApplyBench {
+    /// Prepares and applies a fresh backlog in each round.
+    pub fn run(&self, context: &Context, station: &dyn ApplyStation) -> Result<ApplyResult> {
+        let mut rates = Vec::new();
+        for round in 1..=self.rounds {
+            let layout = if self.databases == 1 { Layout::OneDatabase } else { Layout::DatabasePerClient };
+            eprintln!("apply, {}, run {round} of {}", layout.label(), self.rounds);
+            interrupt::check()?;
+            let scratch = Scratch::new(&context.base)?;
+            let backlog = station.prepare(scratch.path(), self.transactions, self.databases)?;
+            sync_file_system(scratch.path())?;
+            let start = Instant::now();
+            let applied = backlog.apply().map_err(BenchError::Workload)?;
+            if applied != self.transactions {
+                let expected = self.transactions;
+                return Err(BenchError::Workload(format!("applied {applied} of {expected} transactions")));
+            }
+            rates.push(applied as f64 / start.elapsed().as_secs_f64());
+        }
+        let rate = MinMedianMax::of(rates).ok_or_else(|| BenchError::Workload("no runs".into()))?;
+        Ok(ApplyResult { transactions: self.transactions, databases: self.databases, rate })
+    }
+}
+
+/// What the preparation wrote must not be written back while apply is timed.
+fn sync_file_system(directory: &Path) -> Result<()> {
+    use std::os::fd::AsRawFd;
+    let during = || format!("sync {}", directory.display());
+    let open = std::fs::File::open(directory).during(during)?;
+    // SAFETY: an open descriptor, no pointers.
+    match unsafe { libc::syncfs(open.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()).during(during),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::WorkerCommand;
+    use std::sync::atomic::AtomicU64;
+
+    fn context() -> Context {
+        Context {
+            base: "/var/tmp".into(),
+            worker: WorkerCommand { program: "false".into(), arguments: Vec::new() },
+            measure: Duration::from_millis(10),
+            warmup: Duration::ZERO,
+            programs: crate::context::Programs::default(),
+        }
+    }
+
+    struct Memory(AtomicU64);
+
+    impl LogUnderTest for Memory {
+        fn append(&self, producer: usize) -> std::result::Result<u64, String> {
+            assert!(producer < 3);
+            std::thread::yield_now();
+            Ok(self.0.fetch_add(100, Ordering::Relaxed))
+        }
+        fn durable_bytes(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    struct Full;
+
+    impl LogUnderTest for Full {
+        fn append(&self, _: usize) -> std::result::Result<u64, String> {
+            Err("log volume full".into())
+        }
+        fn durable_bytes(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn the_log_bench_counts_what_all_producers_made_durable() {
+        let bench = LogBench { producers: 3, time: Duration::from_millis(20), rounds: 1 };
+        assert!(bench.once(&Memory(AtomicU64::new(7))).unwrap() > 0.0);
+        assert!(bench.once(&Full).unwrap_err().to_string().contains("log volume full"));
+    }
+
+    struct Applies(u64);
+
+    impl ApplyStation for Applies {
+        fn prepare(&self, _: &Path, _: u64, databases: usize) -> Result<Box<dyn Backlog>> {
+            assert_eq!(databases, 40);
+            Ok(Box::new(Applies(self.0)))
+        }
+    }
+
+    impl Backlog for Applies {
+        fn apply(self: Box<Self>) -> std::result::Result<u64, String> {
+            Ok(self.0)
+        }
+    }
+
+    #[test]
+    fn apply_that_leaves_something_out_has_no_rate() {
+        let bench = ApplyBench { transactions: 1000, databases: 40, rounds: 2 };
+        assert!(bench.run(&context(), &Applies(1000)).unwrap().rate.median > 0.0);
+        assert!(bench.run(&context(), &Applies(999)).is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! The harness as a user runs it, on the smallest workloads that still say something.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_standfast-bench");
+
+/// A directory for one test, removed at its end. On the disk: the harness refuses to measure in memory.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("the target directory is writable");
+        Directory(path)
+    }
+
+    fn entries(&self) -> usize {
+        std::fs::read_dir(&self.0).expect("the directory is there").count()
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn harness(arguments: &[&str], directory: &Directory) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).arg("--dir").arg(&directory.0);
+    // None of the systems that other programs provide.
+    for name in ["STANDFAST_BIN", "STANDFAST_EXTENSION", "STANDFAST_CAMPAIGN", "LITESTREAM", "PG_BINDIR"] {
+        command.env(name, "/nonexistent");
+    }
+    command
+}
+
+#[test]
+fn stock_sqlite_is_measured_in_processes_of_its_own_and_nothing_is_left_behind() {
+    let directory = Directory::new("stock");
+    let words =
+        ["commit", "--systems", "stock-normal", "--clients", "5", "--layouts", "one,each", "--rounds", "2"];
+    let mut command = harness(&words, &directory);
+    let output = command.args(["--seconds", "0.3", "--warmup", "0.1", "--json"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let series = document["results"].as_array().unwrap();
+    assert_eq!(series.len(), 2);
+    for one in series {
+        let runs = one["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 2);
+        for run in runs {
+            assert!(run["commits"].as_u64().unwrap() > 10, "{run}");
+            assert!(
+                run["commits_in_all"].as_u64() > run["commits"].as_u64(),
+                "the warm-up is not measured: {run}"
+            );
+            assert!(run["latency"]["max_us"].as_f64() >= run["latency"]["p50_us"].as_f64(), "{run}");
+            assert_eq!(run["errors"], 0);
+            assert_eq!(run["usage"][0]["name"], "application");
+            assert!(run["usage"][0]["cpu_us_per_commit"].as_f64().unwrap() > 1.0, "{run}");
+        }
+    }
+    assert!(document["conditions"]["cores"].as_u64().unwrap() > 0);
+    assert_eq!(directory.entries(), 0);
+}
+
+#[test]
+fn systems_that_are_not_installed_are_skipped_with_the_remedy() {
+    let directory = Directory::new("absent");
+    let words = ["commit", "--systems", "local,litestream,postgres", "--clients", "1", "--layouts", "one"];
+    let output = harness(&words, &directory).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    for remedy in ["cargo build --release", "bench/rivals.sh", "apt-get install postgresql-15"] {
+        assert!(text.contains(remedy), "{remedy} is not in:\n{text}");
+    }
+}
+
+#[test]
+fn figures_that_cannot_be_measured_are_skipped_and_written_down() {
+    let directory = Directory::new("figures");
+    let out = directory.0.join("results/figures.json");
+    let mut command = harness(&["figures", "--group", "kill,idle"], &directory);
+    let output = command.arg("--out").arg(&out).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "a skip is no miss:\n{text}");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(
+        !lines.is_empty()
+            && lines.iter().all(|line| line.starts_with("SKIP kill.") || line.starts_with("SKIP idle."))
+    );
+    let document: serde_json::Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    assert_eq!(document["figures"].as_array().unwrap().len(), lines.len());
+    assert!(document["conditions"]["kernel"].is_string());
+}
+
+#[test]
+fn a_campaign_that_lost_a_commit_is_a_miss_and_the_exit_code_says_so() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = Directory::new("campaign");
+    let campaign = directory.0.join("campaign");
+    let script = "#!/bin/sh\necho cycle 1\necho '{\"cycles\": '$3', \"lost\": 1, \"integrity_failures\": 0, \"page_differences\": 0}'\nexit 1\n";
+    std::fs::write(&campaign, script).unwrap();
+    std::fs::set_permissions(&campaign, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = harness(&["figures", "--group", "kill", "--count", "1000"], &directory);
+    command.arg("--out").arg(directory.0.join("figures.json")).env("STANDFAST_CAMPAIGN", &campaign);
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("MISS kill.lost 1 acknowledged commits (bar 0, aim 0)"), "{text}");
+    assert!(text.contains("PASS kill.cycles 1000 cycles (bar 200, aim 1000)"), "{text}");
+}
+
+#[test]
+fn an_interrupt_ends_the_workers_and_removes_the_files() {
+    let directory = Directory::new("interrupt");
+    let words =
+        ["commit", "--systems", "stock-normal", "--clients", "2", "--layouts", "one", "--seconds", "300"];
+    let mut child = harness(&words, &directory).stderr(Stdio::piped()).spawn().unwrap();
+    let mut progress = BufReader::new(child.stderr.take().unwrap()).lines();
+    // The conditions come first; the workload starts right after them.
+    progress.next().unwrap().unwrap();
+    let worker = worker_of(child.id());
+    // SAFETY: a signal to our own unreaped child; no memory is involved.
+    assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) }, 0);
+    let rest: Vec<String> = progress.map_while(Result::ok).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(2), "{rest:?}");
+    assert!(rest.last().unwrap().ends_with("interrupted"), "{rest:?}");
+    assert!(!Path::new(&format!("/proc/{worker}")).exists());
+    assert_eq!(directory.entries(), 0);
+}
+
+/// The first application process of a harness, once it is there.
+fn worker_of(parent: u32) -> String {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    for _ in 0..2000 {
+        let children = std::fs::read_to_string(&path).unwrap_or_default();
+        let is_worker = |pid: &&str| {
+            std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|words| words.ends_with("worker\0"))
+        };
+        if let Some(pid) = children.split_whitespace().find(is_worker) {
+            return pid.to_owned();
+        }
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
+    }
+    panic!("no application process appeared");
+}
+
+#[test]
+fn memory_is_no_disk() {
+    if !Path::new("/dev/shm").is_dir() {
+        return;
+    }
+    let output = Command::new(PROGRAM).args(["raw", "--dir", "/dev/shm"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--dir"));
+}

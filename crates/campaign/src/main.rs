@@ -1,0 +1,3 @@
+//! Kill and power-loss campaigns.
+
+fn main() {}

@@ -1,0 +1,81 @@
+//! A full copy of a database in the redo stream: for standbys when a database becomes protected, and when
+//! its WAL was reset by somebody else.
+
+use crate::database::Database;
+use crate::error::InstanceError;
+use rusqlite::Connection;
+use standfast_format::{RecordBuilder, page_sum};
+use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, WalPosition};
+
+/// A copy in the making. It reads from one snapshot while applications go on writing.
+pub struct BaselineJob {
+    database: DatabaseId,
+    reader: Connection,
+    position: WalPosition,
+    pages: u32,
+    next_page: PageNo,
+    scratch: Vec<u8>,
+}
+
+impl BaselineJob {
+    /// Fixes the state to copy.
+    ///
+    /// # Errors
+    /// See [`Database::snapshot`].
+    pub fn begin(database: &Database) -> Result<BaselineJob, InstanceError> {
+        let (reader, header) = database.snapshot()?;
+        Ok(BaselineJob {
+            database: database.id(),
+            reader,
+            position: header.position(),
+            pages: header.database_pages(),
+            next_page: 1,
+            scratch: Vec::new(),
+        })
+    }
+
+    /// Database copied.
+    pub fn database(&self) -> DatabaseId {
+        self.database
+    }
+
+    /// The state that the copy holds.
+    pub fn position(&self) -> WalPosition {
+        self.position
+    }
+
+    /// Pages of the database in that state.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+
+    /// Appends about `limit` bytes of the copy; true when it is complete.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn copy_piece(&mut self, limit: usize, now_us: u64, out: &mut Vec<u8>) -> Result<bool, InstanceError> {
+        let start = out.len();
+        if self.next_page == 1 {
+            RecordBuilder::baseline(out, self.database);
+        }
+        let mut statement = self.reader.prepare_cached("SELECT pgno, data FROM sqlite_dbpage('main') WHERE pgno = ?1")?;
+        while self.next_page <= self.pages {
+            if out.len() - start >= limit {
+                return Ok(false);
+            }
+            let mut record = RecordBuilder::change(out, self.database);
+            while self.next_page <= self.pages && record.bytes() < PIECE_BYTES {
+                let page_no = self.next_page;
+                statement.query_row([page_no], |row| {
+                    let image = row.get_ref(1)?.as_blob()?;
+                    record.vector(page_no, None, image, page_sum(page_no, image), &mut self.scratch);
+                    Ok(())
+                })?;
+                self.next_page += 1;
+            }
+            record.finish();
+        }
+        RecordBuilder::commit(out, self.database, now_us, self.pages, 0).finish();
+        Ok(true)
+    }
+}

@@ -1,0 +1,271 @@
+//! Checkpoints: the only place that moves frames of protected databases into their files, resets their logs,
+//! and moves the position from which recovery starts. One thread runs [`Checkpointer::round`].
+//!
+//! Nothing is moved that is not durable in the local redo log (redo before data), and the WAL is synced
+//! before anything is moved, so that a power loss never leaves a database file that is ahead of its WAL.
+
+use crate::config::CheckpointConfig;
+use crate::database::Database;
+use crate::error::InstanceError;
+use crate::primary::PrimaryShared;
+use rusqlite::Connection;
+use standfast_io::fault::{self, Fault};
+use standfast_session::Segment;
+use standfast_sqlite_wal::VfsFile;
+use standfast_sqlite_wal::guard::Guard;
+use standfast_types::{DatabaseId, Scn};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// New WAL bytes are handed to the disk early, in pieces of at least this many frames: a sync that finds
+/// everything written competes less with the log writer.
+const WRITE_BACK_FRAMES: u32 = 64;
+/// After a gate that did not lead to a reset, the next one comes no sooner.
+const GATE_BACK_OFF: Duration = Duration::from_millis(200);
+
+/// How checkpoints of a database stand.
+struct Progress {
+    passive_at: u32,
+    written_back: u32,
+    wal_bytes: Option<File>,
+    wal: Option<VfsFile>,
+    last_synced_commit: Scn,
+    gate_again: Instant,
+}
+
+/// Counts for instruments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointCounts {
+    /// Passive checkpoints.
+    pub passive: u64,
+    /// Logs reset.
+    pub resets: u64,
+    /// Gates that closed.
+    pub gates: u64,
+    /// Longest gate, microseconds.
+    pub gate_us_max: u64,
+}
+
+/// See the module.
+pub struct Checkpointer {
+    shared: Arc<PrimaryShared>,
+    config: CheckpointConfig,
+    progress: HashMap<DatabaseId, Progress>,
+    counts: CheckpointCounts,
+}
+
+impl Checkpointer {
+    /// For the databases of `shared`.
+    pub fn new(shared: Arc<PrimaryShared>, config: CheckpointConfig) -> Checkpointer {
+        Checkpointer { shared, config, progress: HashMap::new(), counts: CheckpointCounts::default() }
+    }
+
+    /// Counts since the start.
+    pub fn counts(&self) -> CheckpointCounts {
+        self.counts
+    }
+
+    /// Goes over all databases once. Returns whether any of them has been written to since the last round.
+    pub fn round(&mut self) -> bool {
+        let databases = self.shared.all_databases();
+        self.progress.retain(|id, _| databases.iter().any(|database| database.id() == *id));
+        databases.iter().fold(false, |active, database| self.visit(database) || active)
+    }
+
+    fn visit(&mut self, database: &Arc<Database>) -> bool {
+        let Some(header) = database.header() else { return false };
+        let frames = header.frames();
+        let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(database));
+        let active = progress.write_back(database, frames);
+        if frames < progress.passive_at {
+            progress.passive_at = 0;
+        }
+        if frames - progress.passive_at >= self.config.passive_frames {
+            progress.passive_at = frames;
+            checkpoint(&database.connection(), "PASSIVE");
+            self.counts.passive += 1;
+        }
+        if frames >= self.config.reset_frames && Instant::now() >= progress.gate_again {
+            self.reset_behind_gate(database);
+        }
+        active
+    }
+
+    /// Resets the log while new transactions wait at their start. Commits in flight are let out first.
+    fn reset_behind_gate(&mut self, database: &Arc<Database>) {
+        let connection = database.connection();
+        for _ in 0..2 {
+            checkpoint(&connection, "PASSIVE");
+        }
+        self.counts.passive += 2;
+        let segment = self.shared.segment;
+        let id = database.id().0;
+        let start = Instant::now();
+        let limit = Duration::from_millis(self.config.gate_ms);
+        segment.close_gate(id);
+        let calm = wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
+        let done = calm && fault::check(Fault::CheckpointReset).is_ok() && reset(&connection, &segment, id);
+        segment.open_gate(id);
+        let elapsed = start.elapsed();
+        self.counts.gates += 1;
+        self.counts.resets += u64::from(done);
+        self.counts.gate_us_max = self.counts.gate_us_max.max(elapsed.as_micros() as u64);
+        if let Some(progress) = self.progress.get_mut(&database.id()) {
+            progress.passive_at = 0;
+            if done {
+                progress.written_back = 0;
+            } else {
+                progress.gate_again = Instant::now() + GATE_BACK_OFF;
+            }
+        }
+    }
+
+    /// Moves everything of every database into its file and resets its log, waiting for readers up to
+    /// `limit` each. For a clean stop and for `standfast checkpoint`.
+    pub fn checkpoint_all(&mut self, limit: Duration) {
+        for database in self.shared.all_databases() {
+            let connection = database.connection();
+            let segment = self.shared.segment;
+            let end = Instant::now() + limit;
+            while !reset(&connection, &segment, database.id().0) && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    /// Syncs the WAL of every database that was written to, so that everything captured before this call
+    /// survives in the databases themselves.
+    ///
+    /// # Errors
+    /// When a WAL cannot be synced: recovery must then start where it would have before.
+    pub fn sync_databases(&mut self) -> Result<(), InstanceError> {
+        for database in self.shared.all_databases() {
+            let last_commit = database.last_commit();
+            let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(&database));
+            if last_commit == progress.last_synced_commit {
+                continue;
+            }
+            if progress.wal.is_none() {
+                progress.wal = Some(database.wal_file()?);
+            }
+            if let Some(wal) = &mut progress.wal {
+                wal.sync().map_err(InstanceError::io(&database.record().path))?;
+            }
+            progress.last_synced_commit = last_commit;
+        }
+        Ok(())
+    }
+}
+
+impl Progress {
+    fn new(database: &Database) -> Progress {
+        Progress {
+            passive_at: 0,
+            written_back: database.captured_frames(),
+            wal_bytes: None,
+            wal: None,
+            last_synced_commit: Scn::ZERO,
+            gate_again: Instant::now(),
+        }
+    }
+
+    /// Starts writing new frames to the disk without waiting. True when there were any.
+    fn write_back(&mut self, database: &Database, frames: u32) -> bool {
+        if frames < self.written_back {
+            self.written_back = 0;
+        }
+        let new = frames - self.written_back;
+        if new < WRITE_BACK_FRAMES {
+            return new > 0;
+        }
+        if self.wal_bytes.is_none() {
+            let mut path = database.record().path.as_os_str().to_owned();
+            path.push("-wal");
+            // Locks are on the database and the -shm; closing a descriptor of the -wal drops none.
+            self.wal_bytes = File::open(path).ok();
+        }
+        let frame_bytes = 24 + database.record().page_size.bytes() as i64;
+        if let Some(file) = &self.wal_bytes {
+            // SAFETY: an open descriptor and a byte range; the call only starts write-back.
+            unsafe {
+                libc::sync_file_range(
+                    file.as_raw_fd(),
+                    i64::from(self.written_back) * frame_bytes,
+                    i64::from(new) * frame_bytes,
+                    libc::SYNC_FILE_RANGE_WRITE,
+                );
+            }
+        }
+        self.written_back = frames;
+        true
+    }
+}
+
+/// The hook that keeps a checkpoint from moving what is not durable in the redo. Waits up to `limit` for it.
+pub fn redo_before_data(shared: &Arc<PrimaryShared>, database: &Arc<Database>, limit: Duration) -> Box<dyn Fn() -> bool + Send + Sync> {
+    // Weak: the hook lives in the connection, which lives in the database.
+    let (shared, database) = (Arc::downgrade(shared), Arc::downgrade(database));
+    Box::new(move || {
+        let (Some(shared), Some(database)) = (shared.upgrade(), database.upgrade()) else { return false };
+        let Some(header) = database.header() else { return false };
+        let id = database.id().0;
+        let durable = || {
+            let (epoch, salts) = shared.segment.epoch(id);
+            let local = database.local();
+            header.frames() == 0
+                || (salts == header.raw_salts() && local.epoch() == epoch && local.frame() >= header.frames())
+        };
+        if durable() {
+            return true;
+        }
+        shared.segment.mark_dirty(id);
+        shared.segment.ring();
+        let end = Instant::now() + limit;
+        loop {
+            let position = shared.buffer.durable();
+            if durable() {
+                return true;
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            shared.buffer.wait(Scn(u64::MAX), position, Duration::from_millis(5));
+        }
+    })
+}
+
+fn checkpoint(connection: &Connection, mode: &str) -> bool {
+    let busy = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get::<_, i64>(0));
+    matches!(busy, Ok(0))
+}
+
+/// A TRUNCATE checkpoint, whose truncation the guard swallows: the log starts anew. The new generation is
+/// announced at once, so that sessions can tell a reset of ours from somebody else's.
+fn reset(connection: &Connection, segment: &Segment, id: u16) -> bool {
+    if !checkpoint(connection, "TRUNCATE") {
+        return false;
+    }
+    if let Ok(guard) = Guard::of(connection)
+        && guard.hold_write_lock_within(Duration::from_millis(20)).is_ok()
+    {
+        if let Ok(header) = guard.wal_header() {
+            segment.announce_generation(id, header.raw_salts());
+        }
+        guard.release_write_lock();
+    }
+    true
+}
+
+fn wait_until(end: Instant, condition: impl Fn() -> bool) -> bool {
+    while !condition() {
+        if Instant::now() >= end {
+            return false;
+        }
+        // Sessions do not signal the end of a transaction; the gate lasts a few milliseconds.
+        std::thread::sleep(Duration::from_micros(50));
+    }
+    true
+}

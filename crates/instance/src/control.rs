@@ -1,0 +1,156 @@
+//! The control file: who this instance is, in which role and incarnation, and what it protects.
+//!
+//! One line with a checksum, then JSON; replaced atomically and durably on every change.
+
+use crate::error::InstanceError;
+use serde::{Deserialize, Serialize};
+use standfast_format::crc32c;
+use standfast_io::Disk;
+use standfast_types::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn};
+use std::path::{Path, PathBuf};
+
+const FIRST_LINE: &str = "standfast-control 1 ";
+
+/// Role of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Applications write here.
+    Primary,
+    /// Receives and applies the redo of a primary.
+    Standby,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Role::Primary { "primary" } else { "standby" })
+    }
+}
+
+/// One opening of a standby as primary, or the first one of all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// From 1.
+    pub number: IncarnationNo,
+    /// Tells branches with the same number apart.
+    pub id: IncarnationId,
+    /// Where it left the one before.
+    pub branch: Scn,
+    /// When, microseconds since the Unix epoch.
+    pub time_us: u64,
+}
+
+/// A protected database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatabaseRecord {
+    /// Its number in the redo stream.
+    pub id: DatabaseId,
+    /// File name on every standby; unique.
+    pub name: String,
+    /// Where it is here.
+    pub path: PathBuf,
+    /// Page size.
+    pub page_size: PageSize,
+    /// Redo of this database before this position is void for this instance: its copy began there.
+    pub start_scn: Scn,
+}
+
+/// The content of the control file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Control {
+    /// This instance.
+    pub instance: InstanceId,
+    /// The primary it was copied from, or itself: the family that may exchange redo.
+    pub family: InstanceId,
+    /// Role.
+    pub role: Role,
+    /// All incarnations of the stream, oldest first; the last one is current.
+    pub incarnations: Vec<Incarnation>,
+    /// Recovery begins here: everything before is in the synced databases.
+    pub checkpoint: Scn,
+    /// Protected databases.
+    pub databases: Vec<DatabaseRecord>,
+    /// Number for the next protected database.
+    pub next_database: u16,
+    /// Set while this instance may not open because another one has taken over; the reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fenced: Option<String>,
+    /// Set by a clean stop, cleared by a start.
+    #[serde(default)]
+    pub clean: bool,
+}
+
+impl Control {
+    /// Reads the control file at `path`.
+    ///
+    /// # Errors
+    /// When it is missing, damaged, or of another version.
+    pub fn load(disk: &dyn Disk, path: &Path) -> Result<Control, InstanceError> {
+        let bytes = disk.read(path).map_err(InstanceError::io(path))?;
+        Control::decode(&bytes).ok_or_else(|| {
+            InstanceError::refused(
+                format!("{} is damaged or of another version", path.display()),
+                "restore the instance directory from a backup, or create the standby anew",
+            )
+        })
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Control> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (first, body) = text.split_once('\n')?;
+        let crc = u32::from_str_radix(first.strip_prefix(FIRST_LINE)?, 16).ok()?;
+        (crc32c(body.as_bytes()) == crc).then(|| serde_json::from_str(body).ok())?
+    }
+
+    /// Replaces the control file.
+    ///
+    /// # Errors
+    /// When it cannot be written; the old content stays.
+    pub fn store(&self, disk: &dyn Disk, path: &Path) -> Result<(), InstanceError> {
+        let body = serde_json::to_string_pretty(self).map_err(|error| InstanceError::Failed(error.to_string()))?;
+        let text = format!("{FIRST_LINE}{:08x}\n{body}", crc32c(body.as_bytes()));
+        disk.replace(path, text.as_bytes()).map_err(InstanceError::io(path))
+    }
+
+    /// The current incarnation.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnations.last().cloned().unwrap_or(Incarnation {
+            number: 0,
+            id: IncarnationId::default(),
+            branch: Scn::START,
+            time_us: 0,
+        })
+    }
+
+    /// The database with this name or path.
+    pub fn database_named(&self, name: &str) -> Option<&DatabaseRecord> {
+        self.databases.iter().find(|database| database.name == name || database.path == Path::new(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_file_survives_and_damage_is_found() {
+        let control = Control {
+            instance: InstanceId([1; 16]),
+            family: InstanceId([1; 16]),
+            role: Role::Primary,
+            incarnations: vec![Incarnation { number: 1, id: IncarnationId([2; 8]), branch: Scn::START, time_us: 3 }],
+            checkpoint: Scn(5),
+            databases: vec![],
+            next_database: 1,
+            fenced: None,
+            clean: false,
+        };
+        let path = std::env::temp_dir().join(format!("standfast-control-{}", std::process::id()));
+        control.store(&standfast_io::DirectDisk, &path).unwrap();
+        assert_eq!(Control::load(&standfast_io::DirectDisk, &path).unwrap(), control);
+        let damaged = std::fs::read_to_string(&path).unwrap().replace("primary", "standby");
+        std::fs::write(&path, damaged).unwrap();
+        assert!(Control::load(&standfast_io::DirectDisk, &path).is_err());
+        std::fs::remove_file(path).unwrap();
+    }
+}

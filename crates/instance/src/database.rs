@@ -1,0 +1,238 @@
+//! One protected database as the primary serves it.
+
+use crate::control::DatabaseRecord;
+use crate::error::InstanceError;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use standfast_sqlite_wal::capture::Capture;
+use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
+use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, WalIndexView};
+use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// The instance's own connection to a protected database, which holds the checkpoint lock, and what is known
+/// of its progress.
+pub struct Database {
+    record: DatabaseRecord,
+    vfs_base: Option<String>,
+    connection: Mutex<Connection>,
+    index: WalIndexView,
+    /// Packed (epoch, frame) that is durable in the local redo log.
+    local: AtomicU64,
+    /// Packed (epoch, frame) that is captured.
+    captured: AtomicU64,
+    /// Frames captured of the current WAL generation.
+    frames: AtomicU32,
+    /// SCN of the last captured commit.
+    last_commit: AtomicU64,
+    /// Everything of this database before this SCN survives a power loss in its own files.
+    synced: AtomicU64,
+    /// The redo no longer describes the database: it has to be copied afresh.
+    resync: AtomicBool,
+}
+
+impl Database {
+    /// Opens the database and takes its checkpoint lock. SQLite runs its own recovery here.
+    ///
+    /// # Errors
+    /// When it is not a database in WAL mode or somebody else checkpoints it for more than 5 s.
+    pub fn open(record: DatabaseRecord, vfs_base: Option<&str>) -> Result<Database, InstanceError> {
+        let connection = open_guarded(&record.path, vfs_base)?;
+        let index = {
+            let guard = Guard::of(&connection)?;
+            hold_checkpoint_lock(&guard, Duration::from_secs(5))?;
+            guard.wal_index()?
+        };
+        Ok(Database {
+            record,
+            vfs_base: vfs_base.map(str::to_owned),
+            connection: Mutex::new(connection),
+            index,
+            local: AtomicU64::new(0),
+            captured: AtomicU64::new(0),
+            frames: AtomicU32::new(0),
+            last_commit: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            resync: AtomicBool::new(false),
+        })
+    }
+
+    /// What the control file says of it.
+    pub fn record(&self) -> &DatabaseRecord {
+        &self.record
+    }
+
+    /// Its number.
+    pub fn id(&self) -> DatabaseId {
+        self.record.id
+    }
+
+    /// The guarded connection, for one user at a time.
+    pub fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The guarded connection when nobody uses it.
+    pub fn try_connection(&self) -> Option<MutexGuard<'_, Connection>> {
+        self.connection.try_lock().ok()
+    }
+
+    /// The published header of the wal-index.
+    pub fn header(&self) -> Option<WalIndexHeader> {
+        self.index.header()
+    }
+
+    /// Frames that are in the database file.
+    pub fn backfilled(&self) -> u32 {
+        self.index.backfilled()
+    }
+
+    /// Runs SQLite's recovery of the wal-index if a writer died while publishing.
+    ///
+    /// # Errors
+    /// SQLite's.
+    pub fn recover_index(connection: &Connection) -> Result<(), InstanceError> {
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+        Ok(())
+    }
+
+    /// Starts capture at `position`, which the redo holds.
+    ///
+    /// # Errors
+    /// When the WAL cannot be read up to there.
+    pub fn capture_from(&self, position: WalPosition, database_pages: u32) -> Result<Capture, InstanceError> {
+        let open = |kind| {
+            VfsFile::open(self.vfs_base.as_deref(), &self.record.path, kind).map_err(InstanceError::io(&self.record.path))
+        };
+        let (wal, file) = (open(VfsFileKind::Wal)?, open(VfsFileKind::Database)?);
+        let (id, size) = (self.record.id, self.record.page_size);
+        Ok(Capture::new(id, size, wal, file, self.index, position, database_pages)?)
+    }
+
+    /// The WAL for syncing, independent of capture.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn wal_file(&self) -> Result<VfsFile, InstanceError> {
+        VfsFile::open(self.vfs_base.as_deref(), &self.record.path, VfsFileKind::Wal)
+            .map_err(InstanceError::io(&self.record.path))
+    }
+
+    /// Another connection in a read transaction, with the committed state that it sees. Writers are held up
+    /// for the moment in which the transaction begins.
+    ///
+    /// # Errors
+    /// When a writer keeps the write lock for more than 60 s, or SQLite's.
+    pub fn snapshot(&self) -> Result<(Connection, WalIndexHeader), InstanceError> {
+        let reader = open_guarded(&self.record.path, self.vfs_base.as_deref())?;
+        let connection = self.connection();
+        let guard = Guard::of(&connection)?;
+        guard.hold_write_lock_within(Duration::from_secs(60))?;
+        let begun = reader.execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema");
+        let header = guard.wal_header();
+        guard.release_write_lock();
+        begun?;
+        Ok((reader, header?))
+    }
+
+    /// Records what capture has reached.
+    pub fn set_captured(&self, position: ReleasePosition, scn: Scn) {
+        self.captured.store(position.0, SeqCst);
+        self.frames.store(position.frame(), SeqCst);
+        self.last_commit.store(scn.0, SeqCst);
+    }
+
+    /// Frames captured of the current generation.
+    pub fn captured_frames(&self) -> u32 {
+        self.frames.load(SeqCst)
+    }
+
+    /// Packed captured position.
+    pub fn captured(&self) -> ReleasePosition {
+        ReleasePosition(self.captured.load(SeqCst))
+    }
+
+    /// SCN of the last captured commit.
+    pub fn last_commit(&self) -> Scn {
+        Scn(self.last_commit.load(SeqCst))
+    }
+
+    /// Records what is durable in the local redo log.
+    pub fn set_local(&self, position: ReleasePosition) {
+        self.local.fetch_max(position.0, SeqCst);
+    }
+
+    /// Packed position that is durable in the local redo log.
+    pub fn local(&self) -> ReleasePosition {
+        ReleasePosition(self.local.load(SeqCst))
+    }
+
+    /// See [`Database::synced`].
+    pub fn set_synced(&self, scn: Scn) {
+        self.synced.fetch_max(scn.0, SeqCst);
+    }
+
+    /// Everything of this database before this SCN survives a power loss in its own files.
+    pub fn synced(&self) -> Scn {
+        Scn(self.synced.load(SeqCst))
+    }
+
+    /// Asks for a fresh copy into the redo.
+    pub fn request_resync(&self) {
+        self.resync.store(true, SeqCst);
+    }
+
+    /// Takes the request for a fresh copy.
+    pub fn take_resync(&self) -> bool {
+        self.resync.swap(false, SeqCst)
+    }
+}
+
+fn hold_checkpoint_lock(guard: &Guard<'_>, limit: Duration) -> Result<(), InstanceError> {
+    let end = Instant::now() + limit;
+    loop {
+        match guard.hold_checkpoint_lock() {
+            Err(standfast_sqlite_wal::guard::GuardError::Busy { .. }) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// A connection through the guard VFS that never checkpoints by itself and never removes the WAL.
+pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, InstanceError> {
+    let vfs = register_guard_vfs(vfs_base)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags_and_vfs(path, flags, vfs.as_str())?;
+    connection.busy_timeout(Duration::from_millis(10))?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(InstanceError::refused(
+            format!("{} is in journal mode {mode}, not WAL", path.display()),
+            format!("run `sqlite3 {} 'PRAGMA journal_mode=WAL'` while no application uses it", path.display()),
+        ));
+    }
+    connection.execute_batch("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-256")?;
+    Database::recover_index(&connection)?;
+    keep_wal(&connection);
+    Ok(connection)
+}
+
+/// SQLITE_FCNTL_PERSIST_WAL: the last connection to close leaves the WAL where it is.
+fn keep_wal(connection: &Connection) {
+    let mut on: std::ffi::c_int = 1;
+    // SAFETY: the connection is open and the control reads and writes one int.
+    unsafe {
+        rusqlite::ffi::sqlite3_file_control(
+            connection.handle(),
+            c"main".as_ptr(),
+            rusqlite::ffi::SQLITE_FCNTL_PERSIST_WAL,
+            (&raw mut on).cast(),
+        );
+    }
+}

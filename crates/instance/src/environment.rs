@@ -1,0 +1,126 @@
+//! What every part of an instance is given: where it lives, how it is configured, what it is.
+
+use crate::alert::AlertLog;
+use crate::config::Config;
+use crate::control::{Control, DatabaseRecord};
+use crate::error::InstanceError;
+use crate::paths::Paths;
+use standfast_format::LogKind;
+use standfast_io::Disk;
+use standfast_log::{LogConfig, LogIdentity};
+use standfast_session::{Marker, SegmentConfig, marker_path};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Shared by all threads of an instance.
+pub struct Environment {
+    /// Settings.
+    pub config: Config,
+    /// Files and folders.
+    pub paths: Paths,
+    /// Through which everything but the databases is read and written.
+    pub disk: Arc<dyn Disk>,
+    /// What an operator should know.
+    pub alert: AlertLog,
+    /// VFS below the guard; `None`: SQLite's default.
+    pub vfs_base: Option<String>,
+    /// Shared memory of sessions.
+    pub segment_path: PathBuf,
+    control: Mutex<Control>,
+}
+
+impl Environment {
+    /// Of the instance whose control file holds `control`.
+    pub fn new(config: Config, paths: Paths, disk: Arc<dyn Disk>, alert: AlertLog, control: Control) -> Environment {
+        let segment_path = crate::paths::segment_path(control.instance);
+        Environment { config, paths, disk, alert, vfs_base: None, segment_path, control: Mutex::new(control) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The control file's content.
+    pub fn control(&self) -> Control {
+        self.lock().clone()
+    }
+
+    /// Changes the control file; nothing changes when it cannot be written.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn update_control(&self, change: impl FnOnce(&mut Control)) -> Result<(), InstanceError> {
+        let mut control = self.lock();
+        let mut changed = control.clone();
+        change(&mut changed);
+        if changed != *control {
+            changed.store(self.disk.as_ref(), &self.paths.control)?;
+            *control = changed;
+        }
+        Ok(())
+    }
+
+    /// Geometry of the online or standby redo log.
+    pub fn log_config(&self, kind: LogKind) -> LogConfig {
+        let redo = &self.config.redo;
+        // A standby has one group more than its primary, so that a slow archiver does not stop the receiver.
+        let groups = redo.groups + usize::from(kind == LogKind::Standby);
+        LogConfig {
+            kind,
+            member_directories: self.paths.members.clone(),
+            groups,
+            group_bytes: redo.group_bytes,
+            block_bytes: redo.block_bytes,
+            archive_directory: self.paths.archive.clone(),
+        }
+    }
+
+    /// Whose redo this instance writes in its current incarnation.
+    pub fn log_identity(&self) -> LogIdentity {
+        let control = self.lock();
+        let incarnation = control.incarnation();
+        LogIdentity { instance: control.family, incarnation: incarnation.number, incarnation_id: incarnation.id }
+    }
+
+    /// What sessions are told.
+    pub fn segment_config(&self) -> SegmentConfig {
+        let commit = &self.config.commit;
+        SegmentConfig {
+            commit_mode: self.config.commit_mode_bits().unwrap_or(0),
+            durable_visibility: commit.visibility == "durable",
+            write_wait_ms: commit.write_wait_ms,
+            commit_wait_ms: commit.outcome_wait_ms,
+        }
+    }
+
+    /// Writes the marker beside a database, by which sessions find this instance.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_marker(&self, record: &DatabaseRecord) -> Result<(), InstanceError> {
+        let control = self.lock();
+        let marker = Marker {
+            instance: control.instance.0,
+            name: self.config.instance.name.clone(),
+            directory: self.paths.directory.clone(),
+            segment: self.segment_path.clone(),
+            database: record.id.0,
+        };
+        let path = marker_path(&record.path);
+        drop(control);
+        self.disk.replace(&path, marker.to_string().as_bytes()).map_err(InstanceError::io(&path))?;
+        // Applications of other users read it; it holds nothing secret.
+        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        let _ = std::fs::set_permissions(&path, readable);
+        Ok(())
+    }
+
+    /// Removes the marker beside a database.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn remove_marker(&self, record: &DatabaseRecord) -> Result<(), InstanceError> {
+        let path = marker_path(&record.path);
+        self.disk.remove(&path).map_err(InstanceError::io(&path))
+    }
+}

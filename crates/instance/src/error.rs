@@ -1,0 +1,81 @@
+use std::path::PathBuf;
+
+/// Why an operation on an instance failed. The exit code of the command line is [`InstanceError::exit_code`].
+#[derive(Debug, thiserror::Error)]
+pub enum InstanceError {
+    /// Configuration.
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    /// Redo log.
+    #[error(transparent)]
+    Log(#[from] standfast_log::LogError),
+    /// Guarding a database.
+    #[error(transparent)]
+    Guard(#[from] standfast_sqlite_wal::guard::GuardError),
+    /// Capturing a database.
+    #[error(transparent)]
+    Capture(#[from] standfast_sqlite_wal::capture::CaptureError),
+    /// Shared memory.
+    #[error(transparent)]
+    Segment(#[from] standfast_session::SegmentError),
+    /// SQLite.
+    #[error("SQLite: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// Applying redo.
+    #[error(transparent)]
+    Apply(#[from] standfast_apply::ApplyError),
+    /// A file.
+    #[error("{path}: {source}")]
+    Io {
+        /// File.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// The request cannot be carried out as things stand: what and why, and what to do.
+    #[error("{what}\nhint: {hint}")]
+    Refused {
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The instance does not run, or cannot be reached.
+    #[error("the instance in {directory} does not run\nhint: start it with `standfast start -D {directory}`")]
+    NotRunning {
+        /// Instance directory.
+        directory: PathBuf,
+    },
+    /// Another process runs the instance.
+    #[error("the instance in {directory} already runs\nhint: stop it with `standfast stop -D {directory}`, or use another directory")]
+    AlreadyRunning {
+        /// Instance directory.
+        directory: PathBuf,
+    },
+    /// The instance met an error that it cannot go on from.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl InstanceError {
+    /// A refusal with its remedy.
+    pub fn refused(what: impl Into<String>, hint: impl Into<String>) -> InstanceError {
+        InstanceError::Refused { what: what.into(), hint: hint.into() }
+    }
+
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> InstanceError {
+        let path = path.into();
+        move |source| InstanceError::Io { path, source }
+    }
+
+    /// 1 failed, 2 usage or configuration, 3 refused as things stand, 4 instance not running, 5 already running.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            InstanceError::Config(_) => 2,
+            InstanceError::Refused { .. } => 3,
+            InstanceError::NotRunning { .. } => 4,
+            InstanceError::AlreadyRunning { .. } => 5,
+            _ => 1,
+        }
+    }
+}

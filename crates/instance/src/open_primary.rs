@@ -1,0 +1,133 @@
+//! From files to a primary that can serve: recovery of the redo log, then of every database.
+
+use crate::baseline::BaselineJob;
+use crate::checkpointer::redo_before_data;
+use crate::control::DatabaseRecord;
+use crate::database::Database;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::primary::{Primary, PrimaryShared, SwitchHelper};
+use crate::reconcile::{self, Found, History, Plan};
+use standfast_format::LogKind;
+use standfast_io::fault::{self, Fault};
+use standfast_log::{LogBuffer, RedoLog};
+use standfast_session::{DatabaseState, Segment};
+use standfast_sqlite_wal::capture::Capture;
+use standfast_sqlite_wal::guard::Guard;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long recovery waits for a writer that does not know of Standfast.
+const WRITER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A primary whose databases are recovered and served, not yet running.
+pub struct OpenedPrimary {
+    /// The commit path.
+    pub primary: Primary,
+    /// What the stations share.
+    pub shared: Arc<PrimaryShared>,
+    /// The redo log.
+    pub log: Arc<RedoLog>,
+}
+
+struct Reconciled {
+    database: Arc<Database>,
+    capture: Capture,
+    copy_afresh: Option<&'static str>,
+}
+
+/// Recovers and opens everything. Sessions are let in when the caller sets the databases' states.
+///
+/// # Errors
+/// When the redo log cannot be opened. A database that cannot be opened is reported and left out.
+pub fn open_primary(environment: &Arc<Environment>, helper: Box<dyn SwitchHelper>) -> Result<OpenedPrimary, InstanceError> {
+    let control = environment.control();
+    let (log, mut writer, recovered) = RedoLog::open(environment.disk.clone(), environment.log_config(LogKind::Online))?;
+    log.set_checkpoint(control.checkpoint);
+    let scan = reconcile::scan(&log, control.checkpoint, recovered.end)?;
+    if scan.end < recovered.end {
+        // A batch that was torn by a power loss: it was never acknowledged.
+        writer.cut(scan.end, recovered.confirmed)?;
+    }
+    let mode = environment.config.mode_bits().unwrap_or(0o600);
+    let (segment, new) = Segment::create(&environment.segment_path, control.instance.0, mode)?;
+    let buffer = Arc::new(LogBuffer::new(scan.end, environment.config.redo.buffer_bytes));
+    let shared = Arc::new(PrimaryShared::new(segment, buffer));
+    let mut primary = Primary::new(shared.clone(), writer, helper);
+    for record in &control.databases {
+        segment.set_state(record.id.0, DatabaseState::Recovering);
+        segment.reset_hints(record.id.0);
+    }
+    for record in &control.databases {
+        let history = scan.histories.get(&record.id).cloned().unwrap_or_default();
+        let opened = reconcile_database(environment, &log, &segment, !new, record, &history, scan.end)
+            .and_then(|reconciled| begin_serving(environment, &mut primary, reconciled));
+        if let Err(error) = opened {
+            segment.set_state(record.id.0, DatabaseState::Failed);
+            environment.alert.say(format!("database {} cannot be opened: {error}", record.path.display()));
+        }
+    }
+    Ok(OpenedPrimary { primary, shared, log })
+}
+
+fn begin_serving(
+    environment: &Environment,
+    primary: &mut Primary,
+    Reconciled { database, capture, copy_afresh }: Reconciled,
+) -> Result<(), InstanceError> {
+    let id = database.id();
+    install_hook(primary.shared(), &database, Duration::from_secs(10))?;
+    primary.serve(database.clone(), capture, false)?;
+    if let Some(why) = copy_afresh {
+        environment.alert.say(format!("database {} is copied afresh into the redo: {why}", database.record().name));
+        primary.await_baseline(id);
+        primary.start_baseline(BaselineJob::begin(&database)?);
+    }
+    Ok(())
+}
+
+/// Keeps checkpoints of the database behind the redo.
+///
+/// # Errors
+/// When the connection is not guarded.
+pub fn install_hook(shared: &Arc<PrimaryShared>, database: &Arc<Database>, limit: Duration) -> Result<(), InstanceError> {
+    let hook = redo_before_data(shared, database, limit);
+    Ok(Guard::of(&database.connection())?.before_backfill(hook)?)
+}
+
+fn reconcile_database(
+    environment: &Environment,
+    log: &Arc<RedoLog>,
+    segment: &Segment,
+    sessions_vouch: bool,
+    record: &DatabaseRecord,
+    history: &History,
+    end: standfast_types::Scn,
+) -> Result<Reconciled, InstanceError> {
+    let database = Arc::new(Database::open(record.clone(), environment.vfs_base.as_deref())?);
+    let (position, pages, copy_afresh) = {
+        let connection = database.connection();
+        let guard = Guard::of(&connection)?;
+        guard.hold_write_lock_within(WRITER_PATIENCE)?;
+        let header = guard.wal_header()?;
+        let known = sessions_vouch && segment.vouches(record.id.0, header.raw_salts());
+        let found = Found { position: header.position(), vouched_for: known.then_some(header.salts()) };
+        match reconcile::decide(history, &found) {
+            Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
+            Plan::Reapply(anchor) => {
+                fault::check(Fault::RecoveryApply).map_err(InstanceError::io(&record.path))?;
+                let applied = reconcile::reapply(log, &connection, record.id, anchor.scn, end)?;
+                database.wal_file()?.sync().map_err(InstanceError::io(&record.path))?;
+                environment.alert.say(format!(
+                    "database {}: {applied} transactions of the redo from SCN {} on applied",
+                    record.name, anchor.scn
+                ));
+                let header = guard.wal_header()?;
+                (header.position(), header.database_pages(), None)
+            }
+            Plan::CopyAfresh(why) => (header.position(), header.database_pages(), Some(why)),
+        }
+    };
+    let capture = database.capture_from(position, pages)?;
+    Ok(Reconciled { database, capture, copy_afresh })
+}

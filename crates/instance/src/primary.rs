@@ -1,0 +1,565 @@
+//! The commit path of a primary: capture everything that is dirty, hand it to the destinations, write it,
+//! release who waits. One thread (`lgwr`) runs [`Primary::step`]; nothing here waits for the network.
+//!
+//! Order of events in a step, which is what makes an acknowledged commit safe:
+//! 1. new frames become records of one chunk, in the order of the stream;
+//! 2. there is room for the chunk in the current log group, else the log is switched first;
+//! 3. the chunk enters the log buffer and is offered to the destinations;
+//! 4. the chunk is written durably in all members;
+//! 5. commits are released as far as the local log and every required destination have them.
+
+use crate::baseline::BaselineJob;
+use crate::database::Database;
+use crate::error::InstanceError;
+use crate::now_us;
+use crate::release_queue::ReleaseQueue;
+use standfast_format::{Attach, RecordBuilder};
+use standfast_log::{LogBuffer, LogSwitch, LogWriter, RedoChunk, SwitchBlocked};
+use standfast_session::{DirtySet, Segment};
+use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
+use standfast_sqlite_wal::guard::Guard;
+use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::{Duration, Instant};
+
+/// A capture round ends once it has produced this much, so that the first commit of a flood is not held up.
+const ROUND_BYTES: usize = 1 << 20;
+/// A generation or a torn header that nobody has put right for this long is seen to by the instance.
+const HEAL_AFTER: Duration = Duration::from_millis(20);
+
+/// Where redo goes besides the local log.
+pub trait Shipping: Send + Sync {
+    /// Called before the local write, with consecutive chunks; must not block.
+    fn offer(&self, chunk: &Arc<RedoChunk>, durable: Scn);
+    /// How far commits may be released when `local` is durable here.
+    fn releasable(&self, local: Scn) -> Scn;
+}
+
+/// No destinations.
+pub struct NoShipping;
+
+impl Shipping for NoShipping {
+    fn offer(&self, _: &Arc<RedoChunk>, _: Scn) {}
+    fn releasable(&self, local: Scn) -> Scn {
+        local
+    }
+}
+
+/// What the stations of a primary share.
+pub struct PrimaryShared {
+    /// Sessions.
+    pub segment: Segment,
+    /// Redo in memory.
+    pub buffer: Arc<LogBuffer>,
+    /// Databases by number.
+    pub databases: RwLock<BTreeMap<DatabaseId, Arc<Database>>>,
+    /// Destinations.
+    pub shipping: RwLock<Arc<dyn Shipping>>,
+    queue: Mutex<ReleaseQueue>,
+    released: AtomicU64,
+    /// Name of what the log writer waits for; empty when it does not.
+    waiting_for: Mutex<&'static str>,
+    /// Commits captured since the start.
+    pub commits: AtomicU64,
+    commands: Mutex<Vec<Command>>,
+    commands_waiting: AtomicUsize,
+}
+
+/// Work for the log writer thread, in the order of the stream.
+pub type Command = Box<dyn FnOnce(&mut Primary) -> Result<(), InstanceError> + Send>;
+
+impl PrimaryShared {
+    /// Over an empty queue.
+    pub fn new(segment: Segment, buffer: Arc<LogBuffer>) -> PrimaryShared {
+        PrimaryShared {
+            released: AtomicU64::new(buffer.durable().0),
+            segment,
+            buffer,
+            databases: RwLock::default(),
+            shipping: RwLock::new(Arc::new(NoShipping)),
+            queue: Mutex::default(),
+            waiting_for: Mutex::new(""),
+            commits: AtomicU64::new(0),
+            commands: Mutex::default(),
+            commands_waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// All databases.
+    pub fn all_databases(&self) -> Vec<Arc<Database>> {
+        self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner()).values().cloned().collect()
+    }
+
+    /// One database.
+    pub fn database(&self, id: DatabaseId) -> Option<Arc<Database>> {
+        self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&id).cloned()
+    }
+
+    /// The destinations.
+    pub fn shipping(&self) -> Arc<dyn Shipping> {
+        self.shipping.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    fn queue(&self) -> MutexGuard<'_, ReleaseQueue> {
+        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Releases the commits that are where they have to be. Called after a local write and after every
+    /// acknowledgement, from any thread.
+    pub fn release(&self) {
+        // Under the lock, so that two callers publish in order.
+        let mut queue = self.queue();
+        let upto = self.shipping().releasable(self.buffer.durable());
+        self.released.fetch_max(upto.0, SeqCst);
+        for (database, position) in queue.release(upto) {
+            self.segment.publish_durable(database.0, position.0);
+        }
+    }
+
+    /// How far commits have been released.
+    pub fn released(&self) -> Scn {
+        Scn(self.released.load(SeqCst))
+    }
+
+    /// Commits captured and not released.
+    pub fn waiting_commits(&self) -> usize {
+        self.queue().len()
+    }
+
+    /// The named wait of the log writer, if any.
+    pub fn waiting_for(&self) -> &'static str {
+        *self.waiting_for.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn set_waiting_for(&self, event: &'static str) {
+        *self.waiting_for.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = event;
+    }
+
+    /// Hands work to the log writer thread.
+    pub fn command(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(command);
+        self.commands_waiting.fetch_add(1, SeqCst);
+        self.segment.ring();
+    }
+
+    fn take_commands(&self) -> Vec<Command> {
+        if self.commands_waiting.load(SeqCst) == 0 {
+            return Vec::new();
+        }
+        let taken = std::mem::take(&mut *self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        self.commands_waiting.fetch_sub(taken.len(), SeqCst);
+        taken
+    }
+}
+
+/// What a step did, for the loop around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Redo was written.
+    Wrote,
+    /// Nothing to do.
+    Idle,
+    /// Something is dirty and cannot be captured just yet; look again within a millisecond or so.
+    Blocked,
+}
+
+/// Who does what the log writer cannot do itself while it waits for a log group.
+pub trait SwitchHelper: Send {
+    /// The log cannot be switched; called again and again. Returns an error to give up.
+    fn blocked(&mut self, why: SwitchBlocked) -> Result<(), InstanceError>;
+    /// The log was switched.
+    fn switched(&mut self, switch: &LogSwitch);
+    /// Recovery can start at `candidate` once every database is synced.
+    fn checkpoint_candidate(&mut self, candidate: Scn);
+    /// A database has to be copied afresh; the helper prepares a [`BaselineJob`] and hands it in as a command.
+    fn resynchronise(&mut self, database: Arc<Database>, why: String);
+    /// The fresh copy is in the redo.
+    fn resynchronised(&mut self, database: &Arc<Database>);
+}
+
+struct Served {
+    capture: Capture,
+    shared: Arc<Database>,
+    /// Since when something has kept capture from going on.
+    obstructed: Option<Instant>,
+    baseline: Option<BaselineJob>,
+    /// Waiting for a fresh copy: nothing is captured.
+    awaiting_baseline: bool,
+}
+
+/// See the module.
+pub struct Primary {
+    shared: Arc<PrimaryShared>,
+    writer: LogWriter,
+    served: BTreeMap<u16, Served>,
+    helper: Box<dyn SwitchHelper>,
+    retry: DirtySet,
+    out: Vec<u8>,
+    marks: Vec<CommitMark>,
+    heal_after: Duration,
+    anchors_due: bool,
+}
+
+impl Primary {
+    /// A primary that writes through `writer`.
+    pub fn new(shared: Arc<PrimaryShared>, writer: LogWriter, helper: Box<dyn SwitchHelper>) -> Primary {
+        Primary {
+            shared,
+            writer,
+            served: BTreeMap::new(),
+            helper,
+            retry: DirtySet::default(),
+            out: Vec::new(),
+            marks: Vec::new(),
+            heal_after: HEAL_AFTER,
+            anchors_due: false,
+        }
+    }
+
+    /// For simulations without time: obstructions are healed at once.
+    pub fn heal_at_once(&mut self) {
+        self.heal_after = Duration::ZERO;
+    }
+
+    /// Replaces the helper.
+    pub fn set_helper(&mut self, helper: Box<dyn SwitchHelper>) {
+        self.helper = helper;
+    }
+
+    /// What the stations share.
+    pub fn shared(&self) -> &Arc<PrimaryShared> {
+        &self.shared
+    }
+
+    /// The log writer.
+    pub fn writer(&mut self) -> &mut LogWriter {
+        &mut self.writer
+    }
+
+    /// Ends the commit path and gives the log writer back.
+    pub fn into_writer(self) -> LogWriter {
+        self.writer
+    }
+
+    /// Begins to serve a database whose capture stands where the redo ends. `announce` writes the record
+    /// that introduces it to standbys.
+    ///
+    /// # Errors
+    /// When the redo cannot be written.
+    pub fn serve(&mut self, shared: Arc<Database>, mut capture: Capture, announce: bool) -> Result<(), InstanceError> {
+        let record = shared.record().clone();
+        if announce {
+            let attach = Attach { database: record.id, page_size: record.page_size, name: &record.name };
+            RecordBuilder::attach(&mut self.out, &attach);
+        }
+        capture.anchor(&mut self.out);
+        self.settle_epoch(&shared)?;
+        self.mark_position(&shared, &capture);
+        let databases = &self.shared.databases;
+        databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(record.id, shared.clone());
+        let served = Served { capture, shared, obstructed: None, baseline: None, awaiting_baseline: false };
+        self.served.insert(record.id.0, served);
+        self.shared.segment.mark_dirty(record.id.0);
+        self.write_out()
+    }
+
+    /// Everything that the redo holds of the database counts as captured: commits that waited are released
+    /// with the chunk that is being built.
+    fn mark_position(&mut self, shared: &Database, capture: &Capture) {
+        let (epoch, _) = self.shared.segment.epoch(shared.id().0);
+        let release = ReleasePosition::new(epoch, capture.position().frame);
+        self.marks.push(CommitMark { database: shared.id(), end: self.out.len(), release });
+    }
+
+    /// Makes the epoch of sessions stand for the WAL generation that is there, under the write lock.
+    fn settle_epoch(&self, shared: &Database) -> Result<(), InstanceError> {
+        let connection = shared.connection();
+        let guard = Guard::of(&connection)?;
+        guard.hold_write_lock_within(Duration::from_secs(60))?;
+        let header = guard.wal_header();
+        if let Ok(header) = &header {
+            self.shared.segment.announce_generation(shared.id().0, header.raw_salts());
+        }
+        guard.release_write_lock();
+        header?;
+        Ok(())
+    }
+
+    /// Stops serving a database; standbys are told.
+    ///
+    /// # Errors
+    /// When the redo cannot be written.
+    pub fn release_database(&mut self, id: DatabaseId) -> Result<(), InstanceError> {
+        if self.served.remove(&id.0).is_some() {
+            RecordBuilder::detach(&mut self.out, id);
+            self.shared.databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&id);
+            self.write_out()?;
+        }
+        Ok(())
+    }
+
+    /// Nothing of a database is captured until its fresh copy is begun.
+    pub fn await_baseline(&mut self, id: DatabaseId) {
+        if let Some(served) = self.served.get_mut(&id.0) {
+            served.awaiting_baseline = true;
+        }
+    }
+
+    /// A fresh copy of a database goes into the redo, in pieces between the commits of other databases.
+    pub fn start_baseline(&mut self, job: BaselineJob) {
+        if let Some(served) = self.served.get_mut(&job.database().0) {
+            served.baseline = Some(job);
+            served.awaiting_baseline = true;
+        }
+    }
+
+    /// Notes in the redo where every database stands. Recovery can start at the position returned once the
+    /// databases are synced: frames that are captured by then are in their WALs, those of a transaction
+    /// captured in part included, because only committed transactions are captured at all.
+    ///
+    /// # Errors
+    /// When the redo cannot be written.
+    pub fn anchor_all(&mut self) -> Result<Scn, InstanceError> {
+        self.write_out()?;
+        let start = self.shared.buffer.captured();
+        for served in self.served.values_mut() {
+            served.capture.anchor(&mut self.out);
+        }
+        self.write_chunk()?;
+        Ok(start)
+    }
+
+    /// Notes a clean end of the redo.
+    ///
+    /// # Errors
+    /// When the redo cannot be written.
+    pub fn end_of_redo(&mut self) -> Result<(), InstanceError> {
+        RecordBuilder::end_of_redo(&mut self.out, now_us());
+        self.write_out()
+    }
+
+    /// Writes records that do not come from capture.
+    ///
+    /// # Errors
+    /// When the redo cannot be written.
+    pub fn append(&mut self, build: impl FnOnce(&mut Vec<u8>)) -> Result<(), InstanceError> {
+        build(&mut self.out);
+        self.write_out()
+    }
+
+    /// Switches the log now, if it holds anything.
+    ///
+    /// # Errors
+    /// When the log cannot be written, or the helper gives up.
+    pub fn switch_log(&mut self) -> Result<(), InstanceError> {
+        if self.writer.group_is_empty() {
+            return Ok(());
+        }
+        self.switch()?;
+        self.write_out()
+    }
+
+    /// One round: commands, then everything dirty.
+    ///
+    /// # Errors
+    /// Any error here ends the primary: what was not acknowledged stays so.
+    pub fn step(&mut self) -> Result<Step, InstanceError> {
+        for command in self.shared.take_commands() {
+            command(self)?;
+        }
+        self.step_once()
+    }
+
+    /// One round without commands, for commands themselves.
+    ///
+    /// # Errors
+    /// As [`Primary::step`].
+    pub fn step_once(&mut self) -> Result<Step, InstanceError> {
+        let mut dirty = self.shared.segment.take_dirty();
+        dirty.merge(&std::mem::take(&mut self.retry));
+        self.round(&dirty)
+    }
+
+    fn round(&mut self, dirty: &DirtySet) -> Result<Step, InstanceError> {
+        let now = now_us();
+        let ids: Vec<u16> = dirty.iter().collect();
+        for id in ids {
+            self.capture_database(id, now)?;
+        }
+        for id in self.unfinished() {
+            self.capture_database(id, now)?;
+        }
+        if !self.out.is_empty() {
+            self.write_out()?;
+            return Ok(Step::Wrote);
+        }
+        Ok(if self.retry.is_empty() && self.unfinished().is_empty() { Step::Idle } else { Step::Blocked })
+    }
+
+    fn unfinished(&self) -> Vec<u16> {
+        let unfinished = |served: &Served| served.capture.in_transaction() || served.baseline.is_some();
+        self.served.iter().filter(|(_, served)| unfinished(served)).map(|(id, _)| *id).collect()
+    }
+
+    fn capture_database(&mut self, id: u16, now: u64) -> Result<(), InstanceError> {
+        let Some(served) = self.served.get_mut(&id) else { return Ok(()) };
+        if let Some(job) = &mut served.baseline {
+            if job.copy_piece(ROUND_BYTES, now, &mut self.out)? {
+                served.capture.adopt(job.position(), job.pages())?;
+                served.capture.anchor(&mut self.out);
+                served.baseline = None;
+                served.awaiting_baseline = false;
+                self.helper.resynchronised(&served.shared);
+                let (epoch, _) = self.shared.segment.epoch(id);
+                let release = ReleasePosition::new(epoch, served.capture.position().frame);
+                self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
+                self.retry_soon(id);
+            }
+            return Ok(());
+        }
+        if served.awaiting_baseline {
+            return Ok(());
+        }
+        if served.shared.take_resync() {
+            return self.resynchronise(id, "asked for".into());
+        }
+        let (number, raw_salts) = self.shared.segment.epoch(id);
+        let first_mark = self.marks.len();
+        let epoch = Epoch { number, raw_salts };
+        let outcome = served.capture.capture(epoch, now, ROUND_BYTES, &mut self.out, &mut self.marks);
+        self.shared.commits.fetch_add((self.marks.len() - first_mark) as u64, SeqCst);
+        match outcome {
+            Ok(CaptureOutcome::UpToDate) => served.obstructed = None,
+            Ok(CaptureOutcome::More) => self.retry_soon(id),
+            Ok(CaptureOutcome::Torn | CaptureOutcome::Unannounced) => {
+                let since = *served.obstructed.get_or_insert_with(Instant::now);
+                if since.elapsed() >= self.heal_after {
+                    self.heal(id);
+                }
+                self.retry_soon(id);
+            }
+            Err(error) => return self.resynchronise(id, error.to_string()),
+        }
+        Ok(())
+    }
+
+    fn retry_soon(&mut self, id: u16) {
+        self.retry.insert(id);
+    }
+
+    /// Puts right what a session would have, had it lived or known of us: SQLite's recovery of a half
+    /// written header, the announcement of a WAL generation.
+    fn heal(&mut self, id: u16) {
+        let Some(served) = self.served.get_mut(&id) else { return };
+        let Some(connection) = served.shared.try_connection() else { return };
+        if served.shared.header().is_none() && Database::recover_index(&connection).is_err() {
+            return;
+        }
+        let Ok(guard) = Guard::of(&connection) else { return };
+        if guard.hold_write_lock().is_ok() {
+            if let Ok(header) = guard.wal_header() {
+                self.shared.segment.announce_generation(id, header.raw_salts());
+                served.obstructed = None;
+            }
+            guard.release_write_lock();
+        }
+    }
+
+    fn resynchronise(&mut self, id: u16, why: String) -> Result<(), InstanceError> {
+        if let Some(served) = self.served.get_mut(&id) {
+            served.awaiting_baseline = true;
+            self.helper.resynchronise(served.shared.clone(), why);
+        }
+        Ok(())
+    }
+
+    /// Writes what has been gathered in `out`, and the anchors that a new log begins with.
+    fn write_out(&mut self) -> Result<(), InstanceError> {
+        self.write_chunk()?;
+        if std::mem::take(&mut self.anchors_due) {
+            let candidate = self.anchor_all()?;
+            self.helper.checkpoint_candidate(candidate);
+        }
+        Ok(())
+    }
+
+    /// Steps 2 to 5 of the module.
+    fn write_chunk(&mut self) -> Result<(), InstanceError> {
+        if self.out.is_empty() && self.marks.is_empty() {
+            return Ok(());
+        }
+        let bytes = std::mem::replace(&mut self.out, Vec::with_capacity(16 << 10));
+        if self.writer.room() < bytes.len() {
+            self.switch()?;
+        }
+        let first = self.shared.buffer.captured();
+        let chunk = self.shared.buffer.append(bytes);
+        let marks = std::mem::take(&mut self.marks);
+        self.shared.queue().push(first, &marks);
+        if let Some(chunk) = chunk {
+            self.shared.shipping().offer(&chunk, self.shared.buffer.durable());
+            let durable = self.writer.write(&[&chunk.bytes], Scn::ZERO)?;
+            self.shared.buffer.set_durable(durable);
+        }
+        self.note_progress(first, &marks);
+        self.shared.release();
+        self.shared.buffer.notify();
+        self.marks = marks;
+        self.marks.clear();
+        Ok(())
+    }
+
+    fn note_progress(&self, first: Scn, marks: &[CommitMark]) {
+        // The newest mark of each database is enough; marks of one database stand in order.
+        let mut last: Option<DatabaseId> = None;
+        for mark in marks.iter().rev() {
+            if last == Some(mark.database) {
+                continue;
+            }
+            last = Some(mark.database);
+            if let Some(served) = self.served.get(&mark.database.0)
+                && mark.release > served.shared.local()
+            {
+                let scn = first + mark.end as u64;
+                served.shared.set_captured(mark.release, scn);
+                served.shared.set_local(mark.release);
+                self.shared.segment.set_scn(mark.database.0, scn.0);
+            }
+        }
+    }
+
+    fn switch(&mut self) -> Result<(), InstanceError> {
+        loop {
+            match self.writer.switch(now_us())? {
+                Ok(switch) => {
+                    self.shared.set_waiting_for("");
+                    self.helper.switched(&switch);
+                    self.anchors_due = true;
+                    return Ok(());
+                }
+                Err(why) => {
+                    self.shared.set_waiting_for(match why {
+                        SwitchBlocked::CheckpointIncomplete => "log file switch (checkpoint incomplete)",
+                        SwitchBlocked::ArchivingNeeded => "log file switch (archiving needed)",
+                    });
+                    self.helper.blocked(why)?;
+                }
+            }
+        }
+    }
+
+    /// Marks the databases dirty whose WAL has grown without a notice: processes without Standfast, and
+    /// sessions that died between publishing and notice.
+    pub fn look_for_unnoticed(&mut self) {
+        for (id, served) in &self.served {
+            let captured = served.capture.position();
+            let published = served.capture.header().map(|header| header.position());
+            let news = |position: WalPosition| position != captured && position.frame != 0;
+            if published.is_none_or(news) {
+                self.shared.segment.mark_dirty(*id);
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Whole records of the stream in order, from the logs.
+
+use crate::error::LogError;
+use crate::groups::RedoLog;
+use standfast_format::{DecodeError, decode_record, peek_length};
+use standfast_types::Scn;
+use std::sync::Arc;
+
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Goes over the records from a record boundary on.
+pub struct RecordReader {
+    log: Arc<RedoLog>,
+    buffer: Vec<u8>,
+    at: usize,
+    /// Position of `buffer[at]`.
+    position: Scn,
+    upto: Scn,
+}
+
+impl RecordReader {
+    /// From `from`, where a record starts, up to `upto`.
+    pub fn new(log: Arc<RedoLog>, from: Scn, upto: Scn) -> RecordReader {
+        RecordReader { log, buffer: Vec::new(), at: 0, position: from, upto }
+    }
+
+    /// Position of the next record.
+    pub fn position(&self) -> Scn {
+        self.position
+    }
+
+    /// The next whole and valid record with the position after it. `None` where the stream ends, in the
+    /// middle of a record perhaps: [`RecordReader::position`] is then the end of what is whole.
+    ///
+    /// # Errors
+    /// When the log cannot be read, or a record in the middle of it is damaged.
+    pub fn next_record(&mut self) -> Result<Option<(&[u8], Scn)>, LogError> {
+        let length = loop {
+            match peek_length(&self.buffer[self.at..]) {
+                Ok(length) if self.buffer.len() - self.at >= length => break length,
+                Ok(_) | Err(DecodeError::Incomplete { .. }) => {
+                    if !self.fill()? {
+                        return Ok(None);
+                    }
+                }
+                Err(source) => return Err(self.damaged(source)),
+            }
+        };
+        let record = &self.buffer[self.at..self.at + length];
+        if let Err(source) = decode_record(record) {
+            return Err(self.damaged(source));
+        }
+        self.at += length;
+        self.position = self.position + length as u64;
+        Ok(Some((&self.buffer[self.at - length..self.at], self.position)))
+    }
+
+    fn fill(&mut self) -> Result<bool, LogError> {
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        let from = self.position + self.buffer.len() as u64;
+        let before = self.buffer.len();
+        self.log.read(from, self.upto, PIECE_BYTES, &mut self.buffer)?;
+        Ok(self.buffer.len() > before)
+    }
+
+    fn damaged(&self, source: DecodeError) -> LogError {
+        LogError::Damaged { path: format!("record at SCN {}", self.position).into(), source }
+    }
+}

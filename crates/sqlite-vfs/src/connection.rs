@@ -1,0 +1,78 @@
+//! What the protected files of one connection share: a transaction over several databases commits them one
+//! after the other, and only the last one may wait (the others' write locks would be held meanwhile).
+//!
+//! Nothing here is per thread: a connection may begin on one thread and commit on another.
+
+use crate::main_file::Database;
+use standfast_session::Session;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// A commit whose wait was put off until the connection's last write lock is released.
+pub(crate) struct Deferred {
+    pub database: Arc<Database>,
+    pub session: Session,
+    pub target: u64,
+}
+
+/// A connection with at least one protected file.
+pub(crate) struct Connection {
+    /// Address of the `sqlite3` of the host.
+    handle: usize,
+    write_locks: AtomicU32,
+    deferred: Mutex<Vec<Deferred>>,
+    deferred_count: AtomicU32,
+}
+
+static CONNECTIONS: Mutex<Vec<Weak<Connection>>> = Mutex::new(Vec::new());
+
+impl Connection {
+    /// The connection at `handle`; its files hold it alive, so that an address used again is a new one.
+    pub fn of(handle: usize) -> Arc<Connection> {
+        let mut known = CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|connection| connection.strong_count() > 0);
+        if let Some(found) = known.iter().filter_map(Weak::upgrade).find(|found| found.handle == handle) {
+            return found;
+        }
+        let new = Arc::new(Connection {
+            handle,
+            write_locks: AtomicU32::new(0),
+            deferred: Mutex::new(Vec::new()),
+            deferred_count: AtomicU32::new(0),
+        });
+        known.push(Arc::downgrade(&new));
+        new
+    }
+
+    /// A protected file of the connection took its write lock.
+    pub fn write_locked(&self) {
+        self.write_locks.fetch_add(1, SeqCst);
+    }
+
+    /// A protected file of the connection released its write lock.
+    pub fn write_unlocked(&self) {
+        self.write_locks.fetch_sub(1, SeqCst);
+    }
+
+    /// Whether a protected file of the connection still holds its write lock.
+    pub fn holds_write_locks(&self) -> bool {
+        self.write_locks.load(SeqCst) != 0
+    }
+
+    /// Puts a wait off.
+    pub fn defer(&self, wait: Deferred) {
+        let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        deferred.push(wait);
+        self.deferred_count.store(deferred.len() as u32, SeqCst);
+    }
+
+    /// Takes all waits that were put off; costs one load when there are none.
+    pub fn take_deferred(&self) -> Vec<Deferred> {
+        if self.deferred_count.load(SeqCst) == 0 {
+            return Vec::new();
+        }
+        let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        self.deferred_count.store(0, SeqCst);
+        std::mem::take(&mut *deferred)
+    }
+}

@@ -1,0 +1,371 @@
+//! The file methods. A protected database file and its log carry a pointer to the [`MainFile`] state; the
+//! host's own file lies behind ours in the memory that SQLite allotted.
+
+use crate::bindings::{File, IoMethods, LOCK_EXCLUSIVE, SYNC_NORMAL, code, control};
+use crate::commit;
+use crate::connection::Connection;
+use crate::host::{host, sqlite_string};
+use crate::main_file::{MainFile, WriteLock};
+use crate::pragma;
+use crate::report::{Cause, report, shield};
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// Length of the header at the start of a log.
+const LOG_HEADER_BYTES: c_int = 32;
+
+/// What an open file is to its database.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The database itself: owns the state.
+    Main,
+    /// Its log: borrows the state. SQLite closes the log before the database.
+    Log,
+}
+
+/// What SQLite takes for its `sqlite3_file`.
+#[repr(C)]
+pub(crate) struct ShimFile {
+    base: File,
+    kind: Kind,
+    main: *const MainFile,
+}
+
+/// Bytes of ours before the host's own file, which wants the alignment of a pointer.
+pub(crate) const SHIM_BYTES: usize = size_of::<ShimFile>();
+const _: () = assert!(SHIM_BYTES.is_multiple_of(align_of::<u64>()));
+
+/// Where the host's own file lies.
+///
+/// # Safety
+/// `file` must point to memory of the size that our VFS asked for.
+pub(crate) unsafe fn real_of(file: *mut File) -> *mut File {
+    // SAFETY: the VFS asked for SHIM_BYTES more than the host's file needs.
+    unsafe { file.cast::<u8>().add(SHIM_BYTES).cast() }
+}
+
+/// Turns the memory of a file whose host's own file has just been opened into one of ours.
+///
+/// # Safety
+/// `file` as for [`real_of`], open at [`real_of`]; for [`Kind::Main`] `main` comes from `Box::into_raw`, for
+/// [`Kind::Log`] it outlives the file.
+pub(crate) unsafe fn install(file: *mut File, kind: Kind, main: *const MainFile) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let methods = methods_for(&*(*real_of(file)).methods);
+        file.cast::<ShimFile>().write(ShimFile { base: File { methods }, kind, main });
+    }
+}
+
+/// State behind `file` if it is a protected database file of ours.
+///
+/// # Safety
+/// `file` must be null or an open file of the host.
+pub(crate) unsafe fn main_of<'a>(file: *mut File) -> Option<&'a MainFile> {
+    if file.is_null() {
+        return None;
+    }
+    // SAFETY: an open file starts with its methods; only files of ours carry ours.
+    unsafe {
+        let methods = (*file).methods;
+        if ![&raw const METHODS[0], &raw const METHODS[1], &raw const METHODS[2]].contains(&methods) {
+            return None;
+        }
+        let shim = &*file.cast::<ShimFile>();
+        (shim.kind == Kind::Main).then(|| &*shim.main)
+    }
+}
+
+/// Ours with the same version as the host's own, so that SQLite uses no feature that is not there.
+fn methods_for(real: &IoMethods) -> *const IoMethods {
+    match real.version {
+        3.. if real.shm_map.is_some() => &raw const METHODS[2],
+        2 if real.shm_map.is_some() => &raw const METHODS[1],
+        _ => &raw const METHODS[0],
+    }
+}
+
+static METHODS: [IoMethods; 3] = [methods(1), methods(2), methods(3)];
+
+const fn methods(version: c_int) -> IoMethods {
+    IoMethods {
+        version,
+        close: Some(close),
+        read: Some(read),
+        write: Some(write),
+        truncate: Some(truncate),
+        sync: Some(sync),
+        file_size: Some(file_size),
+        lock: Some(lock),
+        unlock: Some(unlock),
+        check_reserved_lock: Some(check_reserved_lock),
+        file_control: Some(file_control),
+        sector_size: Some(sector_size),
+        device_characteristics: Some(device_characteristics),
+        shm_map: Some(shm_map),
+        shm_lock: Some(shm_lock),
+        shm_barrier: Some(shm_barrier),
+        shm_unmap: Some(shm_unmap),
+        fetch: Some(fetch),
+        unfetch: Some(unfetch),
+    }
+}
+
+/// Calls the host's own method.
+macro_rules! real {
+    ($file:expr, $method:ident ( $($argument:expr),* )) => {{
+        // SAFETY: the file is ours and open, hence also the host's own behind it, whose method this is; the
+        // arguments are those that SQLite passed for this method.
+        unsafe {
+            let real = real_of($file);
+            match (*(*real).methods).$method {
+                Some(method) => method(real $(, $argument)*),
+                None => missing(),
+            }
+        }
+    }};
+}
+
+/// Result of a method that the host's own file does not have.
+trait Missing {
+    fn missing() -> Self;
+}
+impl Missing for c_int {
+    fn missing() -> c_int {
+        code::IOERR
+    }
+}
+impl Missing for () {
+    fn missing() {}
+}
+fn missing<T: Missing>() -> T {
+    T::missing()
+}
+
+/// The shim's part of an open file.
+///
+/// # Safety
+/// `file` is one of ours and open.
+unsafe fn parts<'a>(file: *mut File) -> (Kind, &'a MainFile) {
+    // SAFETY: only `install` gives out our methods, and it has set both.
+    unsafe {
+        let shim = &*file.cast::<ShimFile>();
+        (shim.kind, &*shim.main)
+    }
+}
+
+unsafe extern "C" fn close(file: *mut File) -> c_int {
+    shield(|| {
+        let result = real!(file, close());
+        // SAFETY: SQLite closes an open file of ours once. The state comes from Box::into_raw and its last
+        // borrower, the log, was closed before.
+        unsafe {
+            let shim = file.cast::<ShimFile>();
+            if (*shim).kind == Kind::Main {
+                drop(Box::from_raw((*shim).main.cast_mut()));
+            }
+            (*shim).main = std::ptr::null();
+            (*shim).base.methods = std::ptr::null();
+        }
+        result
+    })
+}
+
+unsafe extern "C" fn read(file: *mut File, buffer: *mut c_void, count: c_int, offset: i64) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    let (_, main) = unsafe { parts(file) };
+    if main.unsettled_read.get() {
+        let settled = shield(|| commit::before_read(main).err().unwrap_or(code::OK));
+        if settled != code::OK {
+            return settled;
+        }
+    }
+    real!(file, read(buffer, count, offset))
+}
+
+unsafe extern "C" fn write(file: *mut File, buffer: *const c_void, count: c_int, offset: i64) -> c_int {
+    shield(|| {
+        // SAFETY: SQLite passes an open file of ours.
+        let (kind, main) = unsafe { parts(file) };
+        if let Err(result) = may_write(kind, main) {
+            return result;
+        }
+        let result = real!(file, write(buffer, count, offset));
+        if result == code::OK && kind == Kind::Log && offset == 0 && count == LOG_HEADER_BYTES {
+            // A header must be durable before any frame of its generation, whatever `synchronous` says: after
+            // a power loss the instance tells by it which frames the redo continues.
+            return real!(file, sync(SYNC_NORMAL));
+        }
+        result
+    })
+}
+
+unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
+    shield(|| {
+        // SAFETY: SQLite passes an open file of ours.
+        let (kind, main) = unsafe { parts(file) };
+        match may_write(kind, main) {
+            Ok(()) => real!(file, truncate(size)),
+            Err(result) => result,
+        }
+    })
+}
+
+fn may_write(kind: Kind, main: &MainFile) -> Result<(), c_int> {
+    match kind {
+        Kind::Log => main.may_write_log(),
+        Kind::Main => {
+            refuse_outside_log(main, code::READONLY, "the database file itself was to be written");
+            Err(code::READONLY)
+        }
+    }
+}
+
+/// Reports what only happens to a database that is not, or shall no longer be, in write-ahead log mode.
+pub(crate) fn refuse_outside_log(main: &MainFile, result: c_int, what: &str) {
+    let path = &main.database.path;
+    let text = format!(
+        "refused on the protected database {path}: {what}. It must stay in WAL mode and only its instance \
+         checkpoints it; run `standfast unprotect {path}` first"
+    );
+    report(path, Cause::WalOnly, result, &text);
+}
+
+unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    match unsafe { parts(file) }.0 {
+        // Commits are made durable by the redo log, the log itself by the instance before it checkpoints.
+        Kind::Log => code::OK,
+        Kind::Main => real!(file, sync(flags)),
+    }
+}
+
+unsafe extern "C" fn file_size(file: *mut File, size: *mut i64) -> c_int {
+    real!(file, file_size(size))
+}
+
+unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
+    // The last one to close a database takes this lock to checkpoint it and delete its log, and so does
+    // whoever changes the journal mode.
+    if level == LOCK_EXCLUSIVE {
+        return code::BUSY;
+    }
+    real!(file, lock(level))
+}
+
+unsafe extern "C" fn unlock(file: *mut File, level: c_int) -> c_int {
+    real!(file, unlock(level))
+}
+
+unsafe extern "C" fn check_reserved_lock(file: *mut File, reserved: *mut c_int) -> c_int {
+    real!(file, check_reserved_lock(reserved))
+}
+
+unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    let (kind, main) = unsafe { parts(file) };
+    if kind == Kind::Log {
+        return real!(file, file_control(operation, argument));
+    }
+    match operation {
+        control::COMMIT_PHASETWO => {
+            let durable = shield(|| commit::phase_two(main));
+            if durable != code::OK {
+                return durable;
+            }
+        }
+        control::PRAGMA => {
+            // SAFETY: for this operation the argument is SQLite's array of result, name and value.
+            let taken = shield(|| unsafe { pragma::run(main, argument.cast::<*mut c_char>()) });
+            if taken != code::NOTFOUND {
+                return taken;
+            }
+        }
+        control::PDB if !argument.is_null() => {
+            // SAFETY: for this operation the argument points to the connection's handle.
+            let handle = unsafe { *argument.cast::<usize>() };
+            if main.write_lock.get() == WriteLock::Free {
+                *main.connection.borrow_mut() = Some(Connection::of(handle));
+            }
+        }
+        control::VFSNAME => {
+            let result = real!(file, file_control(operation, argument));
+            // SAFETY: for this operation the argument is the place of a string that SQLite frees.
+            return shield(|| unsafe { prefix_name(result, argument.cast()) });
+        }
+        _ => {}
+    }
+    real!(file, file_control(operation, argument))
+}
+
+/// By convention a VFS around another one puts its name and a slash before the other's.
+///
+/// # Safety
+/// `name` is the place of a string made by SQLite's allocator, or of null.
+unsafe fn prefix_name(result: c_int, name: *mut *mut c_char) -> c_int {
+    let Some(host) = host().filter(|_| result == code::OK) else { return result };
+    // SAFETY: as the caller promises; the old string is freed once and replaced.
+    unsafe {
+        if !(*name).is_null() {
+            let inner = CStr::from_ptr(*name).to_string_lossy().into_owned();
+            (host.free)((*name).cast());
+            *name = sqlite_string(host, &format!("standfast/{inner}"));
+        }
+    }
+    result
+}
+
+unsafe extern "C" fn sector_size(file: *mut File) -> c_int {
+    real!(file, sector_size())
+}
+
+unsafe extern "C" fn device_characteristics(file: *mut File) -> c_int {
+    real!(file, device_characteristics())
+}
+
+unsafe extern "C" fn shm_map(
+    file: *mut File,
+    region: c_int,
+    bytes: c_int,
+    extend: c_int,
+    address: *mut *mut c_void,
+) -> c_int {
+    let result = real!(file, shm_map(region, bytes, extend, address));
+    if region == 0 && !address.is_null() {
+        // SAFETY: SQLite passes an open file of ours and a place for the address, which has been set.
+        unsafe { parts(file).1.wal_index.set((*address).cast()) };
+    }
+    result
+}
+
+unsafe extern "C" fn shm_lock(file: *mut File, offset: c_int, count: c_int, flags: c_int) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    let (_, main) = unsafe { parts(file) };
+    shield(|| main.shm_lock(offset, count, flags))
+}
+
+unsafe extern "C" fn shm_barrier(file: *mut File) {
+    real!(file, shm_barrier())
+}
+
+unsafe extern "C" fn shm_unmap(file: *mut File, _delete: c_int) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    unsafe { parts(file) }.1.wal_index.set(std::ptr::null_mut());
+    // Never deleted: the instance has it mapped.
+    real!(file, shm_unmap(0))
+}
+
+unsafe extern "C" fn fetch(file: *mut File, offset: i64, count: c_int, page: *mut *mut c_void) -> c_int {
+    // SAFETY: SQLite passes an open file of ours.
+    let (_, main) = unsafe { parts(file) };
+    if main.unsettled_read.get() {
+        let settled = shield(|| commit::before_read(main).err().unwrap_or(code::OK));
+        if settled != code::OK {
+            return settled;
+        }
+    }
+    real!(file, fetch(offset, count, page))
+}
+
+unsafe extern "C" fn unfetch(file: *mut File, offset: i64, page: *mut c_void) -> c_int {
+    real!(file, unfetch(offset, page))
+}

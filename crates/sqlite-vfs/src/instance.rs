@@ -1,0 +1,134 @@
+//! The way from a marker to the instance: its shared memory, and whether its process lives.
+//!
+//! Both are kept for the life of the process: a mapping is never unmapped because sessions hold plain
+//! references into it, and the lock file is opened once because asking for its lock costs no more then.
+
+use standfast_session::{Marker, Segment, SegmentError};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Mutex, Once, PoisonError};
+
+static SEGMENTS: Mutex<Vec<(PathBuf, [u8; 16], Segment)>> = Mutex::new(Vec::new());
+static LOCK_FILES: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
+
+/// The shared memory of the marker's instance, mapped anew when a newer one has taken its place.
+pub(crate) fn segment(marker: &Marker) -> Result<Segment, SegmentError> {
+    let mut segments = SEGMENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_marker = |path: &Path, instance: &[u8; 16]| path == marker.segment && *instance == marker.instance;
+    segments.retain(|(path, instance, segment)| !(of_marker(path, instance) && segment.retired()));
+    if let Some((_, _, segment)) = segments.iter().find(|(path, instance, _)| of_marker(path, instance)) {
+        return Ok(*segment);
+    }
+    let segment = Segment::open(&marker.segment, marker.instance)?;
+    segments.push((marker.segment.clone(), marker.instance, segment));
+    Ok(segment)
+}
+
+/// Whether the instance process lives: it holds an open-file-description lock on byte 0 of its lock file.
+/// Where that cannot be found out (no permission), it is taken to live; the shared memory still tells of an
+/// orderly stop.
+pub(crate) fn alive(marker: &Marker) -> bool {
+    let mut files = LOCK_FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = marker.directory.join("lock");
+    let known = files.iter().position(|(known, _)| *known == path);
+    let index = match known {
+        Some(index) => index,
+        None => match File::open(&path) {
+            Ok(file) => {
+                files.push((path, file));
+                files.len() - 1
+            }
+            Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
+        },
+    };
+    files.get(index).is_none_or(|(_, file)| locked(file))
+}
+
+fn locked(file: &File) -> bool {
+    let mut lock = libc::flock {
+        l_type: libc::F_RDLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open and lock is valid to read and write.
+    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+    rc != 0 || lock.l_type != libc::F_UNLCK as libc::c_short
+}
+
+/// Process number and start time in clock ticks: together they name a process for ever.
+pub(crate) fn this_process() -> (u32, u64) {
+    let started = std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| start_time(&stat));
+    (std::process::id(), started.unwrap_or(0))
+}
+
+/// Field 22 of `/proc/PID/stat`. The command name in field 2 may itself hold blanks and parentheses.
+fn start_time(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn after_fork() {
+    FORKS.fetch_add(1, SeqCst);
+}
+
+/// Number of forks between the first process and this one. A session belongs to the process that attached
+/// it; comparing this costs no system call, unlike asking for the process number.
+pub(crate) fn forks() -> u32 {
+    FORKS.load(SeqCst)
+}
+
+/// Starts counting forks.
+pub(crate) fn watch_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler only touches an atomic, and the library is never unloaded.
+        unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_time_is_found_behind_a_hostile_process_name() {
+        let stat = "71 (a) b (1) c) S 1 71 71 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 1";
+        assert_eq!(start_time(stat), Some(987_654));
+        assert!(this_process().1 > 0);
+    }
+
+    #[test]
+    fn only_an_exclusive_lock_by_somebody_counts_as_living() {
+        let directory = std::env::temp_dir().join(format!("standfast-alive-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let marker = Marker {
+            instance: [1; 16],
+            name: "n".into(),
+            directory: directory.clone(),
+            segment: "/nowhere".into(),
+            database: 0,
+        };
+        assert!(!alive(&marker), "no lock file");
+        let file = File::create(directory.join("lock")).unwrap();
+        assert!(!alive(&marker), "nobody holds it");
+        let mut lock = libc::flock {
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: 0,
+            l_len: 1,
+            l_pid: 0,
+        };
+        // SAFETY: an open descriptor and a valid structure.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &mut lock) }, 0);
+        assert!(alive(&marker));
+        drop(file);
+        assert!(!alive(&marker));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,328 @@
+//! An open protected database file: what the shim knows about it, and whether it may be written now.
+
+use crate::bindings::{File, code};
+use crate::connection::Connection;
+use crate::instance;
+use crate::report::{Cause, report};
+use crate::turn;
+use standfast_session::{CommitMode, DatabaseState, Marker, Segment, Session, marker_path, monotonic_ns};
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// How long a writer waits when there is no shared memory to tell.
+const WRITE_WAIT_MS_DEFAULT: u32 = 5_000;
+/// How often a writer waiting for its instance looks for it.
+const LOOK_FOR_INSTANCE: Duration = Duration::from_millis(10);
+/// A running instance is asked for life this often: one system call a second on the commit path.
+const ALIVE_FOR_NS: u64 = 1_000_000_000;
+
+/// How often readers look for missing shared memory.
+const LOOK_AGAIN_NS: u64 = 1_000_000_000;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// A protected database: its path and the way to its instance.
+pub(crate) struct Database {
+    /// Absolute path, as SQLite gave it.
+    pub file: PathBuf,
+    /// The same for messages.
+    pub path: String,
+    /// The marker, or why it cannot be used.
+    pub marker: Result<Marker, String>,
+}
+
+impl Database {
+    /// The shared memory of its instance; `None` when there is none or it cannot be used.
+    pub fn segment(&self) -> Option<(&Marker, Segment)> {
+        let marker = self.marker.as_ref().ok()?;
+        Some((marker, instance::segment(marker).ok()?))
+    }
+}
+
+/// A point in the log as the wal-index header tells it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LogPoint {
+    /// Last committed frame of the generation.
+    pub frame: u32,
+    /// Which generation of the log.
+    pub salts: [u32; 2],
+}
+
+/// How the connection holds the write lock of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WriteLock {
+    /// Not at all.
+    Free,
+    /// By its turn, for a transaction.
+    Held,
+    /// Only to read the wal-index header again or to rebuild it; writing is not allowed.
+    Recovery,
+}
+
+/// State of an open protected database file. SQLite calls the methods of a file one at a time, hence cells.
+pub(crate) struct MainFile {
+    /// Unlike the address never used again.
+    pub id: u64,
+    pub database: Arc<Database>,
+    /// The host's own file.
+    pub real: *mut File,
+    session: Cell<Option<(Session, u32)>>,
+    segment: Cell<Option<Segment>>,
+    /// No segment was found; do not look again before.
+    look_again_ns: Cell<u64>,
+    alive_until_ns: Cell<u64>,
+    /// First region of the wal-index.
+    pub wal_index: Cell<*mut u32>,
+    /// Shared read locks held, bit by offset.
+    pub read_locks: Cell<u32>,
+    /// The log as it stood when the read lock was taken.
+    pub snapshot: Cell<Option<LogPoint>>,
+    pub write_lock: Cell<WriteLock>,
+    /// The log as it stood when the write lock was taken.
+    pub at_lock: Cell<Option<LogPoint>>,
+    /// Position that the next COMMIT_PHASETWO waits for; 0 none.
+    pub commit_target: Cell<u64>,
+    /// The transaction must wait at its next page read until its snapshot is durable.
+    pub unsettled_read: Cell<bool>,
+    /// `PRAGMA standfast_commit_write` of this connection.
+    pub commit_write: Cell<Option<CommitMode>>,
+    /// `PRAGMA standfast_visibility` of this connection: true is durable.
+    pub durable_visibility: Cell<Option<bool>>,
+    pub connection: RefCell<Option<Arc<Connection>>>,
+}
+
+/// Why the database cannot be written now.
+enum Refusal {
+    Marker(String),
+    Standby,
+    Failed,
+    Full,
+    Down(String),
+}
+
+impl MainFile {
+    pub fn new(database: Arc<Database>, real: *mut File) -> MainFile {
+        MainFile {
+            id: NEXT_ID.fetch_add(1, Relaxed),
+            database,
+            real,
+            session: Cell::new(None),
+            segment: Cell::new(None),
+            look_again_ns: Cell::new(0),
+            alive_until_ns: Cell::new(0),
+            wal_index: Cell::new(std::ptr::null_mut()),
+            read_locks: Cell::new(0),
+            snapshot: Cell::new(None),
+            write_lock: Cell::new(WriteLock::Free),
+            at_lock: Cell::new(None),
+            commit_target: Cell::new(0),
+            unsettled_read: Cell::new(false),
+            commit_write: Cell::new(None),
+            durable_visibility: Cell::new(None),
+            connection: RefCell::new(None),
+        }
+    }
+
+    /// The published wal-index header; `None` before it is mapped. Exact while the caller holds the write
+    /// lock; otherwise it may change meanwhile, which SQLite itself finds out and tries again.
+    pub fn log_point(&self) -> Option<LogPoint> {
+        let words = self.wal_index.get();
+        if words.is_null() {
+            return None;
+        }
+        let word = |index: usize| {
+            // SAFETY: the region is mapped, shared, page-aligned and at least 32 KiB; other processes write
+            // it, hence atomically. SQLite unmaps it only through xShmUnmap, which clears the pointer.
+            unsafe { AtomicU32::from_ptr(words.add(index)) }.load(std::sync::atomic::Ordering::SeqCst)
+        };
+        Some(LogPoint { frame: word(4), salts: [word(8), word(9)] })
+    }
+
+    /// The shared memory of the instance, for readers: a missing one is looked for once a second.
+    pub fn segment(&self) -> Option<Segment> {
+        if let Some(segment) = self.segment.get().filter(|segment| !segment.retired()) {
+            return Some(segment);
+        }
+        let now = monotonic_ns();
+        if now < self.look_again_ns.get() {
+            return None;
+        }
+        self.look_again_ns.set(now + LOOK_AGAIN_NS);
+        let found = self.database.segment().map(|(_, segment)| segment);
+        self.segment.set(found);
+        found
+    }
+
+    /// The session of this process, if it has one that is still good.
+    pub fn session(&self) -> Option<Session> {
+        let (session, forks) = self.session.get()?;
+        (forks == instance::forks() && !session.segment().retired()).then_some(session)
+    }
+
+    /// The session, attached now if need be. `None` without shared memory or without a free slot.
+    pub fn attach(&self) -> Option<Session> {
+        if let Some(session) = self.session() {
+            return Some(session);
+        }
+        self.detach();
+        let (marker, segment) = self.database.segment()?;
+        let (pid, started) = instance::this_process();
+        let session = Session::attach(segment, marker.database, pid, started)?;
+        self.session.set(Some((session, instance::forks())));
+        Some(session)
+    }
+
+    /// Gives the session back. After a fork it is the parent's, who still uses it.
+    fn detach(&self) {
+        if let Some((session, forks)) = self.session.take()
+            && forks == instance::forks()
+        {
+            session.detach();
+        }
+    }
+
+    /// Whether the instance lives, asked at most once a second.
+    fn recently_alive(&self) -> bool {
+        let now = monotonic_ns();
+        if now < self.alive_until_ns.get() {
+            return true;
+        }
+        let alive = self.database.marker.as_ref().is_ok_and(instance::alive);
+        self.alive_until_ns.set(if alive { now + ALIVE_FOR_NS } else { 0 });
+        alive
+    }
+
+    /// A session through which the database can be written now.
+    pub fn writable_now(&self) -> Option<Session> {
+        let session = self.session()?;
+        (session.segment().running() && session.state() == DatabaseState::Open && self.recently_alive())
+            .then_some(session)
+    }
+
+    /// As [`MainFile::writable_now`], but looks for the instance and waits for it.
+    ///
+    /// # Errors
+    /// The result code for SQLite; the reason is reported.
+    pub fn writable(&self) -> Result<Session, c_int> {
+        if let Some(session) = self.writable_now() {
+            return Ok(session);
+        }
+        let start = monotonic_ns();
+        loop {
+            let refusal = match self.try_writable() {
+                Ok(session) => return Ok(session),
+                Err(refusal) => refusal,
+            };
+            let waited = Duration::from_nanos(monotonic_ns().saturating_sub(start));
+            if !matches!(refusal, Refusal::Down(_)) || waited >= self.write_wait() {
+                return Err(self.refuse(&refusal, waited));
+            }
+            // Whoever has not got the turn yet must not keep it while waiting for the instance.
+            turn::forget(self.id);
+            // There is nobody who could wake us: the awaited process does not exist.
+            std::thread::sleep(LOOK_FOR_INSTANCE);
+        }
+    }
+
+    fn try_writable(&self) -> Result<Session, Refusal> {
+        let marker = self.database.marker.as_ref().map_err(|why| Refusal::Marker(why.clone()))?;
+        let segment = instance::segment(marker).map_err(|error| Refusal::Down(error.to_string()))?;
+        let state = segment.state(marker.database);
+        match state {
+            // Lasting states of the database hold whether or not the instance runs.
+            DatabaseState::Standby => Err(Refusal::Standby),
+            DatabaseState::Failed => Err(Refusal::Failed),
+            _ if !segment.running() => Err(Refusal::Down("it does not run".into())),
+            _ if !self.recently_alive() => Err(Refusal::Down("its process is gone".into())),
+            DatabaseState::Open => self.attach().ok_or(Refusal::Full),
+            DatabaseState::Recovering => Err(Refusal::Down("it is still recovering the database".into())),
+            DatabaseState::Stopped => Err(Refusal::Down("it is stopping".into())),
+            DatabaseState::Absent => Err(Refusal::Down("it does not serve the database".into())),
+        }
+    }
+
+    fn write_wait(&self) -> Duration {
+        let configured = self.database.segment().map(|(_, segment)| segment.config().write_wait_ms);
+        let from_environment = || std::env::var("STANDFAST_WRITE_WAIT_MS").ok()?.parse().ok();
+        let ms = configured.or_else(from_environment).unwrap_or(WRITE_WAIT_MS_DEFAULT);
+        Duration::from_millis(u64::from(ms))
+    }
+
+    fn refuse(&self, refusal: &Refusal, waited: Duration) -> c_int {
+        let path = &self.database.path;
+        let (name, directory) = match &self.database.marker {
+            Ok(marker) => (marker.name.as_str(), marker.directory.as_path()),
+            Err(_) => ("?", Path::new("")),
+        };
+        let directory = directory.display();
+        let (cause, result, text) = match refusal {
+            Refusal::Marker(why) => (
+                Cause::Marker,
+                code::READONLY_CANTLOCK,
+                format!(
+                    "database {path} is protected but cannot be written: {why}. Run `standfast protect {path}` \
+                     on its instance again, or `standfast unprotect {path}`"
+                ),
+            ),
+            Refusal::Standby => (
+                Cause::Standby,
+                code::READONLY,
+                format!(
+                    "database {path} is a physical standby of instance {name} ({directory}) and can only be \
+                     read: write to the primary, or make this one the primary with `standfast failover -D \
+                     {directory}`"
+                ),
+            ),
+            Refusal::Failed => (
+                Cause::Failed,
+                code::IOERR,
+                format!(
+                    "instance {name} ({directory}) has failed and accepts no commits for {path}: see its log, \
+                     cure the cause, then restart it with `standfast start -D {directory}`"
+                ),
+            ),
+            Refusal::Full => (
+                Cause::Sessions,
+                code::READONLY_CANTLOCK,
+                format!(
+                    "instance {name} ({directory}) has no free session for {path}: at most {} connections can \
+                     write at a time; close some",
+                    standfast_session::SESSIONS_MAX
+                ),
+            ),
+            Refusal::Down(_) if !marker_path(&self.database.file).exists() => (
+                Cause::Marker,
+                code::READONLY_CANTLOCK,
+                format!("database {path} is no longer protected: close and reopen it to write to it"),
+            ),
+            Refusal::Down(why) => (
+                Cause::Down,
+                code::READONLY_CANTLOCK,
+                format!(
+                    "database {path} can only be read, because its instance {name} ({directory}) does not \
+                     serve it after waiting {} ms: {why}. Start it with `standfast start -D {directory}`",
+                    waited.as_millis()
+                ),
+            ),
+        };
+        report(path, cause, result, &text);
+        result
+    }
+
+    /// The commit mode in force.
+    pub fn commit_mode(&self, session: Session) -> CommitMode {
+        let default = || CommitMode::from_bits(session.segment().config().commit_mode);
+        self.commit_write.get().unwrap_or_else(default)
+    }
+}
+
+impl Drop for MainFile {
+    fn drop(&mut self) {
+        turn::forget(self.id);
+        self.detach();
+    }
+}

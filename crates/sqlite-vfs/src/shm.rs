@@ -1,0 +1,218 @@
+//! The locks of the wal-index: where transactions begin and end.
+//!
+//! Order of events at the end of a write transaction: position computed under the write lock (only its
+//! holder may move the epoch), real unlock, notice to the instance, turn to the next writer. The notice goes
+//! before the turn because the instance's work is on the way of every commit, the next writer's is not.
+
+use crate::bindings::{code, shm};
+use crate::commit;
+use crate::main_file::{MainFile, WriteLock};
+use crate::report::{Cause, report};
+use crate::turn::{self, Turn};
+use standfast_session::Session;
+use std::ffi::c_int;
+use std::time::Duration;
+
+/// A transaction waits at its start for at most this long while the log is being reset.
+const GATE_WAIT: Duration = Duration::from_millis(20);
+
+impl MainFile {
+    /// `xShmLock`.
+    pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
+        let lock = flags & shm::LOCK != 0;
+        match (offset, flags & shm::EXCLUSIVE != 0) {
+            (shm::WRITE_LOCK, true) if count == 1 && lock => self.lock_write(),
+            (shm::WRITE_LOCK, true) if count == 1 => self.unlock_write(),
+            // The instance is the only one that checkpoints: the log may hold what is not captured yet. A
+            // range that begins here is the rebuilding of the wal-index, which moves no frames.
+            (shm::CHECKPOINT_LOCK, true) if count == 1 && lock => code::BUSY,
+            (shm::READ_LOCK_FIRST.., false) if lock => self.lock_read(offset, count),
+            (shm::READ_LOCK_FIRST.., false) => self.unlock_read(offset, count),
+            _ => self.real_shm_lock(offset, count, flags),
+        }
+    }
+
+    fn real_shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
+        // SAFETY: the real file is open as long as this state exists, and its methods are constant.
+        let method = unsafe { (*(*self.real).methods).shm_lock };
+        match method {
+            // SAFETY: the host's own method, called with its own file as SQLite would.
+            Some(method) => unsafe { method(self.real, offset, count, flags) },
+            None => code::IOERR,
+        }
+    }
+
+    fn lock_read(&self, offset: c_int, count: c_int) -> c_int {
+        // The gate stands at the start of a transaction and is not for those who hold something already, or
+        // have the turn: whoever closed it waits for them.
+        let starts = self.read_locks.get() == 0 && self.write_lock.get() == WriteLock::Free;
+        if starts
+            && !turn::holds(self.id)
+            && let Some(session) = self.session()
+        {
+            session.pass_gate(GATE_WAIT);
+        }
+        // Some builds take the write lock before the read lock. What was let through as a mere reading of
+        // the header is then a write transaction.
+        if self.write_lock.get() == WriteLock::Recovery
+            && let Err(result) = self.writable()
+        {
+            return result;
+        }
+        let result = self.real_shm_lock(offset, count, shm::LOCK | shm::SHARED);
+        if result == code::OK {
+            self.read_locks.set(self.read_locks.get() | lock_bit(offset));
+            // If the header changes before SQLite compares it with its own copy, SQLite takes the lock
+            // again, and this with it.
+            self.snapshot.set(self.log_point());
+            // The first of the read locks is for those who ignore the log: they see the database file, into
+            // which the instance only moves what is durable.
+            if starts && offset > shm::READ_LOCK_FIRST {
+                commit::note_reader(self);
+            }
+        }
+        result
+    }
+
+    fn unlock_read(&self, offset: c_int, count: c_int) -> c_int {
+        let result = self.real_shm_lock(offset, count, shm::UNLOCK | shm::SHARED);
+        self.read_locks.set(self.read_locks.get() & !lock_bit(offset));
+        if self.read_locks.get() == 0 {
+            self.unsettled_read.set(false);
+            self.snapshot.set(None);
+            turn::snapshot_dropped(self.id);
+        }
+        result
+    }
+
+    fn lock_write(&self) -> c_int {
+        // Without a read lock this is SQLite reading the wal-index header again or rebuilding it, on behalf
+        // of a reader: allowed on a standby, and when no instance runs.
+        let session = if self.read_locks.get() != 0 {
+            match self.writable() {
+                Ok(session) => session,
+                Err(result) => return result,
+            }
+        } else {
+            match self.writable_now() {
+                Some(session) => session,
+                None => return self.lock_for_recovery(),
+            }
+        };
+        let turn = turn::take(self.id);
+        // A stale snapshot cannot be written upon: SQLite would find out after taking the lock, and others
+        // would have waited for nothing.
+        if let (Some(snapshot), Some(now)) = (self.snapshot.get(), self.log_point())
+            && snapshot != now
+        {
+            if turn == Turn::Granted {
+                session.lock_missed();
+            }
+            turn::missed(self.id, session);
+            return code::BUSY_SNAPSHOT;
+        }
+        let granted = turn == Turn::Granted || session.try_turn();
+        if !granted && turn != Turn::TimedOut {
+            turn::missed(self.id, session);
+            return code::BUSY;
+        }
+        self.lock_in_turn(session, granted)
+    }
+
+    /// Takes the real lock. Without a turn (the last sleep timed out) the hints may be stale, left by a
+    /// process that was killed, and the lock itself tells.
+    fn lock_in_turn(&self, session: Session, granted: bool) -> c_int {
+        let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::LOCK | shm::EXCLUSIVE);
+        if result == code::OK {
+            if !granted {
+                session.force_turn();
+            }
+            session.lock_taken();
+            self.at_lock.set(self.log_point());
+            self.write_lock.set(WriteLock::Held);
+            if let Some(connection) = &*self.connection.borrow() {
+                connection.write_locked();
+            }
+        } else if granted {
+            // Somebody holds it who does not queue: nobody will wake us, SQLite's own sleep has to do.
+            session.lock_missed();
+        } else if result & 0xFF == code::BUSY {
+            turn::missed(self.id, session);
+        }
+        result
+    }
+
+    fn lock_for_recovery(&self) -> c_int {
+        let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::LOCK | shm::EXCLUSIVE);
+        if result == code::OK {
+            self.at_lock.set(self.log_point());
+            self.write_lock.set(WriteLock::Recovery);
+        }
+        result
+    }
+
+    fn unlock_write(&self) -> c_int {
+        let held = self.write_lock.replace(WriteLock::Free);
+        // An empty log holds no commit, and a generation without a commit need not be announced.
+        let committed =
+            self.log_point().filter(|point| Some(*point) != self.at_lock.get() && point.frame != 0);
+        match (held, self.session()) {
+            (WriteLock::Held, Some(session)) => {
+                if let Some(point) = committed {
+                    // A target left over from a commit without a second phase is lower and thus contained.
+                    self.commit_target.set(session.position_under_write_lock(point.salts, point.frame));
+                }
+                let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);
+                if committed.is_some() {
+                    session.notice(self.commit_mode(session).batch);
+                }
+                session.release_turn();
+                self.forget_write_lock();
+                result
+            }
+            (held, session) => {
+                let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);
+                if held == WriteLock::Held {
+                    self.forget_write_lock();
+                }
+                // A rebuilt wal-index can show commits that a killed process wrote but did not publish.
+                if let (Some(_), Some(session)) = (committed, session) {
+                    session.notice(false);
+                }
+                result
+            }
+        }
+    }
+
+    fn forget_write_lock(&self) {
+        if let Some(connection) = &*self.connection.borrow() {
+            connection.write_unlocked();
+        }
+    }
+
+    /// Whether the connection may write to the log now. In exclusive locking mode SQLite takes no locks at
+    /// all, so that nobody would hear of the commit.
+    ///
+    /// # Errors
+    /// The result code for SQLite; the reason is reported.
+    pub fn may_write_log(&self) -> Result<(), c_int> {
+        if self.write_lock.get() == WriteLock::Held {
+            return Ok(());
+        }
+        let path = &self.database.path;
+        report(
+            path,
+            Cause::Exclusive,
+            code::IOERR_WRITE,
+            &format!(
+                "refused a write to {path} without the write lock: the connection is in exclusive locking mode, \
+                 in which commits cannot be captured. Use `PRAGMA locking_mode=NORMAL`"
+            ),
+        );
+        Err(code::IOERR_WRITE)
+    }
+}
+
+fn lock_bit(offset: c_int) -> u32 {
+    1 << (offset & 31)
+}

@@ -1,0 +1,245 @@
+//! SQL functions: `standfast_role()`, `standfast_scn()`, `standfast_status()`, each with an optional schema.
+
+use crate::bindings::{Context, File, Sqlite3, UTF8, Value, code, control};
+use crate::file::main_of;
+use crate::host::{Host, c_string, host};
+use crate::main_file::MainFile;
+use crate::pragma;
+use crate::report::{last_error, shield};
+use standfast_session::{DatabaseState, Segment};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt::Write;
+
+type Body = unsafe extern "C" fn(*mut Context, c_int, *mut *mut Value);
+
+/// Registers the functions on a connection.
+///
+/// # Safety
+/// `connection` must be an open connection of `host`.
+pub(crate) unsafe fn register(host: &Host, connection: *mut Sqlite3) -> c_int {
+    let functions: [(&CStr, Body); 3] =
+        [(c"standfast_role", role), (c"standfast_scn", scn), (c"standfast_status", status)];
+    for (name, body) in functions {
+        for arguments in [0, 1] {
+            // SAFETY: as the caller promises; the functions live as long as the library.
+            let result = unsafe {
+                (host.create_function_v2)(
+                    connection,
+                    name.as_ptr(),
+                    arguments,
+                    UTF8,
+                    std::ptr::null_mut(),
+                    Some(body),
+                    None,
+                    None,
+                    None,
+                )
+            };
+            if result != code::OK {
+                return result;
+            }
+        }
+    }
+    code::OK
+}
+
+/// What a function returns.
+enum Answer {
+    Null,
+    Number(i64),
+    Text(String),
+}
+
+unsafe extern "C" fn role(context: *mut Context, count: c_int, values: *mut *mut Value) {
+    // SAFETY: SQLite calls a function with its context and `count` values.
+    unsafe {
+        respond(context, count, values, |file| {
+            Answer::Text(role_of(file.database.segment().map(|found| state(file, found.1))).into())
+        });
+    }
+}
+
+unsafe extern "C" fn scn(context: *mut Context, count: c_int, values: *mut *mut Value) {
+    // SAFETY: SQLite calls a function with its context and `count` values.
+    unsafe {
+        respond(context, count, values, |file| match file.database.segment() {
+            Some((marker, segment)) => Answer::Number(segment.scn(marker.database) as i64),
+            None => Answer::Null,
+        });
+    }
+}
+
+unsafe extern "C" fn status(context: *mut Context, count: c_int, values: *mut *mut Value) {
+    // SAFETY: SQLite calls a function with its context and `count` values.
+    unsafe { respond(context, count, values, |file| Answer::Text(status_of(file))) };
+}
+
+/// Finds the file that the call is about and returns what `body` makes of it; NULL when it is not protected.
+///
+/// # Safety
+/// As SQLite calls a function.
+unsafe fn respond(
+    context: *mut Context,
+    count: c_int,
+    values: *mut *mut Value,
+    body: impl FnOnce(&MainFile) -> Answer,
+) {
+    let Some(host) = host() else { return };
+    let mut answer = Answer::Null;
+    shield(|| {
+        // SAFETY: the schema name is null or a string of SQLite that lives for the call; file_control sets
+        // the pointer to the open file of that schema, or leaves it null.
+        let file = unsafe {
+            let schema: *const c_char = match count {
+                1 => (host.value_text)(*values),
+                _ => c"main".as_ptr(),
+            };
+            let mut file: *mut File = std::ptr::null_mut();
+            let connection = (host.context_db_handle)(context);
+            if !schema.is_null() {
+                (host.file_control)(
+                    connection,
+                    schema,
+                    control::FILE_POINTER,
+                    (&raw mut file).cast::<c_void>(),
+                );
+            }
+            main_of(file)
+        };
+        if let Some(file) = file {
+            answer = body(file);
+        }
+        code::OK
+    });
+    const COPY: isize = -1;
+    // SAFETY: the context of this call; SQLite copies the text.
+    unsafe {
+        match answer {
+            Answer::Null => (host.result_null)(context),
+            Answer::Number(number) => (host.result_int64)(context, number),
+            Answer::Text(text) => {
+                (host.result_text)(context, c_string(&text).as_ptr(), -1, COPY);
+            }
+        }
+    }
+}
+
+fn state(file: &MainFile, segment: Segment) -> DatabaseState {
+    file.database.marker.as_ref().map_or(DatabaseState::Absent, |marker| segment.state(marker.database))
+}
+
+fn role_of(state: Option<DatabaseState>) -> &'static str {
+    match state {
+        Some(DatabaseState::Standby) => "standby",
+        Some(DatabaseState::Absent) | None => "unknown",
+        Some(_) => "primary",
+    }
+}
+
+fn state_name(state: DatabaseState) -> &'static str {
+    match state {
+        DatabaseState::Absent => "absent",
+        DatabaseState::Open => "open",
+        DatabaseState::Recovering => "recovering",
+        DatabaseState::Standby => "standby",
+        DatabaseState::Failed => "failed",
+        DatabaseState::Stopped => "stopped",
+    }
+}
+
+/// One JSON object. A segment that is not there leaves its fields null.
+fn status_of(file: &MainFile) -> String {
+    let found = file.database.segment();
+    let state = found.map(|found| state(file, found.1));
+    let (commit_write, visibility) = pragma::settings(file);
+    let mut json = Json::default();
+    json.text("database", Some(&file.database.path));
+    match &file.database.marker {
+        Ok(marker) => {
+            let hex = marker.instance.iter().fold(String::new(), |mut hex, byte| {
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            });
+            json.text("instance", Some(&hex));
+            json.text("name", Some(&marker.name));
+            json.text("directory", Some(&marker.directory.to_string_lossy()));
+        }
+        Err(_) => ["instance", "name", "directory"].into_iter().for_each(|key| json.text(key, None)),
+    }
+    json.text("role", Some(role_of(state)));
+    json.text("state", state.map(state_name));
+    let alive = |segment: Segment| {
+        segment.running() && file.database.marker.as_ref().is_ok_and(crate::instance::alive)
+    };
+    json.raw("running", if found.is_some_and(|found| alive(found.1)) { "true" } else { "false" });
+    json.text("commit_write", Some(&commit_write));
+    json.text("visibility", Some(visibility));
+    match found {
+        Some((marker, segment)) => {
+            let durable = segment.durable(marker.database);
+            json.raw("durable", &format!("{{\"epoch\":{},\"frame\":{}}}", durable >> 32, durable as u32));
+            json.raw("scn", &segment.scn(marker.database).to_string());
+        }
+        None => ["durable", "scn"].into_iter().for_each(|key| json.text(key, None)),
+    }
+    json.text("last_error", last_error(&file.database.path).as_deref());
+    json.finish()
+}
+
+/// A JSON object under construction.
+#[derive(Default)]
+struct Json {
+    text: String,
+}
+
+impl Json {
+    fn raw(&mut self, key: &str, value: &str) {
+        self.text.push(if self.text.is_empty() { '{' } else { ',' });
+        self.string(key);
+        self.text.push(':');
+        self.text.push_str(value);
+    }
+
+    fn text(&mut self, key: &str, value: Option<&str>) {
+        match value {
+            Some(value) => {
+                self.raw(key, "");
+                self.string(value);
+            }
+            None => self.raw(key, "null"),
+        }
+    }
+
+    fn string(&mut self, value: &str) {
+        self.text.push('"');
+        for character in value.chars() {
+            match character {
+                '"' | '\\' => self.text.extend(['\\', character]),
+                control if control < ' ' => {
+                    let _ = write!(self.text, "\\u{:04x}", control as u32);
+                }
+                other => self.text.push(other),
+            }
+        }
+        self.text.push('"');
+    }
+
+    fn finish(mut self) -> String {
+        self.text.push('}');
+        self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_texts_are_valid_json_whatever_a_path_holds() {
+        let mut json = Json::default();
+        json.text("path", Some("/a \"b\"\\c\n"));
+        json.text("none", None);
+        json.raw("scn", "7");
+        assert_eq!(json.finish(), r#"{"path":"/a \"b\"\\c\u000a","none":null,"scn":7}"#);
+    }
+}

@@ -1,0 +1,131 @@
+//! Taking turns with the write lock: what happens between SQLITE_BUSY and the next attempt.
+//!
+//! A connection that does not get the write lock must return SQLITE_BUSY, so that SQLite drops its read
+//! snapshot (it would turn stale) and calls the busy handler. The default handler calls `xSleep`, and there
+//! the session queues until it is its turn. So one sleep of the handler lasts until the lock is free or the
+//! time asked for is over: were it shorter, the handler, which counts sleeps and not time, would give up
+//! early.
+//!
+//! Three steps on one thread, each checked by the next:
+//! 1. the write lock is busy: [`missed`];
+//! 2. the same file drops its read lock: [`snapshot_dropped`] (SQLite is going to call the busy handler);
+//! 3. `xSleep`: [`sleep`] queues, and leaves the turn it got for the next attempt ([`take`]).
+//!
+//! All of it is hints. A turn that is never used is given back at the next occasion, or passed by others
+//! when their sleep times out.
+
+use standfast_session::{Session, monotonic_ns};
+use std::cell::Cell;
+use std::time::Duration;
+
+/// The busy handler follows at once; an `xSleep` later than this is about something else.
+const HANDLER_FOLLOWS_NS: u64 = 5_000_000;
+/// A sleeper whom nobody wakes looks at the queue himself this often: the one who was woken in his place, or
+/// for whom the lock was reserved, may have given up.
+const LOOK: Duration = Duration::from_millis(10);
+
+#[derive(Clone, Copy)]
+struct Missed {
+    file: u64,
+    session: Session,
+    /// When the read lock was dropped; 0 while it is still held.
+    dropped_ns: u64,
+}
+
+/// How the last sleep of a file ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// It has the turn.
+    Granted,
+    /// Its time was over: the hints may be stale, it may ask the lock itself.
+    TimedOut,
+    /// It did not sleep in the queue.
+    None,
+}
+
+#[derive(Clone, Copy)]
+enum Slept {
+    Nothing,
+    Granted { file: u64, session: Session },
+    TimedOut { file: u64 },
+}
+
+thread_local! {
+    static MISSED: Cell<Option<Missed>> = const { Cell::new(None) };
+    static SLEPT: Cell<Slept> = const { Cell::new(Slept::Nothing) };
+}
+
+/// The write lock of `file` is busy.
+pub(crate) fn missed(file: u64, session: Session) {
+    MISSED.set(Some(Missed { file, session, dropped_ns: 0 }));
+}
+
+/// `file` dropped its last read lock.
+pub(crate) fn snapshot_dropped(file: u64) {
+    if let Some(missed) = MISSED.get() {
+        let follows = (missed.file == file).then(|| Missed { dropped_ns: monotonic_ns(), ..missed });
+        MISSED.set(follows);
+    }
+}
+
+/// Sleeps in the queue; false when this sleep is not about a write lock.
+pub(crate) fn sleep(limit: Duration) -> bool {
+    give_back();
+    let Some(missed) = MISSED.take() else { return false };
+    let start = monotonic_ns();
+    if missed.dropped_ns == 0 || start.saturating_sub(missed.dropped_ns) > HANDLER_FOLLOWS_NS {
+        return false;
+    }
+    let Missed { file, session, .. } = missed;
+    let left = || limit.checked_sub(Duration::from_nanos(monotonic_ns().saturating_sub(start)));
+    SLEPT.set(loop {
+        let Some(time) = left() else { break Slept::TimedOut { file } };
+        session.enqueue().sleep(time.min(LOOK));
+        // Not with the turn in hand: whoever closed the gate waits until nobody has it.
+        session.pass_gate(left().unwrap_or_default());
+        if session.try_turn() {
+            break Slept::Granted { file, session };
+        }
+    });
+    true
+}
+
+/// How the last sleep of `file` ended, once.
+pub(crate) fn take(file: u64) -> Turn {
+    match SLEPT.get() {
+        Slept::Granted { file: slept, .. } if slept == file => {
+            SLEPT.set(Slept::Nothing);
+            Turn::Granted
+        }
+        Slept::TimedOut { file: slept } if slept == file => {
+            SLEPT.set(Slept::Nothing);
+            Turn::TimedOut
+        }
+        _ => {
+            give_back();
+            Turn::None
+        }
+    }
+}
+
+/// Whether `file` was granted a turn that it has not used yet.
+pub(crate) fn holds(file: u64) -> bool {
+    matches!(SLEPT.get(), Slept::Granted { file: slept, .. } if slept == file)
+}
+
+/// Gives back a turn that was not used.
+fn give_back() {
+    if let Slept::Granted { session, .. } = SLEPT.replace(Slept::Nothing) {
+        session.lock_missed();
+    }
+}
+
+/// `file` is being closed.
+pub(crate) fn forget(file: u64) {
+    if MISSED.get().is_some_and(|missed| missed.file == file) {
+        MISSED.set(None);
+    }
+    if holds(file) {
+        give_back();
+    }
+}

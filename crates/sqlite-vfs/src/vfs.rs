@@ -1,0 +1,307 @@
+//! The VFS: opens protected databases through the shim and everything else as if it were not there.
+
+use crate::bindings::{File, SystemCall, Vfs, code, open};
+use crate::file::{self, Kind, SHIM_BYTES, install, main_of, real_of};
+use crate::host::{Host, host};
+use crate::main_file::{Database, MainFile};
+use crate::report::{Cause, report, shield};
+use crate::turn;
+use standfast_session::Marker;
+use std::ffi::{CStr, OsStr, c_char, c_double, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Name under which the VFS is registered.
+pub const NAME: &CStr = c"standfast";
+
+/// Registers the VFS around the host's default one. False when another copy of this library has done so.
+///
+/// # Errors
+/// A message.
+pub(crate) fn register(host: &Host, default: bool) -> Result<bool, String> {
+    // SAFETY: functions of the host with valid arguments; registered VFSs live as long as the process.
+    unsafe {
+        let existing = (host.vfs_find)(NAME.as_ptr());
+        if !existing.is_null() {
+            return Ok((*existing).open.is_some_and(|open| open as usize == x_open as *const () as usize));
+        }
+        let real = (host.vfs_find)(std::ptr::null());
+        if real.is_null() {
+            return Err("this SQLite has no default VFS to build upon".into());
+        }
+        let vfs = Box::into_raw(Box::new(around(real)));
+        match (host.vfs_register)(vfs, c_int::from(default)) {
+            code::OK => Ok(true),
+            result => Err(format!("cannot register the VFS: SQLite code {result}")),
+        }
+    }
+}
+
+/// # Safety
+/// `real` is a registered VFS.
+unsafe fn around(real: *mut Vfs) -> Vfs {
+    // SAFETY: as the caller promises; fields of a later version are only looked at when it is there.
+    let (version, file_bytes, max_pathname, v3) = unsafe {
+        let v3 = ((*real).version >= 3)
+            .then(|| ((*real).set_system_call, (*real).get_system_call, (*real).next_system_call));
+        ((*real).version, (*real).file_bytes, (*real).max_pathname, v3)
+    };
+    let (set, get, next) = v3.unwrap_or((None, None, None));
+    // SAFETY: as above.
+    let (dl_open, last_error) = unsafe { ((*real).dl_open, (*real).get_last_error) };
+    Vfs {
+        version: version.min(3),
+        file_bytes: file_bytes + SHIM_BYTES as c_int,
+        max_pathname,
+        next: std::ptr::null_mut(),
+        name: NAME.as_ptr(),
+        app_data: real.cast(),
+        open: Some(x_open),
+        delete: Some(x_delete),
+        access: Some(x_access),
+        full_pathname: Some(x_full_pathname),
+        dl_open: dl_open.and(Some(x_dl_open)),
+        dl_error: dl_open.and(Some(x_dl_error)),
+        dl_sym: dl_open.and(Some(x_dl_sym)),
+        dl_close: dl_open.and(Some(x_dl_close)),
+        randomness: Some(x_randomness),
+        sleep: Some(x_sleep),
+        current_time: Some(x_current_time),
+        get_last_error: last_error.and(Some(x_get_last_error)),
+        current_time_int64: Some(x_current_time_int64),
+        set_system_call: set.and(Some(x_set_system_call)),
+        get_system_call: get.and(Some(x_get_system_call)),
+        next_system_call: next.and(Some(x_next_system_call)),
+    }
+}
+
+/// Calls the method of the host's own VFS.
+macro_rules! real {
+    ($vfs:expr, $method:ident ( $($argument:expr),* ), $missing:expr) => {{
+        // SAFETY: SQLite passes our VFS, whose app_data is the host's own; the method is called with that
+        // and with the arguments that SQLite passed.
+        unsafe {
+            let real = real_vfs($vfs);
+            match (*real).$method {
+                Some(method) => method(real $(, $argument)*),
+                None => $missing,
+            }
+        }
+    }};
+}
+
+/// # Safety
+/// `vfs` is ours.
+unsafe fn real_vfs(vfs: *mut Vfs) -> *mut Vfs {
+    // SAFETY: `around` has set it.
+    unsafe { (*vfs).app_data.cast() }
+}
+
+/// What becomes of a file.
+enum Opening {
+    /// None of ours.
+    Plain,
+    Main(Database),
+    /// Log of a database of ours.
+    Log(*const MainFile),
+    /// Rollback journal of a database of ours.
+    Journal,
+}
+
+unsafe extern "C" fn x_open(
+    vfs: *mut Vfs,
+    name: *const c_char,
+    file: *mut File,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    shield(|| {
+        // SAFETY: SQLite passes a name that is null or its own, as `opening` wants it.
+        let opening = unsafe { opening(name, flags) };
+        if let Opening::Plain = opening {
+            return real!(vfs, open(name, file, flags, out_flags), code::CANTOPEN);
+        }
+        // SAFETY: SQLite passes memory of the size that the VFS asks for.
+        let real = unsafe {
+            (*file).methods = std::ptr::null();
+            real_of(file)
+        };
+        if let Opening::Journal = opening {
+            return code::CANTOPEN;
+        }
+        // SAFETY: as above; SQLite clears only what it believes to be the file.
+        unsafe { (*real).methods = std::ptr::null() };
+        let result = real!(vfs, open(name, real, flags, out_flags), code::CANTOPEN);
+        if result != code::OK {
+            // SAFETY: a method table that is set obliges to close the file even after a failure.
+            unsafe {
+                if !(*real).methods.is_null()
+                    && let Some(close) = (*(*real).methods).close
+                {
+                    close(real);
+                }
+            }
+            return result;
+        }
+        // SAFETY: the real file is open; the state outlives the log, which SQLite closes first.
+        unsafe {
+            match opening {
+                Opening::Main(database) => {
+                    let state = Box::new(MainFile::new(Arc::new(database), real));
+                    install(file, Kind::Main, Box::into_raw(state));
+                }
+                Opening::Log(main) => install(file, Kind::Log, main),
+                Opening::Plain | Opening::Journal => {}
+            }
+        }
+        code::OK
+    })
+}
+
+/// # Safety
+/// `name` is null or a name that SQLite passed to `xOpen` together with `flags`.
+unsafe fn opening(name: *const c_char, flags: c_int) -> Opening {
+    if name.is_null() {
+        return Opening::Plain;
+    }
+    if flags & open::MAIN_DB != 0 {
+        // SAFETY: a C string.
+        let path = path_of(unsafe { CStr::from_ptr(name) });
+        return match Marker::read(path) {
+            Ok(None) => Opening::Plain,
+            Ok(Some(marker)) => Opening::Main(database(path, Ok(marker))),
+            Err(why) => Opening::Main(database(path, Err(why.to_string()))),
+        };
+    }
+    if flags & (open::WAL | open::MAIN_JOURNAL) == 0 {
+        return Opening::Plain;
+    }
+    let Some(host) = host() else { return Opening::Plain };
+    // SAFETY: SQLite's own name of a log or journal; the database is open while they are opened.
+    let Some(main) = (unsafe { main_of((host.database_file_object)(name)) }) else { return Opening::Plain };
+    if flags & open::WAL != 0 {
+        return Opening::Log(main);
+    }
+    file::refuse_outside_log(main, code::CANTOPEN, "a rollback journal was to be opened");
+    Opening::Journal
+}
+
+fn path_of(name: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(name.to_bytes()))
+}
+
+fn database(path: &Path, marker: Result<Marker, String>) -> Database {
+    Database { file: PathBuf::from(path), path: path.to_string_lossy().into_owned(), marker }
+}
+
+unsafe extern "C" fn x_delete(vfs: *mut Vfs, name: *const c_char, sync_directory: c_int) -> c_int {
+    if !name.is_null() {
+        // SAFETY: a C string of SQLite.
+        let path = unsafe { CStr::from_ptr(name) };
+        let refused = shield(|| if is_protected_log(path) { code::IOERR_DELETE } else { code::OK });
+        if refused != code::OK {
+            return refused;
+        }
+    }
+    real!(vfs, delete(name, sync_directory), code::IOERR_DELETE)
+}
+
+/// The log of a protected database holds what the instance has not captured yet.
+fn is_protected_log(name: &CStr) -> bool {
+    let Some(database) = name.to_bytes().strip_suffix(b"-wal") else { return false };
+    let path = Path::new(OsStr::from_bytes(database));
+    let protected = !matches!(Marker::read(path), Ok(None));
+    if protected {
+        let path = path.to_string_lossy();
+        let text = format!(
+            "refused to delete the log of the protected database {path}: run `standfast unprotect {path}` first"
+        );
+        report(&path, Cause::WalOnly, code::IOERR_DELETE, &text);
+    }
+    protected
+}
+
+unsafe extern "C" fn x_access(vfs: *mut Vfs, name: *const c_char, flags: c_int, result: *mut c_int) -> c_int {
+    real!(vfs, access(name, flags, result), code::IOERR)
+}
+
+unsafe extern "C" fn x_full_pathname(
+    vfs: *mut Vfs,
+    name: *const c_char,
+    bytes: c_int,
+    out: *mut c_char,
+) -> c_int {
+    real!(vfs, full_pathname(name, bytes, out), code::CANTOPEN)
+}
+
+unsafe extern "C" fn x_dl_open(vfs: *mut Vfs, name: *const c_char) -> *mut c_void {
+    real!(vfs, dl_open(name), std::ptr::null_mut())
+}
+
+unsafe extern "C" fn x_dl_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) {
+    real!(vfs, dl_error(bytes, out), ())
+}
+
+unsafe extern "C" fn x_dl_sym(vfs: *mut Vfs, library: *mut c_void, name: *const c_char) -> SystemCall {
+    real!(vfs, dl_sym(library, name), None)
+}
+
+unsafe extern "C" fn x_dl_close(vfs: *mut Vfs, library: *mut c_void) {
+    real!(vfs, dl_close(library), ())
+}
+
+unsafe extern "C" fn x_randomness(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -> c_int {
+    real!(vfs, randomness(bytes, out), 0)
+}
+
+const SECOND_US: c_int = 1_000_000;
+
+unsafe extern "C" fn x_sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
+    /// The host's own sleep rounds up to whole seconds (SQLite built without usleep).
+    static ROUNDS: AtomicBool = AtomicBool::new(false);
+    let time = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
+    let mut queued = false;
+    shield(|| {
+        queued = turn::sleep(time);
+        code::OK
+    });
+    if queued {
+        return microseconds;
+    }
+    if ROUNDS.load(Relaxed) && microseconds < SECOND_US {
+        std::thread::sleep(time);
+        return microseconds;
+    }
+    let slept = real!(vfs, sleep(microseconds), 0);
+    if slept >= SECOND_US && microseconds < SECOND_US {
+        ROUNDS.store(true, Relaxed);
+    }
+    slept
+}
+
+unsafe extern "C" fn x_current_time(vfs: *mut Vfs, out: *mut c_double) -> c_int {
+    real!(vfs, current_time(out), code::ERROR)
+}
+
+unsafe extern "C" fn x_get_last_error(vfs: *mut Vfs, bytes: c_int, out: *mut c_char) -> c_int {
+    real!(vfs, get_last_error(bytes, out), 0)
+}
+
+unsafe extern "C" fn x_current_time_int64(vfs: *mut Vfs, out: *mut i64) -> c_int {
+    real!(vfs, current_time_int64(out), code::ERROR)
+}
+
+unsafe extern "C" fn x_set_system_call(vfs: *mut Vfs, name: *const c_char, call: SystemCall) -> c_int {
+    real!(vfs, set_system_call(name, call), code::NOTFOUND)
+}
+
+unsafe extern "C" fn x_get_system_call(vfs: *mut Vfs, name: *const c_char) -> SystemCall {
+    real!(vfs, get_system_call(name), None)
+}
+
+unsafe extern "C" fn x_next_system_call(vfs: *mut Vfs, name: *const c_char) -> *const c_char {
+    real!(vfs, next_system_call(name), std::ptr::null())
+}

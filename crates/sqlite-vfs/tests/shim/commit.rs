@@ -1,0 +1,205 @@
+//! Commits: when they return, and what they wait for.
+
+use crate::support::{Scratch, code, count, insert, open, protected, until};
+use rusqlite::ffi;
+use standfast_session::DatabaseState;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+#[test]
+fn a_commit_returns_when_it_is_durable_and_not_before() {
+    let (_scratch, instance, path) = protected("wait");
+    let other = open(&path);
+    instance.hold(true);
+    let returned = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            insert(&open(&path)).unwrap();
+            returned.store(true, SeqCst);
+        });
+        until("the commit waits", || instance.segment.has_commit_waiters(3));
+        // Early lock release: it is visible and its lock is free while it waits.
+        assert_eq!(count(&other), 1);
+        assert!(!instance.segment.owned(3));
+        assert!(!returned.load(SeqCst));
+        instance.hold(false);
+        writer.join().unwrap();
+    });
+    assert!(returned.load(SeqCst) && !instance.segment.has_commit_waiters(3));
+}
+
+#[test]
+fn commits_of_several_connections_are_released_together() {
+    let (_scratch, instance, path) = protected("group");
+    instance.hold(true);
+    let before = instance.releases();
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4).map(|_| scope.spawn(|| insert(&open(&path)).unwrap())).collect();
+        let reader = open(&path);
+        until("all four are committed", || count(&reader) == 4);
+        assert!(writers.iter().all(|writer| !writer.is_finished()));
+        instance.hold(false);
+        writers.into_iter().for_each(|writer| assert_eq!(writer.join().unwrap(), 1));
+    });
+    assert!(instance.releases() - before <= 3, "each commit needed a release of its own");
+}
+
+#[test]
+fn a_transaction_over_two_databases_waits_once_both_locks_are_free() {
+    let scratch = Scratch::new("attached");
+    let (one, two) = (scratch.database("one.db"), scratch.database("two.db"));
+    let instance = scratch.instance();
+    instance.protect(&one, 3);
+    instance.protect(&two, 70);
+    let other = open(&two);
+    instance.hold(true);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let connection = open(&one);
+            connection.execute("ATTACH ?1 AS b", [two.to_str().unwrap()]).unwrap();
+            connection
+                .execute_batch("BEGIN; INSERT INTO main.t VALUES(1); INSERT INTO b.t VALUES(2); COMMIT")
+                .unwrap();
+        });
+        until("the commit waits for the first database", || instance.segment.has_commit_waiters(3));
+        // Both write locks must be free by then: another writer can commit in the second database.
+        assert!(!instance.segment.owned(3) && !instance.segment.owned(70));
+        assert_eq!(count(&other), 1);
+        // The second is waited for when the first is there; released together both are there at once.
+        instance.hold(false);
+        writer.join().unwrap();
+    });
+    assert!(!instance.segment.has_commit_waiters(3) && !instance.segment.has_commit_waiters(70));
+}
+
+#[test]
+fn a_rolled_back_transaction_waits_for_nothing_and_notices_nothing() {
+    let (_scratch, instance, path) = protected("rollback");
+    let connection = open(&path);
+    insert(&connection).unwrap();
+    instance.hold(true);
+    connection.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(2); ROLLBACK").unwrap();
+    connection.execute_batch("BEGIN IMMEDIATE; COMMIT").unwrap();
+    instance.hold(false);
+    assert_eq!(count(&connection), 1);
+}
+
+#[test]
+fn nowait_returns_at_once_and_wait_is_a_pragma_away() {
+    let (_scratch, instance, path) = protected("nowait");
+    let connection = open(&path);
+    let pragma = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, String>(0));
+    assert_eq!(pragma("PRAGMA standfast_commit_write").unwrap(), "wait,immediate");
+    assert_eq!(pragma("PRAGMA standfast_commit_write='nowait,batch'").unwrap(), "nowait,batch");
+    instance.hold(true);
+    insert(&connection).unwrap();
+    insert(&connection).unwrap();
+    assert!(!instance.segment.has_commit_waiters(3));
+    assert_eq!(pragma("PRAGMA standfast_commit_write=wait").unwrap(), "wait,batch");
+    instance.hold(false);
+    insert(&connection).unwrap();
+    let error = pragma("PRAGMA standfast_commit_write='soon'").unwrap_err().to_string();
+    assert!(error.contains("`soon`") && error.contains("nowait"), "{error}");
+}
+
+#[test]
+fn batch_tells_the_instance_to_gather() {
+    let (_scratch, instance, path) = protected("batch");
+    let connection = open(&path);
+    instance.segment.take_batch();
+    connection.query_row("PRAGMA standfast_commit_write='batch,nowait'", [], |_| Ok(())).unwrap();
+    insert(&connection).unwrap();
+    assert!(instance.segment.take_batch());
+}
+
+#[test]
+fn an_instance_that_vanishes_leaves_the_outcome_unknown_and_the_connection_usable() {
+    let (_scratch, mut instance, path) = protected("unknown");
+    let connection = open(&path);
+    insert(&connection).unwrap();
+    // Alive was asked less than a second ago, so this commit goes ahead.
+    instance.kill();
+    let error = insert(&connection).unwrap_err();
+    assert_eq!(code(&error), ffi::SQLITE_IOERR_FSYNC);
+    assert_eq!(count(&connection), 2, "committed and visible");
+    let error = insert(&connection).unwrap_err();
+    assert_eq!(code(&error), ffi::SQLITE_READONLY_CANTLOCK);
+    let status = crate::support::status(&connection);
+    assert!(status.contains("standfast start -D") && status.contains("\"running\":false"), "{status}");
+    let directory = instance.directory.clone();
+    drop(instance);
+    let again = crate::fake::FakeInstance::start(&directory);
+    again.protect(&path, 3);
+    insert(&connection).unwrap();
+    assert_eq!(count(&connection), 3);
+}
+
+#[test]
+fn a_commit_in_flight_survives_a_restart_of_the_instance() {
+    let (_scratch, mut instance, path) = protected("restart");
+    let mut connection = open(&path);
+    insert(&connection).unwrap();
+    instance.segment.set_running(
+        true,
+        &standfast_session::SegmentConfig { commit_wait_ms: 60_000, ..crate::fake::CONFIG },
+    );
+    let directory = instance.directory.clone();
+    instance.kill();
+    let moved = &mut connection;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || insert(moved).map(|_| ()).map_err(|error| code(&error)));
+        until("the commit waits", || instance.segment.has_commit_waiters(3));
+        until("the commit found the instance dead", || !instance.segment.running());
+        let again = crate::fake::FakeInstance::start(&directory);
+        again.protect(&path, 3);
+        assert_eq!(writer.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_failed_instance_fails_commits_in_flight_and_refuses_new_ones() {
+    let (_scratch, instance, path) = protected("failed");
+    let connection = open(&path);
+    insert(&connection).unwrap();
+    instance.hold(true);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| insert(&open(&path)).unwrap_err());
+        until("the commit waits", || instance.segment.has_commit_waiters(3));
+        instance.segment.set_state(3, DatabaseState::Failed);
+        instance.segment.wake_all(3);
+        assert_eq!(code(&writer.join().unwrap()), ffi::SQLITE_IOERR_FSYNC);
+    });
+    let error = insert(&connection).unwrap_err();
+    assert_eq!(code(&error) & 0xFF, ffi::SQLITE_IOERR);
+    assert_eq!(count(&connection), 2, "reading goes on");
+}
+
+#[test]
+fn a_log_that_starts_again_is_waited_for_in_its_new_generation() {
+    let (scratch, instance, path) = protected("generation");
+    let mut connection = open(&path);
+    for _ in 0..20 {
+        insert(&connection).unwrap();
+    }
+    let before = instance.segment.epoch(3);
+    // The instance checkpoints; here with the host's own VFS, around the shim.
+    let plain = rusqlite::Connection::open_with_flags_and_vfs(
+        &path,
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE,
+        c"unix",
+    )
+    .unwrap();
+    let busy: i64 = plain.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get(0)).unwrap();
+    assert_eq!(busy, 0);
+    instance.hold(true);
+    let moved = &mut connection;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || insert(moved).unwrap());
+        until("the commit waits", || instance.segment.has_commit_waiters(3));
+        let after = instance.segment.epoch(3);
+        assert!(after.0 == before.0 + 1 && after.1 != before.1, "{before:?} {after:?}");
+        instance.hold(false);
+        writer.join().unwrap();
+    });
+    std::mem::forget(plain);
+    drop(scratch);
+}

@@ -1,0 +1,49 @@
+//! The functions taken from SQLite's table are those of their names.
+
+use crate::support::{API, load};
+use rusqlite::ffi;
+use standfast_sqlite_vfs::Host;
+use std::sync::atomic::Ordering::SeqCst;
+
+#[test]
+fn every_function_of_the_table_is_the_one_of_its_name() {
+    load();
+    // SAFETY: the table that SQLite passed to an initialiser; it is constant.
+    let host = unsafe { Host::from_api(API.load(SeqCst)) }.unwrap();
+    let pairs: [(&str, usize, usize); 15] = [
+        (
+            "libversion_number",
+            host.libversion_number as usize,
+            ffi::sqlite3_libversion_number as *const () as usize,
+        ),
+        ("vfs_find", host.vfs_find as usize, ffi::sqlite3_vfs_find as *const () as usize),
+        ("vfs_register", host.vfs_register as usize, ffi::sqlite3_vfs_register as *const () as usize),
+        ("malloc", host.malloc as usize, ffi::sqlite3_malloc as *const () as usize),
+        ("free", host.free as usize, ffi::sqlite3_free as *const () as usize),
+        ("log", host.log as usize, ffi::sqlite3_log as *const () as usize),
+        ("auto_extension", host.auto_extension as usize, ffi::sqlite3_auto_extension as *const () as usize),
+        (
+            "create_function_v2",
+            host.create_function_v2 as usize,
+            ffi::sqlite3_create_function_v2 as *const () as usize,
+        ),
+        (
+            "context_db_handle",
+            host.context_db_handle as usize,
+            ffi::sqlite3_context_db_handle as *const () as usize,
+        ),
+        ("result_text", host.result_text as usize, ffi::sqlite3_result_text as *const () as usize),
+        ("result_int64", host.result_int64 as usize, ffi::sqlite3_result_int64 as *const () as usize),
+        ("result_null", host.result_null as usize, ffi::sqlite3_result_null as *const () as usize),
+        ("value_text", host.value_text as usize, ffi::sqlite3_value_text as *const () as usize),
+        ("file_control", host.file_control as usize, ffi::sqlite3_file_control as *const () as usize),
+        (
+            "database_file_object",
+            host.database_file_object as usize,
+            ffi::sqlite3_database_file_object as *const () as usize,
+        ),
+    ];
+    for (name, from_table, by_name) in pairs {
+        assert_eq!(from_table, by_name, "sqlite3_{name}");
+    }
+}

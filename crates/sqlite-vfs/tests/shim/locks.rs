@@ -1,0 +1,171 @@
+//! The queue for the write lock and the gate, through SQLite's own busy handling.
+
+use crate::support::{count, insert, open, protected, until};
+use rusqlite::ffi;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+#[test]
+fn eight_writers_on_one_database_all_progress() {
+    let (_scratch, _instance, path) = protected("writers");
+    let stop = AtomicBool::new(false);
+    let commits: Vec<u32> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let connection = open(&path);
+                    let mut commits = 0;
+                    while !stop.load(SeqCst) {
+                        connection.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1); COMMIT").unwrap();
+                        commits += 1;
+                    }
+                    commits
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(1000));
+        stop.store(true, SeqCst);
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    let (least, most) = (commits.iter().min().unwrap(), commits.iter().max().unwrap());
+    assert_eq!(i64::from(commits.iter().sum::<u32>()), count(&open(&path)));
+    assert!(least * 4 > *most, "unfair: {commits:?}");
+    eprintln!("commits per writer in 1 s: {commits:?}");
+}
+
+/// The default busy handler counts its sleeps, not time: were a sleep in the queue shorter than asked for,
+/// it would give up after a few dozen of them.
+#[test]
+fn a_short_busy_timeout_is_not_used_up_by_being_woken_in_vain() {
+    let (_scratch, _instance, path) = protected("timeout");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let connection = open(&path);
+                connection.busy_timeout(Duration::from_millis(1000)).unwrap();
+                while !stop.load(SeqCst) {
+                    insert(&connection).unwrap();
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(1000));
+        stop.store(true, SeqCst);
+    });
+}
+
+#[test]
+fn a_long_transaction_makes_others_wait_for_their_timeout_and_no_longer() {
+    let (_scratch, instance, path) = protected("long");
+    let (holder, mut other) = (open(&path), open(&path));
+    holder.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1)").unwrap();
+    other.busy_timeout(Duration::from_millis(100)).unwrap();
+    let start = Instant::now();
+    let error = insert(&other).unwrap_err();
+    assert_eq!(crate::support::code(&error), ffi::SQLITE_BUSY);
+    let waited = start.elapsed();
+    assert!(waited >= Duration::from_millis(90) && waited < Duration::from_millis(1000), "{waited:?}");
+    other.busy_timeout(Duration::from_secs(5)).unwrap();
+    let moved = &mut other;
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(move || insert(moved).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+        holder.execute_batch("COMMIT").unwrap();
+        waiter.join().unwrap();
+    });
+    assert!(!instance.segment.owned(3));
+}
+
+/// A writer that gave up must not stay first in line: the lock would be reserved for it time and again.
+#[test]
+fn a_writer_that_gave_up_does_not_slow_the_others_down() {
+    let (_scratch, instance, path) = protected("gave-up");
+    let (holder, quitter) = (open(&path), open(&path));
+    quitter.busy_timeout(Duration::from_millis(20)).unwrap();
+    holder.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1)").unwrap();
+    insert(&quitter).unwrap_err();
+    holder.execute_batch("COMMIT").unwrap();
+    for _ in 0..200 {
+        insert(&holder).unwrap();
+    }
+    assert!(instance.segment.counts().reservations <= 1, "{:?}", instance.segment.counts());
+}
+
+#[test]
+fn a_transaction_upgraded_from_a_stale_snapshot_is_told_so() {
+    let (_scratch, _instance, path) = protected("snapshot");
+    let (reader, writer) = (open(&path), open(&path));
+    reader.execute_batch("BEGIN").unwrap();
+    assert_eq!(count(&reader), 0);
+    insert(&writer).unwrap();
+    let error = insert(&reader).unwrap_err();
+    assert_eq!(crate::support::code(&error), ffi::SQLITE_BUSY_SNAPSHOT);
+    reader.execute_batch("ROLLBACK").unwrap();
+    insert(&reader).unwrap();
+}
+
+#[test]
+fn a_process_that_does_not_queue_is_waited_for_by_polling() {
+    let (_scratch, _instance, path) = protected("foreign");
+    let foreign = rusqlite::Connection::open_with_flags_and_vfs(
+        &path,
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE,
+        c"unix",
+    )
+    .unwrap();
+    foreign.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1)").unwrap();
+    let mut waiter = open(&path);
+    let moved = &mut waiter;
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || insert(moved).unwrap());
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!waiting.is_finished());
+        foreign.execute_batch("COMMIT").unwrap();
+        waiting.join().unwrap();
+    });
+    assert_eq!(count(&waiter), 2);
+    std::mem::forget(foreign);
+}
+
+#[test]
+fn the_gate_holds_new_transactions_for_a_moment_only() {
+    let (_scratch, instance, path) = protected("gate");
+    let mut connection = open(&path);
+    insert(&connection).unwrap();
+    instance.segment.close_gate(3);
+    let start = Instant::now();
+    insert(&connection).unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(15), "went through: {:?}", start.elapsed());
+    let start = Instant::now();
+    let moved = &mut connection;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || insert(moved).unwrap());
+        instance.segment.open_gate(3);
+        writer.join().unwrap();
+    });
+    assert!(start.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn a_stale_owner_left_by_a_killed_process_is_healed() {
+    let (_scratch, instance, path) = protected("stale");
+    let dead = standfast_session::Session::attach(instance.segment, 3, 1, 1).unwrap();
+    assert!(dead.try_turn());
+    let connection = open(&path);
+    insert(&connection).unwrap();
+    until("nobody owns the lock", || !instance.segment.owned(3));
+}
+
+#[test]
+fn sessions_come_and_go_with_connections() {
+    let (_scratch, instance, path) = protected("sessions");
+    let connection = open(&path);
+    count(&connection);
+    assert_eq!(instance.segment.sessions().count(), 0, "a reader needs none");
+    insert(&connection).unwrap();
+    insert(&connection).unwrap();
+    let sessions: Vec<_> = instance.segment.sessions().collect();
+    assert!(sessions.len() == 1 && sessions[0].1 == std::process::id() && sessions[0].2 > 0, "{sessions:?}");
+    drop(connection);
+    assert_eq!(instance.segment.sessions().count(), 0);
+}

@@ -1,0 +1,11 @@
+//! The shim in the SQLite of this process, against a stand-in for the instance.
+
+#![allow(clippy::unwrap_used)]
+
+mod commit;
+mod fake;
+mod host;
+mod locks;
+mod refusals;
+mod support;
+mod visibility;

@@ -1,0 +1,187 @@
+//! What a protected database refuses, and with which words; and that others are left alone.
+
+use crate::fake::FakeInstance;
+use crate::support::{Scratch, code, count, insert, open, protected, status, unprotect, until};
+use rusqlite::{Connection, ffi};
+use standfast_session::{DatabaseState, marker_path};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_database_without_a_marker_gets_the_hosts_own_file_methods() {
+    let scratch = Scratch::new("plain");
+    let path = scratch.database("plain.db");
+    let (connection, memory) = (open(&path), Connection::open_in_memory().unwrap());
+    insert(&connection).unwrap();
+    let mode: String =
+        connection.query_row("PRAGMA journal_mode=delete", [], |row| row.get(0)).unwrap_or_default();
+    // The connection that keeps the log of the test's databases open makes this busy, not refused.
+    assert_ne!(mode, "refused");
+    assert_eq!(vfs_name(&connection), vfs_name_of_unix(&path));
+    for connection in [&connection, &memory] {
+        let role: Option<String> =
+            connection.query_row("SELECT standfast_role()", [], |row| row.get(0)).unwrap();
+        assert_eq!(role, None);
+    }
+    let (_scratch, _instance, path) = protected("named");
+    assert_eq!(vfs_name(&open(&path)), "standfast/unix");
+}
+
+fn vfs_name(connection: &Connection) -> String {
+    let mut name: *mut std::ffi::c_char = std::ptr::null_mut();
+    // SAFETY: an open connection, and the place of a string that is freed below.
+    unsafe {
+        ffi::sqlite3_file_control(
+            connection.handle(),
+            c"main".as_ptr(),
+            ffi::SQLITE_FCNTL_VFSNAME,
+            (&raw mut name).cast(),
+        );
+        let text = std::ffi::CStr::from_ptr(name).to_str().unwrap().to_owned();
+        ffi::sqlite3_free(name.cast());
+        text
+    }
+}
+
+fn vfs_name_of_unix(path: &std::path::Path) -> String {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let connection = Connection::open_with_flags_and_vfs(path, flags, c"unix").unwrap();
+    let name = vfs_name(&connection);
+    std::mem::forget(connection);
+    name
+}
+
+#[test]
+fn a_standby_can_be_read_and_says_where_to_write() {
+    let (_scratch, instance, path) = protected("standby");
+    let connection = open(&path);
+    insert(&connection).unwrap();
+    instance.segment.set_state(3, DatabaseState::Standby);
+    assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_READONLY);
+    assert_eq!(count(&connection), 1);
+    let role: String = connection.query_row("SELECT standfast_role('main')", [], |row| row.get(0)).unwrap();
+    assert_eq!(role, "standby");
+    let status = status(&connection);
+    assert!(status.contains("physical standby of instance fake"), "{status}");
+    instance.segment.set_state(3, DatabaseState::Open);
+    insert(&connection).unwrap();
+}
+
+#[test]
+fn what_would_end_wal_mode_is_refused_by_name() {
+    let (_scratch, _instance, path) = protected("pragmas");
+    let connection = open(&path);
+    insert(&connection).unwrap();
+    let pragma = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0));
+    for sql in [
+        "PRAGMA journal_mode=DELETE",
+        "PRAGMA main.journal_mode='off'",
+        "PRAGMA locking_mode=EXCLUSIVE",
+        "PRAGMA page_size=1024",
+    ] {
+        let error = pragma(sql).unwrap_err().to_string();
+        assert!(error.contains("standfast unprotect"), "{sql}: {error}");
+    }
+    assert_eq!(pragma("PRAGMA journal_mode").unwrap(), "wal".to_string().into());
+    assert_eq!(pragma("PRAGMA journal_mode=wal").unwrap(), "wal".to_string().into());
+    connection.execute_batch("PRAGMA page_size=4096; PRAGMA synchronous=off; VACUUM").unwrap();
+    insert(&connection).unwrap();
+    let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).unwrap();
+    assert_eq!(busy, 1, "only the instance checkpoints");
+}
+
+#[test]
+fn exclusive_locking_of_an_attached_database_is_caught_at_the_write() {
+    let (scratch, _instance, path) = protected("exclusive");
+    let plain = scratch.database("plain.db");
+    let connection = open(&plain);
+    connection.execute("ATTACH ?1 AS p", [path.to_str().unwrap()]).unwrap();
+    connection.execute_batch("INSERT INTO p.t VALUES(1)").unwrap();
+    // Unqualified, this reaches all databases, but the file control only that of main.
+    connection.execute_batch("PRAGMA locking_mode=EXCLUSIVE").unwrap();
+    let result = connection.execute_batch("INSERT INTO p.t VALUES(2); INSERT INTO p.t VALUES(3)");
+    assert!(result.is_err(), "a commit that nobody would have heard of");
+    let switch = connection.query_row("PRAGMA p.journal_mode=delete", [], |row| row.get::<_, String>(0));
+    assert!(switch.is_err());
+    drop(connection);
+    assert_eq!(count(&open(&path)), 1);
+}
+
+#[test]
+fn the_last_connection_to_close_leaves_the_log_in_place() {
+    let (_scratch, _instance, path) = protected("close");
+    insert(&open(&path)).unwrap();
+    let log = path.with_file_name("app.db-wal");
+    assert!(std::fs::metadata(log).unwrap().len() > 32);
+}
+
+#[test]
+fn without_an_instance_reading_works_and_writing_fails_after_the_wait_with_its_name() {
+    let scratch = Scratch::new("later");
+    let path = scratch.database("app.db");
+    // The marker of an instance that has not run since the machine started: no shared memory.
+    let instance = scratch.instance();
+    let directory = instance.directory.clone();
+    std::fs::write(marker_path(&path), instance.marker(3).to_string()).unwrap();
+    drop(instance);
+    std::fs::remove_file(directory.join("segment")).unwrap();
+    let connection = open(&path);
+    assert_eq!(count(&connection), 0);
+    let start = Instant::now();
+    assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
+    assert!(start.elapsed() >= Duration::from_millis(50), "gave up at once");
+    let text = status(&connection);
+    assert!(text.contains("its instance fake") && text.contains(directory.to_str().unwrap()), "{text}");
+    let role: String = connection.query_row("SELECT standfast_role()", [], |row| row.get(0)).unwrap();
+    assert_eq!(role, "unknown");
+    // Started later: found without opening the database again.
+    let instance = FakeInstance::start(&directory);
+    instance.protect(&path, 3);
+    insert(&connection).unwrap();
+    let role: String = connection.query_row("SELECT standfast_role()", [], |row| row.get(0)).unwrap();
+    assert_eq!(role, "primary");
+    until("the commit is numbered", || {
+        connection.query_row("SELECT standfast_scn()", [], |row| row.get::<_, i64>(0)).unwrap() > 0
+    });
+}
+
+#[test]
+fn a_writer_that_waits_for_its_instance_goes_on_when_it_starts() {
+    let (_scratch, instance, path) = protected("starting");
+    let mut connection = open(&path);
+    insert(&connection).unwrap();
+    let config = standfast_session::SegmentConfig { write_wait_ms: 30_000, ..crate::fake::CONFIG };
+    instance.segment.set_running(false, &config);
+    let moved = &mut connection;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || insert(moved).map(|_| ()).map_err(|error| code(&error)));
+        // Nothing tells that it waits; give it the chance to fail.
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!writer.is_finished());
+        instance.segment.set_running(true, &config);
+        assert_eq!(writer.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_marker_that_cannot_be_used_makes_the_database_read_only() {
+    let scratch = Scratch::new("marker");
+    let path = scratch.database("app.db");
+    insert(&open(&path)).unwrap();
+    std::fs::write(marker_path(&path), "standfast-marker 9\n").unwrap();
+    let connection = open(&path);
+    assert_eq!(count(&connection), 1);
+    assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
+    assert!(status(&connection).contains("malformed marker file"));
+}
+
+#[test]
+fn a_connection_that_outlives_the_protection_says_so() {
+    let (_scratch, instance, path) = protected("unprotected");
+    let connection = open(&path);
+    insert(&connection).unwrap();
+    unprotect(&path);
+    instance.segment.set_state(3, DatabaseState::Absent);
+    insert(&connection).unwrap_err();
+    assert!(status(&connection).contains("no longer protected: close and reopen"));
+    insert(&open(&path)).unwrap();
+}

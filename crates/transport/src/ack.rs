@@ -1,0 +1,205 @@
+//! Acknowledgements on their way from a receiver.
+
+use crate::sys;
+use crate::lock;
+use standfast_format::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
+use standfast_types::Scn;
+use std::collections::VecDeque;
+use std::io::{Error, ErrorKind, Result, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Where the time went on the standby; payload of every `Ack`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AckTimes {
+    /// When the newest redo answered had arrived, microseconds since the Unix epoch (the standby's clock).
+    pub received_us: u64,
+    /// How long it took to write it to the standby log; 0 when nothing was written.
+    pub write_ns: u64,
+}
+
+impl AckTimes {
+    /// Bytes of the encoded form: two little-endian u64.
+    pub const BYTES: usize = 16;
+
+    /// The payload.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..8].copy_from_slice(&self.received_us.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.write_ns.to_le_bytes());
+        bytes
+    }
+
+    /// From a payload; `None` when it has another length.
+    pub fn decode(payload: &[u8]) -> Option<AckTimes> {
+        let (received, write) = payload.split_first_chunk::<8>()?;
+        let write = write.try_into().ok()?;
+        Some(AckTimes { received_us: u64::from_le_bytes(*received), write_ns: u64::from_le_bytes(write) })
+    }
+}
+
+/// One acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    pub received: Scn,
+    pub hardened: Scn,
+    pub applied: Scn,
+    /// `c` of the newest frame answered.
+    pub echo_us: u64,
+    pub times: AckTimes,
+}
+
+const ACK_BYTES: usize = FRAME_HEADER_BYTES + AckTimes::BYTES;
+
+impl Ack {
+    fn encode(&self) -> [u8; ACK_BYTES] {
+        let header = FrameHeader::new(FrameKind::Ack, self.received.0, self.hardened.0, self.applied.0, self.echo_us);
+        let payload = self.times.encode();
+        let mut bytes = [0; ACK_BYTES];
+        bytes[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode(&payload, &[]));
+        bytes[FRAME_HEADER_BYTES..].copy_from_slice(&payload);
+        bytes
+    }
+}
+
+/// Sends acknowledgements, at once or, to emulate a distant standby on one machine, each a fixed time later.
+pub(crate) enum AckSender {
+    Direct(TcpStream),
+    Delayed(DelayLine),
+}
+
+impl AckSender {
+    pub fn new(stream: TcpStream, delay: Duration) -> Result<AckSender> {
+        Ok(if delay.is_zero() {
+            AckSender::Direct(stream)
+        } else {
+            AckSender::Delayed(DelayLine::start(stream, delay)?)
+        })
+    }
+
+    pub fn send(&mut self, ack: &Ack) -> Result<()> {
+        match self {
+            AckSender::Direct(stream) => stream.write_all(&ack.encode()),
+            AckSender::Delayed(line) => line.put(ack.encode()),
+        }
+    }
+}
+
+struct Line {
+    queue: Mutex<Queue>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(Instant, [u8; ACK_BYTES])>,
+    closed: bool,
+    failed: Option<ErrorKind>,
+}
+
+/// A queue whose entries leave a fixed time after they came, by a thread of its own: throughput is unaffected.
+pub(crate) struct DelayLine {
+    line: Arc<Line>,
+    delay: Duration,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DelayLine {
+    fn start(stream: TcpStream, delay: Duration) -> Result<DelayLine> {
+        let line = Arc::new(Line { queue: Mutex::default(), filled: Condvar::new() });
+        let theirs = line.clone();
+        let thread = std::thread::Builder::new().name("ack-delay".into()).spawn(move || drain(&theirs, stream))?;
+        Ok(DelayLine { line, delay, thread: Some(thread) })
+    }
+
+    fn put(&self, bytes: [u8; ACK_BYTES]) -> Result<()> {
+        let mut queue = lock(&self.line.queue);
+        if let Some(kind) = queue.failed {
+            return Err(Error::from(kind));
+        }
+        queue.waiting.push_back((Instant::now() + self.delay, bytes));
+        drop(queue);
+        self.line.filled.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for DelayLine {
+    fn drop(&mut self) {
+        lock(&self.line.queue).closed = true;
+        self.line.filled.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // It ends within one delay; a panic there was reported by the runtime.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn drain(line: &Line, mut stream: TcpStream) {
+    sys::precise_sleeps();
+    while let Some((due, bytes)) = next(line) {
+        // Sleeps may end early; never send early.
+        while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            std::thread::sleep(left);
+        }
+        if let Err(error) = stream.write_all(&bytes) {
+            lock(&line.queue).failed = Some(error.kind());
+            return;
+        }
+    }
+}
+
+/// The next entry in order; `None` when the line is closed: what is left in it is dropped with the connection.
+fn next(line: &Line) -> Option<(Instant, [u8; ACK_BYTES])> {
+    let mut queue = lock(&line.queue);
+    loop {
+        if queue.closed {
+            return None;
+        }
+        if let Some(entry) = queue.waiting.pop_front() {
+            return Some(entry);
+        }
+        queue = line.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framing::FrameReader;
+    use std::net::TcpListener;
+
+    fn ack(received: u64) -> Ack {
+        let times = AckTimes { received_us: 7, write_ns: 9 };
+        Ack { received: Scn(received), hardened: Scn(2), applied: Scn(3), echo_us: 4, times }
+    }
+
+    #[test]
+    fn times_survive_and_other_lengths_are_not_times() {
+        let times = AckTimes { received_us: 1 << 40, write_ns: 5 };
+        assert_eq!(AckTimes::decode(&times.encode()), Some(times));
+        assert_eq!(AckTimes::decode(&[0; 15]), None);
+        assert_eq!(AckTimes::decode(&[0; 17]), None);
+    }
+
+    #[test]
+    fn a_delayed_acknowledgement_is_late_by_the_delay_and_many_share_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut reader = FrameReader::new(listener.accept().unwrap().0);
+        let delay = Duration::from_millis(40);
+        let mut sender = AckSender::new(stream, delay).unwrap();
+        let began = Instant::now();
+        for received in 0..100 {
+            sender.send(&ack(received)).unwrap();
+        }
+        for received in 0..100 {
+            let frame = reader.read().unwrap();
+            assert_eq!((frame.header.kind, frame.header.a), (FrameKind::Ack, received));
+        }
+        let took = began.elapsed();
+        assert!(took >= delay && took < delay * 20, "100 acknowledgements one delay apart took {took:?}");
+    }
+}

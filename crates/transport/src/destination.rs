@@ -1,0 +1,402 @@
+//! The state of one destination, as a pure machine: events in, events for the alert log out. It knows no
+//! socket, thread or clock; `now` is the time since any fixed moment.
+//!
+//! ```text
+//!               connect_due            resolved                  logged / buffered
+//!  Connecting ─────────────> Resolving ─────────> Streaming <─────────────────────> CatchingUp
+//!     ^  ^─────────── lost ──────┴────────────────────┴───────────────────────────────┘
+//!     └── after reopen ── Failed <── refused, max_failure
+//! ```
+//!
+//! Apart from the phase stands whether commits wait for it (`Standing`). A synchronous destination is required
+//! from the start and until it has kept a commit waiting for the net timeout; then, as configured, it is
+//! degraded until it has caught up, or commits stall. Both are reported.
+
+use crate::error::{Refusal, RefuseCode};
+use crate::event::SenderEvent;
+use crate::identity::Incarnation;
+use serde::{Deserialize, Serialize};
+use standfast_types::Scn;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+/// The wait of a commit is known to the net timeout divided by this.
+const MARKS_PER_TIMEOUT: u32 = 16;
+
+/// When a destination counts as having redo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransportMode {
+    /// When it is in the standby log on disk.
+    SyncAffirm,
+    /// When it is in the standby's memory.
+    FastSync,
+    /// Commits never wait for it.
+    Async,
+}
+
+/// What happens when a synchronous destination has kept a commit waiting for the net timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnTimeout {
+    /// Commits go on without it until it has caught up (as Oracle's maximum availability).
+    Degrade,
+    /// Commits wait as long as it takes (maximum protection).
+    Stall,
+}
+
+/// The attributes of a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationConfig {
+    /// Its name in messages.
+    pub name: String,
+    /// When it counts as having redo.
+    pub mode: TransportMode,
+    /// Longest wait of a commit for it, and longest silence of a connection.
+    pub net_timeout: Duration,
+    /// Longest pause between two attempts to connect; they begin at 50 ms and double.
+    pub reopen: Duration,
+    /// Attempts in a row that may fail before it is given up; 0 = any number.
+    pub max_failure: u32,
+    /// When the net timeout passes.
+    pub on_timeout: OnTimeout,
+}
+
+/// What is going on with the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Waiting for the next attempt, or in it.
+    Connecting {
+        /// Not before.
+        retry_at: Duration,
+    },
+    /// Connected; both ends find out where to go on.
+    Resolving,
+    /// Fed from the log buffer.
+    Streaming,
+    /// Fed from the logs.
+    CatchingUp,
+    /// Refused or given up.
+    Failed {
+        /// Why; `None` when `max_failure` was reached.
+        code: Option<RefuseCode>,
+        /// Next attempt; `None` when only `enable` brings one.
+        retry_at: Option<Duration>,
+    },
+}
+
+impl Phase {
+    /// One word for status output.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Phase::Connecting { .. } => "connecting",
+            Phase::Resolving => "resolving",
+            Phase::Streaming => "streaming",
+            Phase::CatchingUp => "catching_up",
+            Phase::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// Whether commits wait for the destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It is asynchronous: never.
+    Optional,
+    /// They do.
+    Required,
+    /// They do, and have for longer than the net timeout.
+    Stalled,
+    /// They did, until it kept them waiting too long. They will again when it has caught up.
+    Degraded,
+    /// It follows another primary: no commit may return any more.
+    Fenced,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Destination {
+    config: DestinationConfig,
+    phase: Phase,
+    standing: Standing,
+    received: Scn,
+    hardened: Scn,
+    applied: Scn,
+    captured: Scn,
+    /// Positions not acknowledged with the time by which they were captured, oldest first, at least
+    /// net_timeout / MARKS_PER_TIMEOUT apart.
+    outstanding: VecDeque<(Scn, Duration)>,
+    /// While degraded: a captured position and when; its quick acknowledgement shows that it has caught up.
+    catch_up: Option<(Scn, Duration)>,
+    heard: Duration,
+    backoff: Duration,
+    failures: u32,
+    last_refusal: Option<Refusal>,
+    events: Vec<SenderEvent>,
+}
+
+impl Destination {
+    /// A destination that may be connected at once. A synchronous one is required from the start, so that a
+    /// primary that restarts beside an unreachable standby does not acknowledge anything unprotected before the
+    /// net timeout has passed.
+    pub fn new(config: DestinationConfig, now: Duration) -> Destination {
+        let standing = if config.mode == TransportMode::Async { Standing::Optional } else { Standing::Required };
+        Destination {
+            config,
+            phase: Phase::Connecting { retry_at: now },
+            standing,
+            received: Scn::ZERO,
+            hardened: Scn::ZERO,
+            applied: Scn::ZERO,
+            captured: Scn::ZERO,
+            outstanding: VecDeque::new(),
+            catch_up: None,
+            heard: now,
+            backoff: FIRST_BACKOFF,
+            failures: 0,
+            last_refusal: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// The attributes.
+    pub fn config(&self) -> &DestinationConfig {
+        &self.config
+    }
+
+    /// What is going on with the connection.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// Whether commits wait for it, and why or why not.
+    pub fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// Whether commits wait for it.
+    pub fn is_required(&self) -> bool {
+        matches!(self.standing, Standing::Required | Standing::Stalled | Standing::Fenced)
+    }
+
+    /// Newest position that it has, in the sense of its mode. It falls when a standby comes back with less.
+    pub fn acknowledged(&self) -> Scn {
+        match (self.standing, self.config.mode) {
+            (Standing::Fenced, _) => Scn::ZERO,
+            (_, TransportMode::FastSync) => self.received,
+            _ => self.hardened,
+        }
+    }
+
+    /// Received, hardened and applied there, as last heard.
+    pub fn positions(&self) -> (Scn, Scn, Scn) {
+        (self.received, self.hardened, self.applied)
+    }
+
+    /// Failures in a row.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Events since the last call, in order.
+    pub fn take_events(&mut self) -> Vec<SenderEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Whether an attempt to connect is due, else when to ask again; `None`: not before `enable`.
+    pub fn connect_due(&self, now: Duration) -> Option<Duration> {
+        let (Phase::Connecting { retry_at } | Phase::Failed { retry_at: Some(retry_at), .. }) = self.phase else {
+            return None;
+        };
+        Some(retry_at.saturating_sub(now))
+    }
+
+    /// A connection stands; the handshake begins.
+    pub fn connected(&mut self, now: Duration) {
+        self.phase = Phase::Resolving;
+        self.heard = now;
+    }
+
+    /// The handshake is done. What the standby held beyond `from` counts again only when it has compared it.
+    pub fn resolved(&mut self, now: Duration, from: Scn, held_end: Scn, applied: Scn, captured: Scn) {
+        self.captured = self.captured.max(captured);
+        self.phase = Phase::Streaming;
+        self.heard = now;
+        self.last_refusal = None;
+        (self.received, self.hardened, self.applied) = (from, from, applied);
+        self.events.push(SenderEvent::Connected { from, held_end: (held_end > from).then_some(held_end) });
+        self.progress(now);
+    }
+
+    /// The next bytes come from the logs (`true`) or from the log buffer.
+    pub fn feeding(&mut self, from_logs: bool, at: Scn) {
+        match (&self.phase, from_logs) {
+            (Phase::Streaming, true) => {
+                self.phase = Phase::CatchingUp;
+                self.events.push(SenderEvent::CatchingUp { from: at });
+            }
+            (Phase::CatchingUp, false) => {
+                self.phase = Phase::Streaming;
+                self.events.push(SenderEvent::FromBuffer { from: at });
+            }
+            _ => {}
+        }
+    }
+
+    /// An acknowledgement arrived.
+    pub fn acked(&mut self, now: Duration, received: Scn, hardened: Scn, applied: Scn, captured: Scn) {
+        if !self.is_connected() {
+            return;
+        }
+        self.heard = now;
+        self.failures = 0;
+        self.backoff = FIRST_BACKOFF;
+        self.captured = self.captured.max(captured);
+        self.received = self.received.max(received);
+        self.hardened = self.hardened.max(hardened);
+        self.applied = self.applied.max(applied);
+        self.progress(now);
+    }
+
+    /// The connection is lost, or an attempt failed.
+    pub fn lost(&mut self, now: Duration, reason: impl Into<String>) {
+        if self.standing == Standing::Fenced {
+            return;
+        }
+        let was_connected = self.is_connected() || self.phase == Phase::Resolving;
+        let reason = reason.into();
+        // A destination that stays away is reported once, not at every attempt.
+        if was_connected || self.failures == 0 {
+            self.events.push(SenderEvent::Disconnected { reason: reason.clone() });
+        }
+        self.failures += 1;
+        self.catch_up = None;
+        if self.config.max_failure > 0 && self.failures >= self.config.max_failure {
+            self.phase = Phase::Failed { code: None, retry_at: None };
+            self.events.push(SenderEvent::GaveUp { failures: self.failures });
+            self.degrade("it was given up after max_failure attempts");
+            return;
+        }
+        self.phase = Phase::Connecting { retry_at: now + self.backoff.min(self.config.reopen) };
+        self.backoff = (self.backoff * 2).min(self.config.reopen);
+    }
+
+    /// One end refused to go on.
+    pub fn refused(&mut self, now: Duration, refusal: Refusal) {
+        if refusal.code.is_temporary() {
+            return self.lost(now, refusal.to_string());
+        }
+        self.failures += 1;
+        self.catch_up = None;
+        let retry_at = Some(now + self.config.reopen);
+        self.phase = Phase::Failed { code: Some(refusal.code), retry_at };
+        if self.last_refusal.as_ref() != Some(&refusal) {
+            self.events.push(SenderEvent::Refused(refusal.clone()));
+            self.last_refusal = Some(refusal);
+        }
+        self.degrade("it was refused");
+    }
+
+    /// The peer knows a newer incarnation: from now on nothing is acknowledged, whatever the policy.
+    pub fn fenced(&mut self, incarnation: Incarnation, peer: impl Into<String>) {
+        self.phase = Phase::Failed { code: Some(RefuseCode::Fenced), retry_at: None };
+        self.standing = Standing::Fenced;
+        self.events.push(SenderEvent::Fenced { incarnation, peer: peer.into() });
+    }
+
+    /// An operator wants another attempt now.
+    pub fn enable(&mut self, now: Duration) {
+        if matches!(self.phase, Phase::Failed { .. } | Phase::Connecting { .. }) && self.standing != Standing::Fenced {
+            self.failures = 0;
+            self.backoff = FIRST_BACKOFF;
+            self.phase = Phase::Connecting { retry_at: now };
+        }
+    }
+
+    /// To be called every net_timeout / 16 or so. Returns why the connection is to be closed, when it is.
+    pub fn tick(&mut self, now: Duration, captured: Scn) -> Option<String> {
+        self.captured = self.captured.max(captured);
+        self.mark_outstanding(now);
+        let waited = self.outstanding.front().map_or(Duration::ZERO, |(_, since)| now.saturating_sub(*since));
+        if self.standing == Standing::Required && waited >= self.config.net_timeout {
+            self.timed_out(waited);
+        }
+        let silent = now.saturating_sub(self.heard);
+        let silent_too_long = self.is_connected() && silent >= self.config.net_timeout;
+        silent_too_long.then(|| format!("no answer for {:.1} s (net_timeout)", silent.as_secs_f64()))
+    }
+
+    fn timed_out(&mut self, waited: Duration) {
+        match self.config.on_timeout {
+            OnTimeout::Degrade => {
+                let reason = format!("it kept a commit waiting for {:.1} s (net_timeout)", waited.as_secs_f64());
+                self.degrade(&reason);
+            }
+            OnTimeout::Stall => {
+                self.standing = Standing::Stalled;
+                let (acknowledged, captured) = (self.acknowledged(), self.captured);
+                self.events.push(SenderEvent::Stalled { acknowledged, captured, waited });
+            }
+        }
+    }
+
+    fn degrade(&mut self, reason: &str) {
+        if self.standing == Standing::Required && self.config.on_timeout == OnTimeout::Degrade {
+            self.standing = Standing::Degraded;
+            self.outstanding.clear();
+            let (acknowledged, captured) = (self.acknowledged(), self.captured);
+            self.events.push(SenderEvent::Degraded { reason: reason.into(), acknowledged, captured });
+        }
+    }
+
+    fn is_connected(&self) -> bool {
+        matches!(self.phase, Phase::Streaming | Phase::CatchingUp)
+    }
+
+    fn mark_outstanding(&mut self, now: Duration) {
+        if !matches!(self.standing, Standing::Required | Standing::Stalled) {
+            return;
+        }
+        let apart = self.config.net_timeout / MARKS_PER_TIMEOUT;
+        let (scn, since) = self.outstanding.back().copied().unwrap_or((self.acknowledged(), Duration::ZERO));
+        if self.captured > scn && (self.outstanding.is_empty() || now.saturating_sub(since) >= apart) {
+            self.outstanding.push_back((self.captured, now));
+        }
+    }
+
+    /// Draws the conclusions from a new acknowledged position.
+    fn progress(&mut self, now: Duration) {
+        let acknowledged = self.acknowledged();
+        while self.outstanding.front().is_some_and(|(scn, _)| *scn <= acknowledged) {
+            self.outstanding.pop_front();
+        }
+        let waits_long =
+            self.outstanding.front().is_some_and(|(_, since)| now.saturating_sub(*since) >= self.config.net_timeout);
+        if self.standing == Standing::Stalled && !waits_long {
+            self.standing = Standing::Required;
+            self.events.push(SenderEvent::StallEnded { acknowledged });
+        }
+        if self.standing == Standing::Degraded {
+            self.check_catch_up(now, acknowledged);
+        }
+    }
+
+    /// Under load the newest position is never acknowledged yet; it has caught up when a position that was the
+    /// newest is acknowledged soon after.
+    fn check_catch_up(&mut self, now: Duration, acknowledged: Scn) {
+        let soon = (self.config.net_timeout / 4).clamp(Duration::from_millis(50), Duration::from_secs(1));
+        let (scn, since) = *self.catch_up.get_or_insert((self.captured, now));
+        if acknowledged < scn {
+            return;
+        }
+        self.catch_up = None;
+        if now.saturating_sub(since) <= soon {
+            self.standing = Standing::Required;
+            self.events.push(SenderEvent::Resynchronised { acknowledged });
+        } else {
+            self.catch_up = Some((self.captured, now));
+        }
+    }
+}

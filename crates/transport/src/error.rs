@@ -1,0 +1,158 @@
+//! Errors and refusals, each with its remedy.
+
+use crate::framing::FramingError;
+use serde::{Deserialize, Serialize};
+use standfast_types::Scn;
+use std::fmt;
+
+/// Version of the conversation; both ends must speak the same.
+pub const PROTOCOL_VERSION: u64 = 1;
+
+/// An error of a station behind one of this crate's traits. Its text says cause and remedy.
+pub type StationError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a redo source cannot give what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The log that held the position exists no more.
+    #[error("redo from {wanted} on is gone; the oldest log here begins at {oldest}")]
+    Gone {
+        /// Position asked for.
+        wanted: Scn,
+        /// Start of the oldest log.
+        oldest: Scn,
+    },
+    /// The taker of a snapshot failed.
+    #[error("the copy could not be handed on: {0}")]
+    Sink(#[source] std::io::Error),
+    /// Anything else; the text says cause and remedy.
+    #[error("{0}")]
+    Failed(#[source] StationError),
+}
+
+/// Why one end ends a conversation for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefuseCode {
+    /// The two speak different versions of the protocol.
+    Version,
+    /// It is another instance than the one expected, or of another family.
+    WrongPeer,
+    /// The peer is a primary and takes no redo.
+    NotStandby,
+    /// The peer takes redo of a newer incarnation: this primary has been replaced.
+    Fenced,
+    /// The two hold different redo at positions that were applied.
+    Diverged,
+    /// The redo that the standby needs next exists no more.
+    Gap,
+    /// A frame does not continue the stream.
+    OutOfOrder,
+    /// Another primary's stream is live, or the log is in use.
+    Busy,
+    /// The standby cannot write its log.
+    StandbyLog,
+    /// The instance cannot read its redo or its databases.
+    Source,
+    /// A message that makes no sense where it stands.
+    Protocol,
+}
+
+impl RefuseCode {
+    /// Whether it passes by itself: a new attempt is worth making at once.
+    pub fn is_temporary(self) -> bool {
+        matches!(self, RefuseCode::OutOfOrder | RefuseCode::Busy | RefuseCode::Protocol)
+    }
+}
+
+impl fmt::Display for RefuseCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RefuseCode::Version => "version",
+            RefuseCode::WrongPeer => "wrong_peer",
+            RefuseCode::NotStandby => "not_standby",
+            RefuseCode::Fenced => "fenced",
+            RefuseCode::Diverged => "diverged",
+            RefuseCode::Gap => "gap",
+            RefuseCode::OutOfOrder => "out_of_order",
+            RefuseCode::Busy => "busy",
+            RefuseCode::StandbyLog => "standby_log",
+            RefuseCode::Source => "source",
+            RefuseCode::Protocol => "protocol",
+        })
+    }
+}
+
+/// The end of a conversation, as it is sent and shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message} [{code}]")]
+pub struct Refusal {
+    /// For programs.
+    pub code: RefuseCode,
+    /// For people: cause and remedy.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal with its text.
+    pub fn new(code: RefuseCode, message: impl Into<String>) -> Refusal {
+        Refusal { code, message: message.into() }
+    }
+
+    /// The other end speaks `theirs`.
+    pub fn version(theirs: u64) -> Refusal {
+        Refusal::new(
+            RefuseCode::Version,
+            format!(
+                "protocol version {theirs} meets version {PROTOCOL_VERSION}; install the same release of Standfast \
+                 on both machines, the standby first"
+            ),
+        )
+    }
+}
+
+/// Why a sender, receiver or request cannot do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// The address does not lead anywhere.
+    #[error("cannot use address `{address}`: {source}; it must be HOST:PORT of this machine or one it can reach")]
+    Address {
+        /// As configured.
+        address: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Plain TCP would leave the machine.
+    #[error(
+        "`{address}` is not a loopback address and redo would cross the network unencrypted; set `insecure = true` \
+         if the network between the two machines is trusted (a private link, a VPN)"
+    )]
+    Insecure {
+        /// As configured.
+        address: String,
+    },
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The conversation broke.
+    #[error("{0}")]
+    Framing(#[from] FramingError),
+    /// The other end refused.
+    #[error("refused by the other end: {0}")]
+    Refused(#[from] Refusal),
+    /// The other end sent something that is not allowed there.
+    #[error("the other end broke the protocol: {0}; install the same release of Standfast on both machines")]
+    Protocol(String),
+}
+
+impl TransportError {
+    /// For `map_err` on system calls.
+    pub fn io(what: &'static str) -> impl Fn(std::io::Error) -> TransportError {
+        move |source| TransportError::Io { what, source }
+    }
+}

@@ -1,0 +1,195 @@
+//! What transport reports to the alert log. Their text is what an operator reads: it says what, why and, where
+//! something is to be done, what.
+
+use crate::error::{Refusal, RefuseCode};
+use crate::identity::Incarnation;
+use standfast_types::Scn;
+use std::fmt;
+use std::time::Duration;
+
+/// Of a sender.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SenderEvent {
+    /// The stream begins.
+    Connected {
+        /// First position sent.
+        from: Scn,
+        /// End of what the standby holds when the stream starts over before it: it may hold redo that a crash
+        /// of this primary has lost, and compares.
+        held_end: Option<Scn>,
+    },
+    /// What comes next is no longer in the log buffer.
+    CatchingUp {
+        /// First position read from the logs.
+        from: Scn,
+    },
+    /// The destination is fed from the log buffer again.
+    FromBuffer {
+        /// First position read from the log buffer.
+        from: Scn,
+    },
+    /// The connection is lost; a new attempt follows.
+    Disconnected {
+        /// What was seen of it.
+        reason: String,
+    },
+    /// Commits no longer wait for this destination.
+    Degraded {
+        /// Why.
+        reason: String,
+        /// Newest position it has acknowledged.
+        acknowledged: Scn,
+        /// Newest position captured.
+        captured: Scn,
+    },
+    /// Commits wait for this destination longer than the net timeout, as configured.
+    Stalled {
+        /// Newest position it has acknowledged.
+        acknowledged: Scn,
+        /// Newest position captured.
+        captured: Scn,
+        /// How long the oldest commit has waited.
+        waited: Duration,
+    },
+    /// The stall is over.
+    StallEnded {
+        /// Newest position it has acknowledged.
+        acknowledged: Scn,
+    },
+    /// The destination has caught up: commits wait for it again.
+    Resynchronised {
+        /// Newest position it has acknowledged.
+        acknowledged: Scn,
+    },
+    /// One end refused to go on.
+    Refused(Refusal),
+    /// The standby takes redo of a newer incarnation. This instance must accept no more commits.
+    Fenced {
+        /// The newer incarnation.
+        incarnation: Incarnation,
+        /// `db_unique_name` of the peer that knows it.
+        peer: String,
+    },
+    /// `max_failure` attempts in a row have failed; there is no further one.
+    GaveUp {
+        /// Attempts.
+        failures: u32,
+    },
+}
+
+impl fmt::Display for SenderEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use SenderEvent::*;
+        match self {
+            Connected { from, held_end: None } => write!(f, "connected: sending from {from}"),
+            Connected { from, held_end: Some(end) } => write!(
+                f,
+                "connected: sending from {from} again; the standby holds redo up to {end} and drops what differs"
+            ),
+            CatchingUp { from } => write!(f, "catching up from the logs at {from}"),
+            FromBuffer { from } => write!(f, "sending from the log buffer at {from}"),
+            Disconnected { reason } => write!(f, "disconnected: {reason}"),
+            Degraded { reason, acknowledged, captured } => write!(
+                f,
+                "DEGRADED to asynchronous: {reason}; commits no longer wait for this destination ({acknowledged} of \
+                 {captured} acknowledged) until it has caught up"
+            ),
+            Stalled { acknowledged, captured, waited } => write!(
+                f,
+                "STALLED: commits have waited {:.1} s for this destination ({acknowledged} of {captured} \
+                 acknowledged); bring it back, or set on_timeout = \"degrade\"",
+                waited.as_secs_f64()
+            ),
+            StallEnded { acknowledged } => write!(f, "stall ended: {acknowledged} acknowledged"),
+            Resynchronised { acknowledged } => {
+                write!(f, "resynchronised at {acknowledged}: commits wait for this destination again")
+            }
+            Refused(refusal) => write!(f, "refused: {refusal}"),
+            Fenced { incarnation, peer } => write!(
+                f,
+                "FENCED: `{peer}` follows incarnation {}, which left this stream at {}; another instance is primary \
+                 now. No commit is accepted here; reinstate this instance as its standby or create it anew",
+                incarnation.number, incarnation.branch
+            ),
+            GaveUp { failures } => {
+                write!(f, "gave up: attempts failed in a row: {failures} (max_failure); enable the destination again")
+            }
+        }
+    }
+}
+
+/// Of a receiver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReceiverEvent {
+    /// A stream begins.
+    Connected {
+        /// `db_unique_name` of the primary.
+        primary: String,
+        /// First position that will arrive.
+        from: Scn,
+    },
+    /// Redo was dropped that the primary never made durable or that belongs to an abandoned branch. None of it
+    /// was applied.
+    Cut {
+        /// First position dropped.
+        at: Scn,
+        /// End of what was held.
+        end: Scn,
+    },
+    /// A stream has ended.
+    Ended {
+        /// `db_unique_name` of the primary.
+        primary: String,
+        /// End of the redo held.
+        received: Scn,
+        /// Why.
+        reason: String,
+    },
+    /// A connection was refused.
+    Refused {
+        /// Address or name of the peer.
+        peer: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A copy for a new standby begins.
+    SnapshotStarted {
+        /// `db_unique_name` of the standby to be.
+        standby: String,
+    },
+    /// It is complete.
+    SnapshotDone {
+        /// `db_unique_name` of the standby to be.
+        standby: String,
+        /// Where its redo begins.
+        start: Scn,
+    },
+}
+
+impl ReceiverEvent {
+    /// The code of a refusal.
+    pub fn refused(&self) -> Option<RefuseCode> {
+        match self {
+            ReceiverEvent::Refused { refusal, .. } => Some(refusal.code),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ReceiverEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use ReceiverEvent::*;
+        match self {
+            Connected { primary, from } => write!(f, "receiving from `{primary}` at {from}"),
+            Cut { at, end } => write!(f, "dropped redo {at}..{end}, which the primary never made durable"),
+            Ended { primary, received, reason } => {
+                write!(f, "stream from `{primary}` ended at {received}: {reason}")
+            }
+            Refused { peer, refusal } => write!(f, "refused {peer}: {refusal}"),
+            SnapshotStarted { standby } => write!(f, "copying all databases for the new standby `{standby}`"),
+            SnapshotDone { standby, start } => {
+                write!(f, "the new standby `{standby}` has its copy; its redo begins at {start}")
+            }
+        }
+    }
+}

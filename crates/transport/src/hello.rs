@@ -1,0 +1,119 @@
+//! The messages of a handshake, as JSON in `Hello`, `Refuse`, `Request` and `Done` frames.
+
+use crate::destination::TransportMode;
+use crate::error::{PROTOCOL_VERSION, Refusal, TransportError};
+use crate::framing::{FrameReader, FramingError};
+use crate::identity::PeerIdentity;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use standfast_format::{Frame, FrameKind, StreamCrc};
+use standfast_types::Scn;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// First message of a sender.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SenderHello {
+    /// The primary.
+    pub source: PeerIdentity,
+    /// How it wants to be acknowledged.
+    pub mode: TransportMode,
+    /// Silence, in milliseconds, after which it gives the connection up; the receiver does the same.
+    pub net_timeout_ms: u64,
+}
+
+/// Answer of a receiver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiverHello {
+    /// The instance that answers.
+    pub standby: PeerIdentity,
+    /// What it holds; `None` when it takes no redo from this sender.
+    pub positions: Option<StandbyPositions>,
+}
+
+/// What a standby holds. They do not move until the stream has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandbyPositions {
+    /// End of the redo held.
+    pub end: PositionSum,
+    /// Position up to which the primary has confirmed and apply may be.
+    pub confirmed: PositionSum,
+    /// How far apply is.
+    pub applied: Scn,
+}
+
+/// A position with the running sum of the stream up to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PositionSum {
+    /// The position.
+    pub scn: Scn,
+    /// [`StreamCrc`] there.
+    pub crc: u32,
+}
+
+impl PositionSum {
+    /// Whether the stream known here has this sum there.
+    pub fn matches(&self, known: Option<StreamCrc>) -> bool {
+        known == Some(StreamCrc(self.crc))
+    }
+}
+
+/// A question on a fresh connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// Copies of all databases for a new standby.
+    Snapshot {
+        /// `db_unique_name` of the standby to be, for the alert log.
+        name: String,
+    },
+    /// The state of the instance.
+    Status,
+}
+
+/// Decodes the JSON payload of a frame.
+///
+/// # Errors
+/// `Protocol` with what is wrong.
+pub fn decode<T: DeserializeOwned>(frame: &Frame<'_>) -> Result<T, TransportError> {
+    serde_json::from_slice(frame.payload)
+        .map_err(|error| TransportError::Protocol(format!("{:?} message: {error}", frame.header.kind)))
+}
+
+/// Checks that a frame is of the kind expected and of our version where it carries one; a `Refuse` becomes the
+/// refusal it holds.
+///
+/// # Errors
+/// `Refused` also for another version (then the other end has not been told).
+pub fn expect(frame: &Frame<'_>, kind: FrameKind) -> Result<(), TransportError> {
+    if frame.header.kind == FrameKind::Refuse {
+        return Err(TransportError::Refused(decode::<Refusal>(frame)?));
+    }
+    if frame.header.kind != kind {
+        let message = format!("{:?} where {kind:?} was expected", frame.header.kind);
+        return Err(TransportError::Protocol(message));
+    }
+    if matches!(kind, FrameKind::Hello | FrameKind::Request) && frame.header.a != PROTOCOL_VERSION {
+        return Err(TransportError::Refused(Refusal::version(frame.header.a)));
+    }
+    Ok(())
+}
+
+/// Waits until `deadline` for a whole frame; a peer that trickles bytes does not get more time.
+///
+/// # Errors
+/// `TimedOut` at the deadline, else as [`FrameReader::read`].
+pub fn await_frame(reader: &mut FrameReader<TcpStream>, deadline: Instant) -> Result<Frame<'_>, FramingError> {
+    loop {
+        if reader.peek(0)?.is_some() {
+            break;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left < Duration::from_millis(1) {
+            return Err(FramingError::TimedOut);
+        }
+        reader.inner().set_read_timeout(Some(left)).map_err(FramingError::Io)?;
+        reader.fill()?;
+    }
+    reader.read()
+}

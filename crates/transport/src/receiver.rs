@@ -1,0 +1,229 @@
+//! The listening port of an instance. On a standby it takes the primary's stream; on every instance it answers
+//! requests. A thread accepts, and each connection has a thread of its own.
+
+mod handshake;
+mod slot;
+mod stream;
+
+use crate::error::TransportError;
+use crate::lock;
+use crate::sender::check_secure;
+use crate::standby::{ReceiverService, StandbyLog};
+use crate::sys;
+use slot::Slot;
+use std::collections::HashMap;
+use std::io::Error;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How an instance listens.
+#[derive(Clone, Debug)]
+pub struct ReceiverConfig {
+    /// HOST:PORT to listen on; port 0 takes any free one.
+    pub listen: String,
+    /// Plain TCP from other machines is allowed.
+    pub insecure: bool,
+    /// Every acknowledgement leaves so much later: emulates a distant standby on one machine. Normally zero.
+    pub ack_delay: Duration,
+    /// A handshake or request must be complete within this time.
+    pub handshake_timeout: Duration,
+    /// Connections at a time; further ones are closed at once.
+    pub connections_max: usize,
+}
+
+impl Default for ReceiverConfig {
+    fn default() -> Self {
+        ReceiverConfig {
+            listen: "127.0.0.1:7450".into(),
+            insecure: false,
+            ack_delay: Duration::ZERO,
+            handshake_timeout: Duration::from_secs(5),
+            connections_max: 64,
+        }
+    }
+}
+
+/// What a receiver has seen since it was started.
+#[derive(Debug, Default)]
+pub struct ReceiverCounts {
+    /// Connections accepted.
+    pub connections: AtomicU64,
+    /// Connections closed because there were too many.
+    pub turned_away: AtomicU64,
+    /// Connections closed because what came was not this protocol or did not come in time.
+    pub garbage: AtomicU64,
+    /// Streams begun.
+    pub streams: AtomicU64,
+    /// Bytes of redo received.
+    pub redo_bytes: AtomicU64,
+    /// Writes to the standby log.
+    pub writes: AtomicU64,
+    /// Positions hardened without redo.
+    pub confirms: AtomicU64,
+}
+
+/// Listens until stopped or dropped.
+pub struct Receiver {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    accepting: Mutex<Option<JoinHandle<()>>>,
+}
+
+pub(crate) struct Shared {
+    config: ReceiverConfig,
+    service: Arc<dyn ReceiverService>,
+    slot: Slot,
+    counts: ReceiverCounts,
+    listener: TcpListener,
+    stopping: AtomicBool,
+    connections: Mutex<Connections>,
+}
+
+#[derive(Default)]
+struct Connections {
+    next: u64,
+    live: HashMap<u64, Arc<TcpStream>>,
+    threads: HashMap<u64, JoinHandle<()>>,
+}
+
+impl Receiver {
+    /// Starts to listen. `log` is the standby log when this instance is a standby.
+    ///
+    /// # Errors
+    /// `Address`, `Insecure`, `Io`.
+    pub fn start(
+        config: ReceiverConfig,
+        service: Arc<dyn ReceiverService>,
+        log: Option<Box<dyn StandbyLog>>,
+    ) -> Result<Receiver, TransportError> {
+        let listener = bind(&config)?;
+        let address = listener.local_addr().map_err(TransportError::io("listening"))?;
+        let shared = Arc::new(Shared {
+            config,
+            service,
+            slot: Slot::new(log),
+            counts: ReceiverCounts::default(),
+            listener,
+            stopping: AtomicBool::new(false),
+            connections: Mutex::default(),
+        });
+        let theirs = shared.clone();
+        let accepting = std::thread::Builder::new()
+            .name("rfs-accept".into())
+            .spawn(move || accept(&theirs))
+            .map_err(TransportError::io("starting the accepting thread"))?;
+        Ok(Receiver { shared, address, accepting: Mutex::new(Some(accepting)) })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Counters.
+    pub fn counts(&self) -> &ReceiverCounts {
+        &self.shared.counts
+    }
+
+    /// Gives it a standby log: from now on it takes redo.
+    pub fn attach(&self, log: Box<dyn StandbyLog>) {
+        self.shared.slot.put(log);
+    }
+
+    /// Ends the stream, if there is one, and takes the log back, for a role change. From now on it takes no redo.
+    pub fn detach(&self) -> Option<Box<dyn StandbyLog>> {
+        self.shared.slot.take_away()
+    }
+
+    /// Whether a stream is live.
+    pub fn is_streaming(&self) -> bool {
+        self.shared.slot.is_live()
+    }
+
+    /// Closes the port and all connections; returns when all threads have ended.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, SeqCst);
+        sys::stop_accepting(&self.shared.listener);
+        if let Some(thread) = lock(&self.accepting).take() {
+            // A panic there was reported by the runtime.
+            let _ = thread.join();
+        }
+        let threads = {
+            let mut connections = lock(&self.shared.connections);
+            for stream in connections.live.values() {
+                // An error means that it is closed already.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+            std::mem::take(&mut connections.threads)
+        };
+        for thread in threads.into_values() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn bind(config: &ReceiverConfig) -> Result<TcpListener, TransportError> {
+    let unusable = |source| TransportError::Address { address: config.listen.clone(), source };
+    let mut last = Error::from(std::io::ErrorKind::AddrNotAvailable);
+    for candidate in config.listen.to_socket_addrs().map_err(unusable)? {
+        check_secure(&config.listen, candidate, config.insecure)?;
+        match TcpListener::bind(candidate) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(unusable(last))
+}
+
+fn accept(shared: &Arc<Shared>) {
+    loop {
+        let accepted = shared.listener.accept();
+        if shared.stopping.load(SeqCst) {
+            return;
+        }
+        match accepted {
+            Ok((stream, _)) => serve(shared, stream),
+            // Out of descriptors or memory, or a connection that is gone already: not for ever.
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Serves a connection in a thread of its own, unless there are too many.
+fn serve(shared: &Arc<Shared>, stream: TcpStream) {
+    let mut connections = lock(&shared.connections);
+    connections.threads.retain(|_, thread| !thread.is_finished());
+    if connections.live.len() >= shared.config.connections_max {
+        shared.counts.turned_away.fetch_add(1, Relaxed);
+        return;
+    }
+    shared.counts.connections.fetch_add(1, Relaxed);
+    let id = connections.next;
+    connections.next += 1;
+    let stream = Arc::new(stream);
+    connections.live.insert(id, stream.clone());
+    let theirs = shared.clone();
+    let thread = std::thread::Builder::new().name(format!("rfs-{id}")).spawn(move || {
+        handshake::serve(&theirs, id, &stream);
+        // Other holders of the socket must not keep it open.
+        let _ = stream.shutdown(Shutdown::Both);
+        lock(&theirs.connections).live.remove(&id);
+    });
+    match thread {
+        Ok(thread) => {
+            connections.threads.insert(id, thread);
+        }
+        Err(_) => {
+            connections.live.remove(&id);
+        }
+    }
+}

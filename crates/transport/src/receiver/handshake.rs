@@ -1,0 +1,215 @@
+//! The begin of every connection: a primary that wants to send, or a request.
+
+use super::slot::Unavailable;
+use super::{Shared, stream};
+use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, StationError, TransportError};
+use crate::event::ReceiverEvent;
+use crate::framing::{FrameReader, FrameWriter};
+use crate::hello::{self, PositionSum, ReceiverHello, Request, SenderHello, StandbyPositions};
+use crate::identity::PeerIdentity;
+use crate::standby::{StandbyLog, StreamStart};
+use crate::{snapshot, sys};
+use standfast_format::FrameKind;
+use standfast_types::Scn;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Silence after which a primary is given up, whatever it says.
+const NET_TIMEOUT_MAX: Duration = Duration::from_secs(1200);
+
+/// A connection during its handshake.
+struct Greeting<'a> {
+    shared: &'a Shared,
+    stream: &'a Arc<TcpStream>,
+    reader: FrameReader<TcpStream>,
+    writer: FrameWriter<TcpStream>,
+    deadline: Instant,
+    peer: String,
+}
+
+/// Serves one connection until it ends.
+pub(super) fn serve(shared: &Shared, _id: u64, stream: &Arc<TcpStream>) {
+    let (Ok(read), Ok(write)) = (stream.try_clone(), stream.try_clone()) else { return };
+    let timeout = shared.config.handshake_timeout;
+    // Without these the connection is only less lively.
+    let _ = sys::prepare(stream, timeout);
+    let _ = stream.set_write_timeout(Some(timeout));
+    let mut greeting = Greeting {
+        shared,
+        stream,
+        reader: FrameReader::new(read),
+        writer: FrameWriter::new(write),
+        deadline: Instant::now() + timeout,
+        peer: stream.peer_addr().map_or_else(|_| "unknown address".into(), |address| address.to_string()),
+    };
+    match greeting.converse() {
+        Ok(()) => {}
+        Err(TransportError::Refused(refusal)) => greeting.refuse(refusal),
+        Err(_) => {
+            // Not worth an alert: a port scanner, a health check, a peer that died. The count is there.
+            shared.counts.garbage.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+enum First {
+    Sender(SenderHello),
+    Request(Request),
+}
+
+impl Greeting<'_> {
+    fn converse(&mut self) -> Result<(), TransportError> {
+        match self.first()? {
+            First::Sender(hello) => self.take_stream(&hello),
+            First::Request(request) => {
+                self.stream.set_write_timeout(Some(NET_TIMEOUT_MAX)).map_err(TransportError::io("preparing"))?;
+                snapshot::answer(&*self.shared.service, &request, self.stream)
+            }
+        }
+    }
+
+    fn first(&mut self) -> Result<First, TransportError> {
+        let frame = hello::await_frame(&mut self.reader, self.deadline)?;
+        if frame.header.kind == FrameKind::Request {
+            hello::expect(&frame, FrameKind::Request)?;
+            return Ok(First::Request(hello::decode(&frame)?));
+        }
+        hello::expect(&frame, FrameKind::Hello)?;
+        Ok(First::Sender(hello::decode(&frame)?))
+    }
+
+    fn take_stream(&mut self, hello: &SenderHello) -> Result<(), TransportError> {
+        self.peer = format!("`{}` at {}", hello.source.name, self.peer);
+        let identity = self.shared.service.identity();
+        if !may_send(&identity, &hello.source) {
+            // Nothing of our log is touched, but the sender must learn who we are: it may be fenced.
+            let answer = ReceiverHello { standby: identity, positions: None };
+            self.writer
+                .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
+                .map_err(TransportError::io("greeting the primary"))?;
+            let frame = hello::await_frame(&mut self.reader, self.deadline)?;
+            return Err(TransportError::Refused(match hello::expect(&frame, FrameKind::Hello) {
+                Err(TransportError::Refused(refusal)) => refusal,
+                _ => not_from_you(&answer.standby, &hello.source),
+            }));
+        }
+        let (slot, stream, deadline) = (&self.shared.slot, self.stream, self.deadline);
+        let name = identity.name.clone();
+        slot.lend(&hello.source, stream, deadline, |log| self.agree_and_receive(hello, identity, log))
+            .unwrap_or_else(|unavailable| Err(TransportError::Refused(unavailable_refusal(&unavailable, &name))))
+    }
+
+    fn agree_and_receive(
+        &mut self,
+        hello: &SenderHello,
+        standby: PeerIdentity,
+        log: &mut dyn StandbyLog,
+    ) -> Result<(), TransportError> {
+        let positions = positions(log).map_err(|error| standby_log(&*error))?;
+        let answer = ReceiverHello { standby, positions: Some(positions) };
+        self.writer
+            .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
+            .map_err(TransportError::io("greeting the primary"))?;
+        let start: StreamStart = {
+            let frame = hello::await_frame(&mut self.reader, self.deadline)?;
+            hello::expect(&frame, FrameKind::Hello)?;
+            hello::decode(&frame)?
+        };
+        accept_start(&positions, hello, &start)?;
+        if start.keep < positions.end.scn {
+            log.cut(start.keep).map_err(|error| standby_log(&*error))?;
+            self.event(&ReceiverEvent::Cut { at: start.keep, end: positions.end.scn });
+        }
+        log.begin(&start).map_err(|error| standby_log(&*error))?;
+        let primary = hello.source.name.clone();
+        self.event(&ReceiverEvent::Connected { primary: primary.clone(), from: start.from });
+        self.shared.counts.streams.fetch_add(1, Relaxed);
+        let timeout = Duration::from_millis(hello.net_timeout_ms).min(NET_TIMEOUT_MAX);
+        let ended = stream::receive(self.shared, self.stream, &mut self.reader, log, hello.mode, timeout, &start);
+        let received = log.received_end();
+        let reason = ended.to_string();
+        if let TransportError::Refused(refusal) = ended {
+            self.tell(&refusal);
+        }
+        self.event(&ReceiverEvent::Ended { primary, received, reason });
+        Ok(())
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.tell(&refusal);
+        self.event(&ReceiverEvent::Refused { peer: self.peer.clone(), refusal });
+    }
+
+    fn tell(&mut self, refusal: &Refusal) {
+        // The connection ends anyway; a peer that cannot be told will see that.
+        let _ = self.writer.write_json(FrameKind::Refuse, 0, refusal);
+    }
+
+    fn event(&self, event: &ReceiverEvent) {
+        self.shared.service.event(event);
+    }
+}
+
+/// Whether the sender may be let near the log at all. The sender decides the rest, with both histories.
+fn may_send(mine: &PeerIdentity, source: &PeerIdentity) -> bool {
+    let (Some(ours), Some(theirs)) = (mine.current(), source.current()) else { return false };
+    let same_or_newer = theirs.number > ours.number || theirs == ours;
+    mine.role == crate::Role::Standby && mine.is_family_of(source) && same_or_newer && mine.instance != source.instance
+}
+
+fn not_from_you(mine: &PeerIdentity, source: &PeerIdentity) -> Refusal {
+    let text = format!(
+        "`{}` takes no redo from `{}`: it is a {:?} of incarnation {}",
+        mine.name,
+        source.name,
+        mine.role,
+        mine.current().map_or(0, |incarnation| incarnation.number)
+    );
+    Refusal::new(RefuseCode::NotStandby, text)
+}
+
+fn unavailable_refusal(why: &Unavailable, mine: &str) -> Refusal {
+    match why {
+        Unavailable::None => Refusal::new(
+            RefuseCode::NotStandby,
+            format!("`{mine}` has no standby log at the moment; it may be changing its role"),
+        ),
+        Unavailable::Taken(other) => Refusal::new(
+            RefuseCode::Busy,
+            format!("`{mine}` already receives from `{other}`; two primaries must not feed one standby"),
+        ),
+        Unavailable::Slow => {
+            Refusal::new(RefuseCode::Busy, format!("`{mine}` is still writing what it received before"))
+        }
+    }
+}
+
+fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StationError> {
+    let sum = |scn: Scn| -> Result<PositionSum, StationError> {
+        let crc = log.stream_crc(scn)?.ok_or_else(|| format!("the sum of the stream at {scn} is not known"))?;
+        Ok(PositionSum { scn, crc: crc.0 })
+    };
+    Ok(StandbyPositions { end: sum(log.received_end())?, confirmed: sum(log.confirmed())?, applied: log.applied() })
+}
+
+/// Checks the sender's decision against what must never happen here: apply being undone, or a hole.
+fn accept_start(held: &StandbyPositions, hello: &SenderHello, start: &StreamStart) -> Result<(), TransportError> {
+    let sound = start.source == hello.source
+        && start.from >= held.confirmed.scn
+        && start.from <= start.keep
+        && start.keep <= held.end.scn;
+    if sound {
+        return Ok(());
+    }
+    let text = format!(
+        "a stream from {} (keeping up to {}) does not continue what is held: confirmed {}, end {}",
+        start.from, start.keep, held.confirmed.scn, held.end.scn
+    );
+    Err(TransportError::Refused(Refusal::new(RefuseCode::Protocol, text)))
+}
+
+fn standby_log(error: &(dyn std::error::Error + Send + Sync)) -> TransportError {
+    TransportError::Refused(Refusal::new(RefuseCode::StandbyLog, format!("the standby log failed: {error}")))
+}

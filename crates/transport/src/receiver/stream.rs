@@ -1,0 +1,265 @@
+//! A live stream: frames in, redo to the standby log, acknowledgements out.
+
+use super::Shared;
+use crate::ack::{Ack, AckSender, AckTimes};
+use crate::destination::TransportMode;
+use crate::error::{Refusal, RefuseCode, StationError, TransportError};
+use crate::event::ReceiverEvent;
+use crate::framing::{FrameReader, FramingError};
+use crate::hello;
+use crate::now_us;
+use crate::source::LogSwitch;
+use crate::standby::{StandbyLog, StreamStart};
+use standfast_format::{Frame, FrameKind};
+use standfast_io::fault::{self, Fault};
+use standfast_types::Scn;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Receives until the stream ends; returns why.
+pub(super) fn receive(
+    shared: &Shared,
+    stream: &Arc<TcpStream>,
+    reader: &mut FrameReader<TcpStream>,
+    log: &mut dyn StandbyLog,
+    mode: TransportMode,
+    net_timeout: Duration,
+    start: &StreamStart,
+) -> TransportError {
+    let prepared = prepare(shared, stream, net_timeout);
+    let acks = match prepared {
+        Ok(acks) => acks,
+        Err(source) => return TransportError::Io { what: "preparing the stream", source },
+    };
+    reader.allow_redo();
+    let mut intake = Intake {
+        shared,
+        log,
+        acks,
+        ack_on_receipt: mode == TransportMode::FastSync,
+        position: start.from,
+        durable: Scn::ZERO,
+        echo_us: 0,
+        times: AckTimes::default(),
+    };
+    loop {
+        if let Err(error) = intake.take_all(reader) {
+            return error;
+        }
+        if let Err(error) = reader.fill() {
+            return match error {
+                FramingError::TimedOut => silent(net_timeout),
+                other => other.into(),
+            };
+        }
+    }
+}
+
+fn prepare(shared: &Shared, stream: &Arc<TcpStream>, net_timeout: Duration) -> std::io::Result<AckSender> {
+    // The sender speaks at least three times within its net timeout.
+    stream.set_read_timeout(Some(net_timeout.max(Duration::from_millis(100))))?;
+    AckSender::new(stream.try_clone()?, shared.config.ack_delay)
+}
+
+fn silent(net_timeout: Duration) -> TransportError {
+    TransportError::Protocol(format!("nothing heard for {:.1} s (net_timeout)", net_timeout.as_secs_f64()))
+}
+
+struct Intake<'a> {
+    shared: &'a Shared,
+    log: &'a mut dyn StandbyLog,
+    acks: AckSender,
+    ack_on_receipt: bool,
+    /// End of what this stream has delivered. What the log holds beyond is from before and not yet compared.
+    position: Scn,
+    /// Newest durable position of the primary.
+    durable: Scn,
+    /// When the newest frame was sent, by the primary's clock.
+    echo_us: u64,
+    times: AckTimes,
+}
+
+impl Intake<'_> {
+    /// Takes all whole frames that have arrived: one write for all their redo, one acknowledgement.
+    fn take_all(&mut self, reader: &mut FrameReader<TcpStream>) -> Result<(), TransportError> {
+        let mut at = 0;
+        let mut redo: Vec<&[u8]> = Vec::new();
+        self.times = AckTimes { received_us: now_us(), write_ns: 0 };
+        let mut failed = Ok(());
+        loop {
+            let (frame, length) = match reader.peek(at) {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                Err(error) => {
+                    failed = Err(error.into());
+                    break;
+                }
+            };
+            at += length;
+            let expected = self.position + redo.iter().map(|slice| slice.len() as u64).sum::<u64>();
+            let taken = self.note(&frame, expected).and_then(|what| match what {
+                Item::Redo => {
+                    redo.push(frame.payload);
+                    Ok(())
+                }
+                Item::Confirm => Ok(()),
+                Item::Switch(log) => {
+                    self.harden(&std::mem::take(&mut redo))?;
+                    self.switch(&log)
+                }
+            });
+            if taken.is_err() {
+                failed = taken;
+                break;
+            }
+        }
+        if at > 0 && failed.is_ok() {
+            self.harden(&redo)?;
+            self.harden_confirmed()?;
+            self.acknowledge(self.position)?;
+            self.log.hardened_notice();
+        }
+        drop(redo);
+        reader.consume(at);
+        failed
+    }
+
+    /// Checks a frame and notes what every frame carries.
+    fn note(&mut self, frame: &Frame<'_>, expected: Scn) -> Result<Item, TransportError> {
+        let header = frame.header;
+        let item = match header.kind {
+            FrameKind::Redo => Item::Redo,
+            FrameKind::Confirm => Item::Confirm,
+            FrameKind::Switch => Item::Switch(LogSwitch {
+                sequence: header.b,
+                first_scn: Scn(header.a),
+                time_us: header.c,
+                first_record: u32::try_from(header.d).map_err(|_| protocol("a switch with an impossible record offset"))?,
+            }),
+            FrameKind::Refuse => return Err(TransportError::Refused(hello::decode(frame)?)),
+            other => return Err(protocol(&format!("{other:?} in the middle of a stream"))),
+        };
+        if header.a != expected.0 {
+            let text = format!("{:?} at {} where {expected} comes next", header.kind, header.a);
+            return Err(TransportError::Refused(Refusal::new(RefuseCode::OutOfOrder, text)));
+        }
+        if !matches!(item, Item::Switch(_)) {
+            self.durable = self.durable.max(Scn(header.b));
+            self.echo_us = header.c;
+        }
+        Ok(item)
+    }
+
+    /// Makes `redo`, which begins at `position`, durable here.
+    fn harden(&mut self, redo: &[&[u8]]) -> Result<(), TransportError> {
+        let bytes: u64 = redo.iter().map(|slice| slice.len() as u64).sum();
+        if bytes == 0 {
+            return Ok(());
+        }
+        fault::check(Fault::Received).map_err(TransportError::io("receiving"))?;
+        self.shared.counts.redo_bytes.fetch_add(bytes, Relaxed);
+        if self.ack_on_receipt {
+            self.acknowledge(self.position + bytes)?;
+        }
+        let began = Instant::now();
+        let end = self.position + bytes;
+        let fresh = self.skip_held(redo)?;
+        if !fresh.is_empty() {
+            let confirmed = self.confirmed_at(end);
+            let written = self.log.append(&fresh, confirmed).map_err(|error| failed(&error))?;
+            self.shared.counts.writes.fetch_add(1, Relaxed);
+            if written != end {
+                return Err(failed(&format!("it ends at {written} after a write up to {end}").into()));
+            }
+            self.times.write_ns += u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        }
+        self.position = end;
+        Ok(())
+    }
+
+    /// Compares `redo` with what the log holds from before this stream. Returns what is new: nothing while both
+    /// are equal; from the first difference on everything, and then the log has been cut there.
+    fn skip_held<'r>(&mut self, redo: &[&'r [u8]]) -> Result<Vec<&'r [u8]>, TransportError> {
+        let held_end = self.log.received_end();
+        if held_end == self.position {
+            return Ok(redo.to_vec());
+        }
+        let mut at = self.position;
+        let mut slices = redo.iter();
+        for slice in slices.by_ref() {
+            let compared = slice.len().min(held_end.bytes_since(at) as usize);
+            let held = self.log.read(at, compared).map_err(|error| failed(&error))?;
+            let same = held.iter().zip(*slice).take_while(|(held, new)| held == new).count();
+            at = at + same as u64;
+            if same < compared {
+                self.cut(at)?;
+            }
+            if same < slice.len() {
+                return Ok(std::iter::once(&slice[same..]).chain(slices.copied()).collect());
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn cut(&mut self, at: Scn) -> Result<(), TransportError> {
+        let end = self.log.received_end();
+        self.log.cut(at).map_err(|error| failed(&error))?;
+        self.shared.service.event(&ReceiverEvent::Cut { at, end });
+        Ok(())
+    }
+
+    /// The next log begins at `position`. When what is held goes on here, it must go on in the same log.
+    fn switch(&mut self, log: &LogSwitch) -> Result<(), TransportError> {
+        if self.log.received_end() > self.position {
+            let held = self.log.log_containing(self.position);
+            if held.is_some_and(|held| held.first_scn == log.first_scn && held.sequence == log.sequence) {
+                return Ok(());
+            }
+            self.cut(self.position)?;
+        }
+        self.log.switch(log).map_err(|error| failed(&error))
+    }
+
+    /// Hardens what the primary has confirmed, when no redo carried it. The sender limits how often.
+    fn harden_confirmed(&mut self) -> Result<(), TransportError> {
+        let confirmed = self.confirmed_at(self.position);
+        if confirmed > self.log.confirmed() {
+            self.log.confirm(confirmed).map_err(|error| failed(&error))?;
+            self.shared.counts.confirms.fetch_add(1, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// What may be taken for confirmed once the stream is delivered up to `end`. Redo held beyond is not
+    /// compared yet: it must not be confirmed, whatever the primary has.
+    fn confirmed_at(&self, end: Scn) -> Scn {
+        self.durable.min(end).max(self.log.confirmed())
+    }
+
+    fn acknowledge(&mut self, received: Scn) -> Result<(), TransportError> {
+        let ack = Ack {
+            received,
+            hardened: self.position,
+            applied: self.log.applied(),
+            echo_us: self.echo_us,
+            times: self.times,
+        };
+        self.acks.send(&ack).map_err(TransportError::io("acknowledging"))
+    }
+}
+
+enum Item {
+    Redo,
+    Confirm,
+    Switch(LogSwitch),
+}
+
+fn protocol(what: &str) -> TransportError {
+    TransportError::Protocol(what.into())
+}
+
+fn failed(error: &StationError) -> TransportError {
+    TransportError::Refused(Refusal::new(RefuseCode::StandbyLog, format!("the standby log failed: {error}")))
+}

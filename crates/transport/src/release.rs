@@ -1,0 +1,53 @@
+//! When a commit may return.
+
+use standfast_types::Scn;
+
+/// A destination as the release of commits sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReleaseView {
+    /// Its name.
+    pub name: String,
+    /// Whether commits wait for it.
+    pub required: bool,
+    /// Newest position that it has acknowledged, in the sense of its mode.
+    pub acknowledged: Scn,
+}
+
+/// The position up to which commits may return: local and at every required destination. Not monotonic: it can
+/// fall when a destination is required again or comes back with less. What has been released stays released.
+pub fn releasable(local_durable: Scn, destinations: &[ReleaseView]) -> Scn {
+    let required = destinations.iter().filter(|destination| destination.required);
+    required.map(|destination| destination.acknowledged).fold(local_durable, Scn::min)
+}
+
+/// Who holds back a commit at `position`: names of destinations, and `local` for this machine's log.
+pub fn withheld_by(position: Scn, local_durable: Scn, destinations: &[ReleaseView]) -> Vec<&str> {
+    let local = (local_durable < position).then_some("local");
+    let behind = |destination: &&ReleaseView| destination.required && destination.acknowledged < position;
+    local.into_iter().chain(destinations.iter().filter(behind).map(|at| at.name.as_str())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(name: &str, required: bool, acknowledged: u64) -> ReleaseView {
+        ReleaseView { name: name.into(), required, acknowledged: Scn(acknowledged) }
+    }
+
+    #[test]
+    fn a_commit_needs_the_local_log_and_every_required_destination() {
+        let all = [view("paris", true, 300), view("oslo", true, 200), view("far", false, 10)];
+        assert_eq!(releasable(Scn(250), &all), Scn(200));
+        assert_eq!(releasable(Scn(150), &all), Scn(150));
+        assert_eq!(releasable(Scn(250), &all[2..]), Scn(250));
+        assert_eq!(releasable(Scn(250), &[]), Scn(250));
+    }
+
+    #[test]
+    fn those_who_hold_a_commit_back_are_named() {
+        let all = [view("paris", true, 300), view("oslo", true, 200), view("far", false, 10)];
+        assert_eq!(withheld_by(Scn(260), Scn(250), &all), ["local", "oslo"]);
+        assert!(withheld_by(Scn(200), Scn(250), &all).is_empty());
+    }
+}

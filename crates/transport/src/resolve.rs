@@ -1,0 +1,274 @@
+//! Where a stream goes on after a connect, or why it cannot. Pure: all that is known is in the arguments.
+//!
+//! A standby may hold redo that this primary does not: it was sent before it was durable here and a crash took
+//! it. Nothing of that was acknowledged, and the standby has applied nothing beyond the confirmed position.
+//! So if the sums at the standby's end differ, the stream starts over at the confirmed position, where both must
+//! agree. The standby keeps what it holds beyond and compares: some of it may have been acknowledged, so only
+//! what is proven to differ may go. If the sums differ even at the confirmed position, only a rewind or a new
+//! copy helps.
+
+use crate::error::{Refusal, RefuseCode};
+use crate::hello::{PositionSum, ReceiverHello, StandbyPositions};
+use crate::identity::{Incarnation, PeerIdentity, Role};
+use standfast_format::StreamCrc;
+use standfast_types::Scn;
+
+/// The primary's side of the question.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// This instance.
+    pub source: PeerIdentity,
+    /// `db_unique_name` that the destination must have, when configured.
+    pub expected_name: Option<String>,
+    /// End of the redo durable here.
+    pub durable: Scn,
+    /// Start of the oldest redo that can be read here.
+    pub oldest: Scn,
+    /// This stream's sum at the standby's end, when known.
+    pub crc_at_end: Option<StreamCrc>,
+    /// This stream's sum at the standby's confirmed position, when known.
+    pub crc_at_confirmed: Option<StreamCrc>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The stream goes on.
+    Start {
+        /// First position to send.
+        from: Scn,
+        /// The standby drops at once what it holds beyond: it belongs to another branch.
+        keep: Scn,
+    },
+    /// This instance is no longer the primary.
+    Fenced(Incarnation),
+    /// There is no way on.
+    Refuse(Refusal),
+}
+
+/// Decides how to go on with the peer that said `peer`.
+pub fn resolve(view: &View, peer: &ReceiverHello) -> Verdict {
+    match branch_limit(view, peer).and_then(|limit| {
+        let positions = peer.positions.ok_or_else(|| no_positions(&peer.standby))?;
+        start(view, &peer.standby.name, &positions, limit)
+    }) {
+        Ok((from, keep)) => Verdict::Start { from, keep },
+        Err(verdict) => verdict,
+    }
+}
+
+/// The position up to which the two histories are the same stream.
+fn branch_limit(view: &View, peer: &ReceiverHello) -> Result<Scn, Verdict> {
+    let (source, standby) = (&view.source, &peer.standby);
+    let (Some(mine), Some(theirs)) = (source.current(), standby.current()) else {
+        return refuse(RefuseCode::Protocol, "an instance without an incarnation history");
+    };
+    if !source.is_family_of(standby) {
+        let text = format!(
+            "`{}` is not a copy of `{}`: its history begins with another `init`; check the address, or create the \
+             standby with `standfast standby create`",
+            standby.name, source.name
+        );
+        return refuse(RefuseCode::WrongPeer, text);
+    }
+    // Before anything else about a relative: a newer incarnation must fence us whoever brings the news.
+    if theirs.number > mine.number {
+        return Err(Verdict::Fenced(*theirs));
+    }
+    if let Some(expected) = view.expected_name.as_ref().filter(|expected| **expected != standby.name) {
+        let text = format!("`{}` answers where `{expected}` is configured; correct db_unique_name or the address", standby.name);
+        return refuse(RefuseCode::WrongPeer, text);
+    }
+    if theirs.number == mine.number && theirs.id != mine.id {
+        let text = format!(
+            "`{}` and this instance both opened an incarnation {} of their own; decide which branch to keep and \
+             reinstate or create the other one anew",
+            standby.name, mine.number
+        );
+        return refuse(RefuseCode::Diverged, text);
+    }
+    if standby.role == Role::Primary {
+        let text = format!("`{}` is a primary and takes no redo; check the address", standby.name);
+        return refuse(RefuseCode::NotStandby, text);
+    }
+    let pairs = source.incarnations.iter().zip(&standby.incarnations);
+    let common = pairs.take_while(|(mine, theirs)| mine.id == theirs.id).count();
+    let branches = [source.incarnations.get(common), standby.incarnations.get(common)];
+    Ok(branches.into_iter().flatten().map(|next| next.branch).min().unwrap_or(Scn(u64::MAX)))
+}
+
+fn start(view: &View, name: &str, held: &StandbyPositions, limit: Scn) -> Result<(Scn, Scn), Verdict> {
+    let PositionSum { scn: end, .. } = held.end;
+    let PositionSum { scn: confirmed, .. } = held.confirmed;
+    if end < view.oldest {
+        return gap(view, name, end);
+    }
+    if end <= limit && held.end.matches(view.crc_at_end) {
+        return Ok((end, end));
+    }
+    if confirmed > limit.min(view.durable) {
+        let text = format!(
+            "`{name}` was told that redo up to {confirmed} is durable, and may have applied it, but this stream \
+             {}; reinstate or create the standby anew",
+            if confirmed > limit { format!("left it at {limit}") } else { format!("ends at {}", view.durable) }
+        );
+        return refuse(RefuseCode::Diverged, text);
+    }
+    if view.crc_at_confirmed.is_none() || confirmed < view.oldest {
+        return gap(view, name, confirmed);
+    }
+    if !held.confirmed.matches(view.crc_at_confirmed) {
+        let text = format!(
+            "`{name}` holds other redo than this primary before {confirmed}, which it may have applied; reinstate or \
+             create the standby anew"
+        );
+        return refuse(RefuseCode::Diverged, text);
+    }
+    Ok((confirmed, end.min(limit)))
+}
+
+fn refuse<T>(code: RefuseCode, message: impl Into<String>) -> Result<T, Verdict> {
+    Err(Verdict::Refuse(Refusal::new(code, message)))
+}
+
+fn gap<T>(view: &View, name: &str, at: Scn) -> Result<T, Verdict> {
+    let text = format!(
+        "`{name}` needs redo from {at} on, and the oldest log here begins at {}; restore the archived logs in \
+         between, or create the standby anew with `standfast standby create`",
+        view.oldest
+    );
+    refuse(RefuseCode::Gap, text)
+}
+
+fn no_positions(standby: &PeerIdentity) -> Verdict {
+    let text = format!("`{}` has no standby log and takes no redo; check its role", standby.name);
+    Verdict::Refuse(Refusal::new(RefuseCode::NotStandby, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_types::{IncarnationId, InstanceId};
+
+    fn incarnations(of: &[(u32, u8, u64)]) -> Vec<Incarnation> {
+        let one = |&(number, id, branch): &(u32, u8, u64)| Incarnation {
+            number,
+            id: IncarnationId([id; 8]),
+            branch: Scn(branch),
+        };
+        of.iter().map(one).collect()
+    }
+
+    fn identity(name: &str, role: Role, of: &[(u32, u8, u64)]) -> PeerIdentity {
+        PeerIdentity {
+            instance: InstanceId([name.len() as u8; 16]),
+            name: name.into(),
+            role,
+            incarnations: incarnations(of),
+        }
+    }
+
+    const FIRST: &[(u32, u8, u64)] = &[(1, 1, 4096)];
+    const SECOND: &[(u32, u8, u64)] = &[(1, 1, 4096), (2, 2, 5000)];
+
+    /// A primary with redo 4500..6000 captured, 5800 durable, sum at a position = the position.
+    fn primary(of: &[(u32, u8, u64)]) -> View {
+        View {
+            source: identity("paris", Role::Primary, of),
+            expected_name: None,
+            durable: Scn(5800),
+            oldest: Scn(4500),
+            crc_at_end: None,
+            crc_at_confirmed: None,
+        }
+    }
+
+    /// A standby that holds the primary's redo up to `same` and other redo up to `end`.
+    fn ask(view: View, of: &[(u32, u8, u64)], confirmed: u64, end: u64, same: u64) -> Verdict {
+        let sum = |scn: u64| PositionSum { scn: Scn(scn), crc: if scn <= same { scn as u32 } else { 1 } };
+        let known = |scn: u64| {
+            (view.oldest.0..=6000).contains(&scn).then_some(StreamCrc(scn as u32))
+        };
+        let view = View { crc_at_end: known(end), crc_at_confirmed: known(confirmed), ..view };
+        let positions = StandbyPositions { end: sum(end), confirmed: sum(confirmed), applied: Scn(confirmed) };
+        let standby = identity("oslo", Role::Standby, of);
+        resolve(&view, &ReceiverHello { standby, positions: Some(positions) })
+    }
+
+    fn start_at(scn: u64) -> Verdict {
+        start_over(scn, scn)
+    }
+
+    fn start_over(from: u64, keep: u64) -> Verdict {
+        Verdict::Start { from: Scn(from), keep: Scn(keep) }
+    }
+
+    fn code(verdict: Verdict) -> Option<RefuseCode> {
+        match verdict {
+            Verdict::Refuse(refusal) => Some(refusal.code),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_same_stream_goes_on_at_its_end_even_beyond_what_is_durable_here() {
+        assert_eq!(ask(primary(FIRST), FIRST, 5000, 5500, 5500), start_at(5500));
+        assert_eq!(ask(primary(FIRST), FIRST, 5000, 5900, 5900), start_at(5900));
+    }
+
+    #[test]
+    fn surplus_of_a_crashed_primary_is_compared_from_what_it_confirmed() {
+        assert_eq!(ask(primary(FIRST), FIRST, 5000, 7000, 5700), start_over(5000, 7000), "longer than the primary");
+        assert_eq!(ask(primary(FIRST), FIRST, 5000, 5900, 5700), start_over(5000, 5900), "other bytes at the end");
+    }
+
+    #[test]
+    fn other_redo_below_the_confirmed_position_is_a_divergence() {
+        assert_eq!(code(ask(primary(FIRST), FIRST, 5600, 5700, 5500)), Some(RefuseCode::Diverged));
+        assert_eq!(code(ask(primary(FIRST), FIRST, 5900, 7000, 7000)), Some(RefuseCode::Diverged), "lost by us");
+    }
+
+    #[test]
+    fn a_standby_of_an_older_incarnation_follows_when_it_stopped_before_the_branch() {
+        assert_eq!(ask(primary(SECOND), FIRST, 4900, 4990, 4990), start_at(4990));
+        assert_eq!(ask(primary(SECOND), FIRST, 4900, 5000, 5000), start_at(5000));
+        assert_eq!(ask(primary(SECOND), FIRST, 4900, 5100, 5000), start_over(4900, 5000), "beyond the branch");
+        assert_eq!(ask(primary(SECOND), FIRST, 4900, 5100, 5100), start_over(4900, 5000), "equal sum");
+        assert_eq!(code(ask(primary(SECOND), FIRST, 5100, 5200, 5000)), Some(RefuseCode::Diverged));
+    }
+
+    #[test]
+    fn a_newer_incarnation_fences_whoever_brings_the_news() {
+        let newer = incarnations(SECOND)[1];
+        assert_eq!(ask(primary(FIRST), SECOND, 4900, 5100, 5000), Verdict::Fenced(newer));
+        let wrong_name = View { expected_name: Some("rome".into()), ..primary(FIRST) };
+        assert_eq!(ask(wrong_name, SECOND, 4900, 5100, 5000), Verdict::Fenced(newer));
+        let other_branch = &[(1, 1, 4096), (2, 9, 4800), (3, 3, 5000)];
+        assert!(matches!(ask(primary(SECOND), other_branch, 4700, 4700, 4700), Verdict::Fenced(_)));
+    }
+
+    #[test]
+    fn two_branches_with_one_number_do_not_mix() {
+        let other = &[(1, 1, 4096), (2, 9, 5000)];
+        assert_eq!(code(ask(primary(SECOND), other, 4900, 4900, 4900)), Some(RefuseCode::Diverged));
+        let third = &[(1, 1, 4096), (2, 2, 5000), (3, 3, 5500)];
+        assert_eq!(ask(primary(third), other, 4900, 5100, 5000), start_over(4900, 5000), "a newer one rules");
+    }
+
+    #[test]
+    fn strangers_and_primaries_are_refused() {
+        assert_eq!(code(ask(primary(FIRST), &[(1, 7, 4096)], 5000, 5000, 5000)), Some(RefuseCode::WrongPeer));
+        let named = View { expected_name: Some("rome".into()), ..primary(FIRST) };
+        assert_eq!(code(ask(named, FIRST, 5000, 5000, 5000)), Some(RefuseCode::WrongPeer));
+        let hello = ReceiverHello { standby: identity("oslo", Role::Primary, FIRST), positions: None };
+        assert_eq!(code(resolve(&primary(FIRST), &hello)), Some(RefuseCode::NotStandby));
+    }
+
+    #[test]
+    fn redo_that_is_gone_is_named_with_the_way_out() {
+        let Verdict::Refuse(refusal) = ask(primary(FIRST), FIRST, 4200, 4300, 4300) else { panic!("not refused") };
+        assert_eq!(refusal.code, RefuseCode::Gap);
+        assert!(refusal.message.contains("4300") && refusal.message.contains("standby create"), "{refusal}");
+        assert_eq!(code(ask(primary(FIRST), FIRST, 4200, 7000, 5000)), Some(RefuseCode::Gap));
+    }
+}

@@ -1,0 +1,392 @@
+//! The primary's end of a stream: one [`Sender`] per destination.
+//!
+//! Two threads belong to it. The *feeder* connects and sends whatever the log writer could not hand to the socket
+//! itself. The *ack reader* reads acknowledgements and watches the time, so that a feeder that is stuck in a
+//! connect cannot delay the net timeout. The log writer never waits for either.
+
+mod acks;
+mod connect;
+mod feed;
+
+pub(crate) use connect::{check_secure, connect};
+
+use crate::destination::{Destination, DestinationConfig, Phase, Standing, TransportMode};
+use crate::error::TransportError;
+use crate::event::SenderEvent;
+use crate::framing::FrameReader;
+use crate::release::ReleaseView;
+use crate::source::{Piece, RedoSource, SenderObserver};
+use crate::stats::DestinationStats;
+use crate::wire::{Told, Wire};
+use crate::{lock, now_us};
+use serde::Serialize;
+use standfast_io::fault::{self, Fault};
+use standfast_types::{BATCH_BYTES_MAX, Scn};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// Where redo goes and how.
+#[derive(Clone, Debug)]
+pub struct SenderConfig {
+    /// Mode, timeouts and policy.
+    pub destination: DestinationConfig,
+    /// HOST:PORT of the standby's receiver.
+    pub address: String,
+    /// `db_unique_name` that must answer there; any name when `None`.
+    pub expected_name: Option<String>,
+    /// Plain TCP may leave this machine.
+    pub insecure: bool,
+}
+
+/// What the log writer is about to write.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// Contiguous redo.
+    pub pieces: &'a [Piece],
+    /// First position of the log that all of it goes to. Its begin is visible in [`RedoSource::switches`].
+    pub log_first: Scn,
+    /// What is durable here before the write.
+    pub durable: Scn,
+    /// End of the redo in the log buffer.
+    pub captured: Scn,
+}
+
+/// What became of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// The socket has it.
+    Sent,
+    /// The feeder will send it.
+    Deferred,
+    /// There is no connection; it is sent after the next one is made.
+    Disconnected,
+}
+
+/// State of a destination for status output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DestinationStatus {
+    /// Its name.
+    pub name: String,
+    /// HOST:PORT.
+    pub address: String,
+    /// As configured.
+    pub mode: TransportMode,
+    /// connecting, resolving, streaming, catching_up or failed.
+    pub phase: &'static str,
+    /// Whether commits wait for it, and why or why not.
+    pub standing: Standing,
+    /// End of the redo received there.
+    pub received: Scn,
+    /// End of the redo on disk there.
+    pub hardened: Scn,
+    /// How far apply is there.
+    pub applied: Scn,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Mean time from sending to acknowledgement, microseconds.
+    pub round_trip_us: u64,
+    /// Newest trouble, also when it is over.
+    pub last_trouble: Option<String>,
+}
+
+/// Sends redo to one destination. Stopped on drop.
+pub struct Sender {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+pub(crate) struct Shared {
+    index: usize,
+    config: SenderConfig,
+    source: Arc<dyn RedoSource>,
+    observer: Arc<dyn SenderObserver>,
+    began: Instant,
+    destination: Mutex<Destination>,
+    /// Copies of the destination's state, so that a release takes no lock.
+    acknowledged: AtomicU64,
+    required: AtomicBool,
+    /// `None` while there is no stream.
+    wire: Mutex<Option<Wire>>,
+    link: Mutex<Link>,
+    link_changed: Condvar,
+    feeder: OnceLock<Thread>,
+    stopping: AtomicBool,
+    last_trouble: Mutex<Option<String>>,
+    stats: DestinationStats,
+}
+
+/// The connection as the two threads hand it over: the feeder makes it and fills in `reader`; the ack reader
+/// takes that, and empties `stream` when it is done with the connection.
+#[derive(Default)]
+struct Link {
+    stream: Option<Arc<TcpStream>>,
+    reader: Option<FrameReader<TcpStream>>,
+    /// Why this end closed it.
+    reason: Option<String>,
+}
+
+impl Sender {
+    /// Starts the threads. `index` is passed to the observer.
+    ///
+    /// # Errors
+    /// `Io` when a thread cannot be started. An address that cannot be used is an event, not an error: the name
+    /// may be resolvable later.
+    pub fn start(
+        index: usize,
+        config: SenderConfig,
+        source: Arc<dyn RedoSource>,
+        observer: Arc<dyn SenderObserver>,
+    ) -> Result<Sender, TransportError> {
+        let destination = Destination::new(config.destination.clone(), Duration::ZERO);
+        let shared = Arc::new(Shared {
+            index,
+            required: AtomicBool::new(destination.is_required()),
+            acknowledged: AtomicU64::new(0),
+            destination: Mutex::new(destination),
+            config,
+            source,
+            observer,
+            began: Instant::now(),
+            wire: Mutex::new(None),
+            link: Mutex::default(),
+            link_changed: Condvar::new(),
+            feeder: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+            last_trouble: Mutex::default(),
+            stats: DestinationStats::default(),
+        });
+        let sender = Sender { shared, threads: Mutex::default() };
+        sender.spawn("feed", feed::run)?;
+        sender.spawn("ack", acks::run)?;
+        Ok(sender)
+    }
+
+    fn spawn(&self, what: &str, run: fn(&Shared)) -> Result<(), TransportError> {
+        let shared = self.shared.clone();
+        let name = format!("{what}-{}", shared.config.destination.name);
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || run(&shared))
+            .map_err(TransportError::io("starting a thread of a sender"))?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+
+    /// Called by the log writer before its own write of `batch`. Hands it to the socket when the stream is just
+    /// there and nothing is in the way, else leaves it to the feeder. Never waits.
+    pub fn offer(&self, batch: &Batch<'_>) -> Offer {
+        let shared = &*self.shared;
+        if shared.config.destination.mode == TransportMode::Async {
+            shared.wake_feeder();
+            return Offer::Deferred;
+        }
+        let mut wire = match shared.wire.try_lock() {
+            Ok(wire) => wire,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                shared.wake_feeder();
+                return Offer::Deferred;
+            }
+        };
+        let Some(wire) = wire.as_mut() else { return Offer::Disconnected };
+        match shared.send_directly(wire, batch) {
+            Ok(offer) => offer,
+            Err(error) => {
+                shared.close(format!("sending failed: {error}"));
+                Offer::Disconnected
+            }
+        }
+    }
+
+    /// What the release of commits needs to know; takes no lock.
+    pub fn release_view(&self) -> ReleaseView {
+        ReleaseView {
+            name: self.shared.config.destination.name.clone(),
+            required: self.is_required(),
+            acknowledged: self.acknowledged(),
+        }
+    }
+
+    /// Whether commits wait for this destination.
+    pub fn is_required(&self) -> bool {
+        self.shared.required.load(SeqCst)
+    }
+
+    /// Newest position acknowledged in the sense of its mode.
+    pub fn acknowledged(&self) -> Scn {
+        Scn(self.shared.acknowledged.load(SeqCst))
+    }
+
+    /// State for status output.
+    pub fn status(&self) -> DestinationStatus {
+        let shared = &*self.shared;
+        let destination = lock(&shared.destination);
+        let (received, hardened, applied) = destination.positions();
+        DestinationStatus {
+            name: shared.config.destination.name.clone(),
+            address: shared.config.address.clone(),
+            mode: shared.config.destination.mode,
+            phase: destination.phase().word(),
+            standing: destination.standing(),
+            received,
+            hardened,
+            applied,
+            failures: destination.failures(),
+            round_trip_us: u64::try_from(shared.stats.round_trip.mean().as_micros()).unwrap_or(u64::MAX),
+            last_trouble: lock(&shared.last_trouble).clone(),
+        }
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &DestinationStats {
+        &self.shared.stats
+    }
+
+    /// Makes another attempt to connect now, also after the destination was given up.
+    pub fn enable(&self) {
+        self.shared.with_destination(|destination, now| destination.enable(now));
+        self.shared.wake_feeder();
+    }
+
+    /// Ends the connection and both threads; returns when they have ended.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, SeqCst);
+        self.shared.close("the sender is stopped".into());
+        self.shared.wake_feeder();
+        self.shared.link_changed.notify_all();
+        for thread in lock(&self.threads).drain(..) {
+            // A panic there was reported by the runtime.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn send_directly(&self, wire: &mut Wire, batch: &Batch<'_>) -> std::io::Result<Offer> {
+        let (Some(first), Some(last)) = (batch.pieces.first(), batch.pieces.last()) else { return Ok(Offer::Sent) };
+        if last.end() <= wire.sent {
+            return Ok(Offer::Sent);
+        }
+        let bytes = last.end().bytes_since(first.first());
+        let continues = wire.sent == first.first() && wire.announced == batch.log_first && wire.is_clear();
+        if !continues || bytes > BATCH_BYTES_MAX as u64 {
+            self.wake_feeder();
+            return Ok(Offer::Deferred);
+        }
+        fault::check(Fault::Send)?;
+        let told = Told { durable: batch.durable, captured: batch.captured, time_us: now_us() };
+        let whole = wire.send_redo(batch.pieces, told)?;
+        self.stats.frames_direct.fetch_add(1, Relaxed);
+        self.stats.redo_bytes.fetch_add(bytes, Relaxed);
+        // The feeder must flush what is left, or see to it that this becomes confirmed; while it does the latter
+        // it looks by itself.
+        let armed = std::mem::replace(&mut wire.confirm_armed, true);
+        if !whole || !armed {
+            self.wake_feeder();
+        }
+        if whole {
+            return Ok(Offer::Sent);
+        }
+        self.stats.frames_partial.fetch_add(1, Relaxed);
+        Ok(Offer::Deferred)
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(SeqCst)
+    }
+
+    fn wake_feeder(&self) {
+        if let Some(feeder) = self.feeder.get() {
+            feeder.unpark();
+        }
+    }
+
+    /// Ends the connection; the ack reader sees that and reports `reason`.
+    fn close(&self, reason: String) {
+        let mut link = lock(&self.link);
+        if let Some(stream) = &link.stream {
+            // An error means that it is closed already.
+            let _ = stream.shutdown(Shutdown::Both);
+            link.reason.get_or_insert(reason);
+        }
+    }
+
+    /// Interval between two confirmations on an idle stream: often enough that a silence means something.
+    fn heartbeat(&self) -> Duration {
+        (self.config.destination.net_timeout / 3).min(Duration::from_secs(1))
+    }
+
+    /// Changes the destination, then publishes its state and reports its events. The observer is called without
+    /// any lock held.
+    fn with_destination<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> T {
+        let mut destination = lock(&self.destination);
+        let result = change(&mut destination, self.began.elapsed());
+        let events = destination.take_events();
+        let acknowledged = destination.acknowledged().0;
+        let required = destination.is_required();
+        let moved = self.acknowledged.swap(acknowledged, SeqCst) != acknowledged;
+        let moved = (self.required.swap(required, SeqCst) != required) | moved;
+        drop(destination);
+        if moved {
+            self.observer.acknowledged(self.index);
+        }
+        for event in &events {
+            self.note_trouble(event);
+            self.observer.event(self.index, event);
+        }
+        result
+    }
+
+    fn note_trouble(&self, event: &SenderEvent) {
+        use SenderEvent::*;
+        if matches!(event, Disconnected { .. } | Degraded { .. } | Stalled { .. } | Refused(_) | Fenced { .. } | GaveUp { .. })
+        {
+            *lock(&self.last_trouble) = Some(event.to_string());
+        }
+    }
+
+    /// Whether the stream of the present connection is over and its successor may be made.
+    fn is_down(&self) -> bool {
+        lock(&self.link).stream.is_none()
+    }
+
+    /// Waits for the reading half of a new connection, until `until` at most.
+    fn take_reader(&self, until: Instant) -> Option<FrameReader<TcpStream>> {
+        let mut link = lock(&self.link);
+        while link.reader.is_none() && !self.stopping() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            link = self.link_changed.wait_timeout(link, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        link.reader.take()
+    }
+
+    /// The connection is over for both threads. Returns why this end closed it, if it did.
+    fn let_go(&self) -> Option<String> {
+        *lock(&self.wire) = None;
+        let mut link = lock(&self.link);
+        link.reader = None;
+        link.reason.take()
+    }
+
+    /// After `let_go`: the feeder may connect again.
+    fn reopen_link(&self) {
+        lock(&self.link).stream = None;
+        self.wake_feeder();
+    }
+
+    fn phase(&self) -> Phase {
+        lock(&self.destination).phase().clone()
+    }
+}

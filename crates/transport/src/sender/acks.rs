@@ -1,0 +1,134 @@
+//! The ack reader: acknowledgements in, and the time.
+
+use super::Shared;
+use crate::ack::AckTimes;
+use crate::error::{Refusal, TransportError};
+use crate::framing::{FrameReader, FramingError};
+use crate::{hello, now_us};
+use standfast_format::{Frame, FrameKind};
+use standfast_types::Scn;
+use std::net::TcpStream;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// Why a stream ended.
+enum Ended {
+    Lost(String),
+    Refused(Refusal),
+}
+
+pub(super) fn run(shared: &Shared) {
+    let mut clock = Ticks::new(shared);
+    while !shared.stopping() {
+        if let Some(mut reader) = shared.take_reader(clock.next) {
+            let ended = read_acks(shared, &mut reader, &mut clock);
+            let own_reason = shared.let_go();
+            match ended {
+                Ended::Refused(refusal) => shared.with_destination(|at, now| at.refused(now, refusal)),
+                Ended::Lost(reason) => {
+                    shared.with_destination(|at, now| at.lost(now, own_reason.unwrap_or(reason)));
+                }
+            }
+            shared.reopen_link();
+        }
+        if let Some(reason) = clock.tick(shared) {
+            shared.close(reason);
+        }
+    }
+    shared.let_go();
+    shared.reopen_link();
+}
+
+/// Asks the destination about the time every sixteenth of its net timeout.
+struct Ticks {
+    next: Instant,
+    apart: Duration,
+}
+
+impl Ticks {
+    fn new(shared: &Shared) -> Ticks {
+        let apart = shared.config.destination.net_timeout / 16;
+        Ticks { next: Instant::now(), apart: apart.clamp(Duration::from_millis(20), Duration::from_secs(1)) }
+    }
+
+    /// Returns why the connection is to be closed.
+    fn tick(&mut self, shared: &Shared) -> Option<String> {
+        let now = Instant::now();
+        if now < self.next {
+            return None;
+        }
+        self.next = now + self.apart;
+        let captured = shared.source.captured();
+        shared.with_destination(|destination, now| destination.tick(now, captured))
+    }
+}
+
+fn read_acks(shared: &Shared, reader: &mut FrameReader<TcpStream>, clock: &mut Ticks) -> Ended {
+    // Reads end with every tick. If that cannot be set the socket is dead and the read says so.
+    let _ = reader.inner().set_read_timeout(Some(clock.apart));
+    loop {
+        match reader.fill() {
+            Ok(()) => {
+                if let Err(ended) = take_frames(shared, reader) {
+                    return ended;
+                }
+            }
+            Err(FramingError::TimedOut) => {}
+            Err(error) => return Ended::Lost(error.to_string()),
+        }
+        if shared.stopping() {
+            return Ended::Lost("the sender is stopped".into());
+        }
+        if let Some(reason) = clock.tick(shared) {
+            return Ended::Lost(reason);
+        }
+    }
+}
+
+/// Takes all whole frames that have arrived; only the newest acknowledgement counts, they are cumulative.
+fn take_frames(shared: &Shared, reader: &mut FrameReader<TcpStream>) -> Result<(), Ended> {
+    let mut at = 0;
+    let mut newest = None;
+    let mut ended = Ok(());
+    while let Some((frame, length)) = reader.peek(at).map_err(|error| Ended::Lost(error.to_string()))? {
+        at += length;
+        match frame.header.kind {
+            FrameKind::Ack => newest = Some(note_ack(shared, &frame)?),
+            FrameKind::Refuse => ended = Err(refusal(&frame)),
+            other => ended = Err(Ended::Lost(format!("the standby sent {other:?} where only acknowledgements belong"))),
+        }
+        if ended.is_err() {
+            break;
+        }
+    }
+    reader.consume(at);
+    if let Some([received, hardened, applied]) = newest {
+        let captured = shared.source.captured();
+        shared.with_destination(|at, now| at.acked(now, received, hardened, applied, captured));
+    }
+    ended
+}
+
+fn note_ack(shared: &Shared, frame: &Frame<'_>) -> Result<[Scn; 3], Ended> {
+    let Some(times) = AckTimes::decode(frame.payload) else {
+        return Err(Ended::Lost("the standby sent a malformed acknowledgement".into()));
+    };
+    let header = frame.header;
+    let stats = &shared.stats;
+    stats.acks.fetch_add(1, Relaxed);
+    if header.d > 0 {
+        stats.round_trip.record(Duration::from_micros(now_us().saturating_sub(header.d)));
+    }
+    if times.write_ns > 0 {
+        stats.standby_write.record(Duration::from_nanos(times.write_ns));
+    }
+    Ok([Scn(header.a), Scn(header.b), Scn(header.c)])
+}
+
+fn refusal(frame: &Frame<'_>) -> Ended {
+    match hello::expect(frame, FrameKind::Ack) {
+        Err(TransportError::Refused(refusal)) => Ended::Refused(refusal),
+        Err(error) => Ended::Lost(error.to_string()),
+        Ok(()) => Ended::Lost("not a refusal".into()),
+    }
+}

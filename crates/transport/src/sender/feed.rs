@@ -1,0 +1,183 @@
+//! The feeder: connects, and sends what the log writer could not send itself.
+
+use super::connect::{self, Failure};
+use super::Shared;
+use crate::error::SourceError;
+use crate::source::Piece;
+use crate::sys;
+use crate::wire::{Told, Wire};
+use crate::{lock, now_us};
+use standfast_io::fault::{self, Fault};
+use standfast_types::{BATCH_BYTES_MAX, Scn};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// A durable position is told without redo when nothing was sent for so long: under load the next batch tells
+/// it, at rest the standby's readers see the last commit this much later.
+const CONFIRM_AFTER: Duration = Duration::from_millis(2);
+/// While redo stays unconfirmed for longer, its local write hangs and there is no hurry to look again.
+const CONFIRM_SLOWLY_AFTER: Duration = Duration::from_millis(100);
+/// One read of a log.
+const LOGGED_BYTES: usize = 1024 * 1024;
+/// How long a full socket may keep the feeder from looking at anything else.
+const WRITABLE_POLL: Duration = Duration::from_millis(500);
+
+pub(super) fn run(shared: &Shared) {
+    let _ = shared.feeder.set(std::thread::current());
+    while !shared.stopping() {
+        let due = shared.with_destination(|destination, now| destination.connect_due(now));
+        match due {
+            Some(Duration::ZERO) => {}
+            // `enable` and `stop` wake this thread.
+            wait => {
+                std::thread::park_timeout(wait.unwrap_or(Duration::from_secs(3600)));
+                continue;
+            }
+        }
+        match connect::establish(shared) {
+            Ok(()) => feed(shared),
+            Err(_) if shared.stopping() => {}
+            Err(Failure::Lost(reason)) => shared.with_destination(|at, now| at.lost(now, reason)),
+            Err(Failure::Refused(refusal)) => shared.with_destination(|at, now| at.refused(now, refusal)),
+            Err(Failure::Fenced { incarnation, peer }) => {
+                shared.with_destination(|at, _| at.fenced(incarnation, peer));
+            }
+        }
+    }
+}
+
+enum Step {
+    /// Something went out; there may be more.
+    Sent,
+    /// The socket is full.
+    Blocked(Arc<TcpStream>),
+    /// Nothing to do for so long, unless woken.
+    Idle(Duration),
+    /// The ack reader has let go of the connection.
+    Down,
+}
+
+/// Sends until the connection is over.
+fn feed(shared: &Shared) {
+    while !shared.stopping() {
+        let step = match lock(&shared.wire).as_mut() {
+            Some(wire) => advance(shared, wire),
+            None => Ok(Step::Down),
+        };
+        match step {
+            Ok(Step::Sent) => {}
+            Ok(Step::Blocked(stream)) => {
+                // What it returns does not matter: the next step finds out.
+                let _ = sys::wait_writable(&stream, WRITABLE_POLL);
+            }
+            Ok(Step::Idle(wait)) => std::thread::park_timeout(wait),
+            Ok(Step::Down) => break,
+            Err(reason) => {
+                shared.close(reason);
+                *lock(&shared.wire) = None;
+            }
+        }
+    }
+    while !shared.is_down() {
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+}
+
+/// Does the next thing there is to do; the text of an error is why the connection must be closed.
+fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
+    let sending = |error: std::io::Error| format!("sending failed: {error}");
+    if !wire.flush().map_err(sending)? {
+        return Ok(Step::Blocked(wire.stream().clone()));
+    }
+    let pieces = next_redo(shared, wire.sent).map_err(|error| format!("reading own redo failed: {error}"))?;
+    let end = pieces.last().map_or(wire.sent, Piece::end);
+    let mut upto = end;
+    for log in shared.source.switches(wire.announced, end) {
+        if log.first_scn > wire.sent {
+            upto = log.first_scn;
+            break;
+        }
+        if log.first_scn < wire.sent {
+            return Err(format!("log {} begins at {}, behind what was sent", log.sequence, log.first_scn));
+        }
+        wire.send_switch(&log).map_err(sending)?;
+        if !wire.is_clear() {
+            return Ok(Step::Blocked(wire.stream().clone()));
+        }
+    }
+    let pieces = clip(pieces, wire.sent, upto);
+    if pieces.is_empty() {
+        return idle(shared, wire).map_err(sending);
+    }
+    fault::check(Fault::Send).map_err(sending)?;
+    let before = wire.sent;
+    let whole = wire.send_redo(&pieces, told(shared)).map_err(sending)?;
+    wire.confirm_armed = true;
+    shared.stats.frames_deferred.fetch_add(1, Relaxed);
+    shared.stats.redo_bytes.fetch_add(wire.sent.bytes_since(before), Relaxed);
+    if !whole {
+        shared.stats.frames_partial.fetch_add(1, Relaxed);
+    }
+    Ok(Step::Sent)
+}
+
+/// Redo from `from` on, out of the log buffer or else the logs; empty when there is none.
+fn next_redo(shared: &Shared, from: Scn) -> Result<Vec<Piece>, SourceError> {
+    let from_logs = match shared.source.buffered(from, BATCH_BYTES_MAX) {
+        Some(pieces) => {
+            note_feeding(shared, false, from);
+            return Ok(pieces);
+        }
+        None => shared.source.logged(from, LOGGED_BYTES)?,
+    };
+    if from_logs.is_empty() {
+        return Ok(Vec::new());
+    }
+    note_feeding(shared, true, from);
+    shared.stats.logged_bytes.fetch_add(from_logs.len() as u64, Relaxed);
+    Ok(vec![Piece::new(from, Arc::new(from_logs))])
+}
+
+fn note_feeding(shared: &Shared, from_logs: bool, at: Scn) {
+    let catching_up = matches!(shared.phase(), crate::Phase::CatchingUp);
+    if catching_up != from_logs {
+        shared.with_destination(|destination, _| destination.feeding(from_logs, at));
+    }
+}
+
+/// What of `pieces` lies between `from` and `upto`, at most one frame of it.
+fn clip(mut pieces: Vec<Piece>, from: Scn, upto: Scn) -> Vec<Piece> {
+    let upto = upto.min(from + BATCH_BYTES_MAX as u64);
+    if pieces.first().is_some_and(|piece| piece.first() < from) || pieces.last().is_some_and(|piece| piece.end() > upto)
+    {
+        pieces.iter_mut().for_each(|piece| *piece = piece.clip(from, upto));
+    }
+    pieces.retain(|piece| !piece.bytes().is_empty());
+    pieces
+}
+
+fn told(shared: &Shared) -> Told {
+    Told { durable: shared.source.durable(), captured: shared.source.captured(), time_us: now_us() }
+}
+
+/// Nothing to send: tells the durable position when it is due, and how long to wait otherwise.
+fn idle(shared: &Shared, wire: &mut Wire) -> std::io::Result<Step> {
+    let quiet = Instant::now().saturating_duration_since(wire.last_sent);
+    let news = shared.source.durable().min(wire.sent) > wire.told_durable;
+    if news && quiet >= CONFIRM_AFTER || quiet >= shared.heartbeat() {
+        wire.send_confirm(told(shared))?;
+        shared.stats.confirms.fetch_add(1, Relaxed);
+        return Ok(Step::Sent);
+    }
+    wire.confirm_armed = wire.sent > wire.told_durable;
+    let wait = if !wire.confirm_armed {
+        shared.heartbeat().saturating_sub(quiet)
+    } else if quiet < CONFIRM_SLOWLY_AFTER {
+        CONFIRM_AFTER
+    } else {
+        CONFIRM_AFTER * 10
+    };
+    Ok(Step::Idle(wait))
+}

@@ -1,0 +1,253 @@
+//! Requests on fresh connections: copies of all databases for a new standby, and the state of an instance.
+//!
+//! ```text
+//!  Request {"request":"snapshot"}
+//!      <── Data a=1            JSON Manifest
+//!          per database:
+//!      <── Data a=2 b=id       JSON DatabaseInfo
+//!      <── Data a=3 b=id c=n   whole pages, the first is page n; as many frames as needed
+//!      <── Data a=4 b=id       JSON SnapshotInfo
+//!      <── Done                JSON SnapshotStart
+//! ```
+
+use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StationError, TransportError};
+use crate::event::ReceiverEvent;
+use crate::framing::{FrameReader, FrameWriter};
+use crate::hello::{self, Request};
+use crate::identity::PeerIdentity;
+use crate::sender::connect;
+use crate::source::{DatabaseInfo, LogSwitch, RedoSource, SnapshotInfo};
+use crate::standby::ReceiverService;
+use crate::sys;
+use serde::{Deserialize, Serialize};
+use standfast_format::{FrameHeader, FrameKind};
+use standfast_types::{DatabaseId, PageNo, Scn};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+const MANIFEST: u64 = 1;
+const BEGIN: u64 = 2;
+const PAGES: u64 = 3;
+const END: u64 = 4;
+/// Pages are sent in frames of at most this size, whatever the source gives at once.
+const PAGE_BYTES_PER_FRAME: usize = 1024 * 1024;
+/// Silence after which a copy is given up.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// First part of a copy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The primary.
+    pub source: PeerIdentity,
+    /// All databases that follow.
+    pub databases: Vec<DatabaseInfo>,
+}
+
+/// Last part of a copy: where the new standby's redo begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotStart {
+    /// Smallest SCN of the copies. The standby skips redo of a database up to the SCN of its own copy.
+    pub start: Scn,
+    /// Running sum of the stream there.
+    pub crc: u32,
+    /// The primary's log that contains it.
+    pub log: LogSwitch,
+}
+
+/// Takes a copy. Calls come in the order of the methods; `begin` to `end` once a database.
+pub trait SnapshotSink {
+    /// What will come.
+    ///
+    /// # Errors
+    /// Any error ends the copy.
+    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError>;
+    /// A database begins.
+    ///
+    /// # Errors
+    /// Any error ends the copy.
+    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError>;
+    /// Whole pages, ascending and without holes; `first` is the number of the first one.
+    ///
+    /// # Errors
+    /// Any error ends the copy.
+    fn pages(&mut self, database: DatabaseId, first: PageNo, bytes: &[u8]) -> Result<(), StationError>;
+    /// The database is complete.
+    ///
+    /// # Errors
+    /// Any error ends the copy.
+    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StationError>;
+}
+
+/// Answers a request on `stream`.
+pub(crate) fn answer(
+    service: &dyn ReceiverService,
+    request: &Request,
+    stream: &TcpStream,
+) -> Result<(), TransportError> {
+    let mut writer = FrameWriter::new(stream);
+    match request {
+        Request::Status => {
+            let header = FrameHeader::new(FrameKind::Done, 0, 0, 0, 0);
+            writer.write(header, service.status().as_bytes()).map_err(TransportError::io("answering"))
+        }
+        Request::Snapshot { name } => {
+            let Some(source) = service.source() else {
+                let text = "this instance is not a primary; ask the primary for a copy";
+                return Err(TransportError::Refused(Refusal::new(RefuseCode::Source, text)));
+            };
+            service.event(&ReceiverEvent::SnapshotStarted { standby: name.clone() });
+            let start = send_copies(&*source, &mut writer)?;
+            service.event(&ReceiverEvent::SnapshotDone { standby: name.clone(), start });
+            Ok(())
+        }
+    }
+}
+
+fn send_copies(source: &dyn RedoSource, writer: &mut FrameWriter<&TcpStream>) -> Result<Scn, TransportError> {
+    let copying = TransportError::io("sending a copy");
+    let manifest = Manifest { source: source.identity(), databases: source.databases() };
+    writer.write_json(FrameKind::Data, MANIFEST, &manifest).map_err(&copying)?;
+    // With no database at all the standby begins with what is durable now.
+    let mut start = source.durable();
+    for database in &manifest.databases {
+        let id = u64::from(database.id.0);
+        let page_bytes = database.page_size.bytes();
+        let header = FrameHeader::new(FrameKind::Data, BEGIN, id, 0, 0);
+        writer.write(header, &json(database)?).map_err(&copying)?;
+        let info = source.snapshot(database.id, &mut |first, pages| {
+            let mut page = u64::from(first);
+            for bytes in pages.chunks((PAGE_BYTES_PER_FRAME / page_bytes).max(1) * page_bytes) {
+                writer.write(FrameHeader::new(FrameKind::Data, PAGES, id, page, 0), bytes)?;
+                page += (bytes.len() / page_bytes) as u64;
+            }
+            Ok(())
+        });
+        let info = info.map_err(refused)?;
+        writer.write(FrameHeader::new(FrameKind::Data, END, id, 0, 0), &json(&info)?).map_err(&copying)?;
+        start = start.min(info.scn);
+    }
+    let crc = source.stream_crc(start).map_err(refused)?;
+    let (Some(crc), Some(log)) = (crc, source.log_containing(start)) else {
+        let gone = SourceError::Gone { wanted: start, oldest: source.oldest() };
+        return Err(refused(gone));
+    };
+    let done = SnapshotStart { start, crc: crc.0, log };
+    writer.write_json(FrameKind::Done, 0, &done).map_err(&copying)?;
+    Ok(start)
+}
+
+fn json(message: &impl Serialize) -> Result<Vec<u8>, TransportError> {
+    serde_json::to_vec(message).map_err(|error| TransportError::Protocol(error.to_string()))
+}
+
+fn refused(error: SourceError) -> TransportError {
+    TransportError::Refused(Refusal::new(RefuseCode::Source, format!("the copy failed: {error}")))
+}
+
+/// Fetches copies of all databases of the primary at `address` for the new standby `name`. Returns where its
+/// redo begins; the standby should connect soon, the primary keeps that redo only for a while.
+///
+/// # Errors
+/// When the primary cannot be reached or refuses, the copy is incomplete, or `sink` fails. What `sink` has got is
+/// worthless then.
+pub fn fetch_snapshot(
+    address: &str,
+    insecure: bool,
+    name: &str,
+    sink: &mut dyn SnapshotSink,
+) -> Result<SnapshotStart, TransportError> {
+    let request = Request::Snapshot { name: name.into() };
+    let mut reader = ask(address, insecure, &request)?;
+    reader.allow_redo();
+    let mut fetch = Fetch { sink, current: None, left: Vec::new(), manifest_seen: false };
+    loop {
+        let frame = reader.read()?;
+        match frame.header.kind {
+            FrameKind::Done if fetch.is_complete() => return hello::decode(&frame),
+            FrameKind::Data => fetch.take(&frame)?,
+            _ => hello::expect(&frame, FrameKind::Data)?,
+        }
+    }
+}
+
+/// Asks the instance at `address` for its state, as JSON text.
+///
+/// # Errors
+/// When it cannot be reached or refuses.
+pub fn fetch_status(address: &str, insecure: bool) -> Result<String, TransportError> {
+    let mut reader = ask(address, insecure, &Request::Status)?;
+    reader.allow_redo();
+    let frame = reader.read()?;
+    hello::expect(&frame, FrameKind::Done)?;
+    String::from_utf8(frame.payload.to_vec()).map_err(|_| TransportError::Protocol("a state that is not text".into()))
+}
+
+fn ask(address: &str, insecure: bool, request: &Request) -> Result<FrameReader<TcpStream>, TransportError> {
+    let asking = TransportError::io("asking the other instance");
+    let began = Instant::now();
+    let stream = connect(address, insecure, SILENCE, &|| began.elapsed() > SILENCE)?;
+    sys::prepare(&stream, SILENCE).map_err(&asking)?;
+    stream.set_read_timeout(Some(SILENCE)).map_err(&asking)?;
+    stream.set_write_timeout(Some(SILENCE)).map_err(&asking)?;
+    FrameWriter::new(&stream).write_json(FrameKind::Request, PROTOCOL_VERSION, request).map_err(&asking)?;
+    Ok(FrameReader::new(stream))
+}
+
+/// Checks that a copy is complete while it arrives.
+struct Fetch<'a> {
+    sink: &'a mut dyn SnapshotSink,
+    /// The database that is arriving and the page that comes next.
+    current: Option<(DatabaseInfo, u64)>,
+    /// Databases announced that have not begun.
+    left: Vec<DatabaseId>,
+    manifest_seen: bool,
+}
+
+impl Fetch<'_> {
+    fn is_complete(&self) -> bool {
+        self.manifest_seen && self.left.is_empty() && self.current.is_none()
+    }
+
+    fn take(&mut self, frame: &standfast_format::Frame<'_>) -> Result<(), TransportError> {
+        let protocol = |text: &str| TransportError::Protocol(format!("copy of a database: {text}"));
+        match (frame.header.a, self.current.take()) {
+            (MANIFEST, None) if !self.manifest_seen => {
+                let manifest: Manifest = hello::decode(frame)?;
+                self.manifest_seen = true;
+                self.left = manifest.databases.iter().map(|database| database.id).collect();
+                self.sink.manifest(&manifest).map_err(sink_failed)
+            }
+            (BEGIN, None) => {
+                let database: DatabaseInfo = hello::decode(frame)?;
+                let at = self.left.iter().position(|id| *id == database.id).ok_or(protocol("not announced"))?;
+                self.left.remove(at);
+                self.sink.begin(&database).map_err(sink_failed)?;
+                self.current = Some((database, 1));
+                Ok(())
+            }
+            (PAGES, Some((database, next))) => {
+                let page_bytes = database.page_size.bytes();
+                let whole = !frame.payload.is_empty() && frame.payload.len().is_multiple_of(page_bytes);
+                let first = PageNo::try_from(frame.header.c).map_err(|_| protocol("page number too large"))?;
+                if !whole || frame.header.c != next || frame.header.b != u64::from(database.id.0) {
+                    return Err(protocol("pages out of order"));
+                }
+                self.sink.pages(database.id, first, frame.payload).map_err(sink_failed)?;
+                self.current = Some((database, next + (frame.payload.len() / page_bytes) as u64));
+                Ok(())
+            }
+            (END, Some((database, next))) => {
+                let info: SnapshotInfo = hello::decode(frame)?;
+                if info.database != database.id || u64::from(info.pages) + 1 != next {
+                    return Err(protocol("fewer or more pages than announced"));
+                }
+                self.sink.end(&info).map_err(sink_failed)
+            }
+            _ => Err(protocol("parts out of order")),
+        }
+    }
+}
+
+fn sink_failed(error: StationError) -> TransportError {
+    TransportError::Io { what: "keeping the copy", source: std::io::Error::other(error) }
+}

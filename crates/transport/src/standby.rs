@@ -1,0 +1,105 @@
+//! What a receiver needs from its instance.
+
+use crate::error::StationError;
+use crate::event::ReceiverEvent;
+use crate::identity::PeerIdentity;
+use crate::source::{LogSwitch, RedoSource};
+use serde::{Deserialize, Serialize};
+use standfast_format::StreamCrc;
+use standfast_types::Scn;
+use std::sync::Arc;
+
+/// Where a stream begins, decided by the sender and accepted by the receiver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamStart {
+    /// The primary, with its incarnation history, which the standby takes over.
+    pub source: PeerIdentity,
+    /// First position that will be sent: the end of what the standby holds, or its confirmed position when it
+    /// may hold redo that this primary does not. What it holds from here on is then compared with what arrives.
+    pub from: Scn,
+    /// What the standby holds beyond belongs to another branch and is dropped at once.
+    pub keep: Scn,
+    /// The primary's log that contains `from`. When it begins exactly at `from`, a switch to it follows.
+    pub log: LogSwitch,
+}
+
+/// The standby redo log as the receiver writes it. One thread at a time uses it.
+///
+/// Always `applied <= confirmed <= received_end`: apply goes no further than a confirmed position that has been
+/// hardened, and a cut never goes below the confirmed position. So apply never has to be undone.
+pub trait StandbyLog: Send {
+    /// End of the redo held; where the next byte goes. All of it survives a power loss of this machine.
+    fn received_end(&self) -> Scn;
+
+    /// The newest position that the primary has confirmed durable, as hardened here.
+    fn confirmed(&self) -> Scn;
+
+    /// How far apply is.
+    fn applied(&self) -> Scn;
+
+    /// Running sum of the stream up to `at`; must be known at least for `received_end` and `confirmed`.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError>;
+
+    /// Redo held from `from` on, exactly `bytes` bytes, which are there.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StationError>;
+
+    /// The log that contains `at`, or would contain the next byte there.
+    fn log_containing(&self, at: Scn) -> Option<LogSwitch>;
+
+    /// Drops everything from `at` on; `confirmed <= at < received_end`.
+    ///
+    /// # Errors
+    /// When the log cannot be written; it then takes nothing more.
+    fn cut(&mut self, at: Scn) -> Result<(), StationError>;
+
+    /// A stream begins: remember the primary and its incarnations.
+    ///
+    /// # Errors
+    /// When that cannot be made durable.
+    fn begin(&mut self, start: &StreamStart) -> Result<(), StationError>;
+
+    /// Writes `slices` one after the other at the end and returns the new end. Durable on return, together with
+    /// `confirmed`, which is at most the new end and never less than before.
+    ///
+    /// # Errors
+    /// When the log cannot be written; it then takes nothing more.
+    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError>;
+
+    /// The log sequence ends at `received_end` and the next begins. Nothing to do when it is already the one
+    /// being filled. May wait for a group that can be reused.
+    ///
+    /// # Errors
+    /// As `append`.
+    fn switch(&mut self, log: &LogSwitch) -> Result<(), StationError>;
+
+    /// Hardens a newer confirmed position, at most `received_end`, without redo.
+    ///
+    /// # Errors
+    /// As `append`.
+    fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError>;
+
+    /// Called after the acknowledgement of what was appended or confirmed: apply may go on.
+    fn hardened_notice(&self);
+}
+
+/// The instance behind a listening port. All methods are called from several threads.
+pub trait ReceiverService: Send + Sync {
+    /// Who this instance is at the moment, with all incarnations it knows of (also those that its own stream
+    /// has not entered yet: they fence older primaries).
+    fn identity(&self) -> PeerIdentity;
+
+    /// The redo of this instance when it is a primary, for the creation of standbys.
+    fn source(&self) -> Option<Arc<dyn RedoSource>>;
+
+    /// State of this instance as JSON text.
+    fn status(&self) -> String;
+
+    /// Something for the alert log.
+    fn event(&self, event: &ReceiverEvent);
+}

@@ -1,0 +1,221 @@
+//! The sending half of a stream: what has been sent and what the socket has not taken yet.
+
+use crate::framing::encode_header;
+use crate::source::{LogSwitch, Piece};
+use crate::sys::{self, SLICES_MAX};
+use standfast_format::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
+use standfast_types::{BATCH_BYTES_MAX, Scn};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSlice, Result};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Positions that every `Redo` and `Confirm` frame carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub durable: Scn,
+    pub captured: Scn,
+    pub time_us: u64,
+}
+
+/// A live stream. One lock guards it; whoever holds it may send, and frames never mix because a frame that the
+/// socket took only in part stays first in `outbox`.
+pub(crate) struct Wire {
+    stream: Arc<TcpStream>,
+    /// Bytes that must go out before anything else.
+    outbox: VecDeque<Chunk>,
+    /// End of the redo handed to the socket or the outbox.
+    pub sent: Scn,
+    /// First position of the newest log announced.
+    pub announced: Scn,
+    /// Newest position that the standby can take for confirmed.
+    pub told_durable: Scn,
+    /// When the last frame was sent.
+    pub last_sent: Instant,
+    /// The sender's thread looks again soon whether there is a durable position to tell.
+    pub confirm_armed: bool,
+}
+
+struct Chunk {
+    bytes: Bytes,
+    done: usize,
+}
+
+enum Bytes {
+    Header([u8; FRAME_HEADER_BYTES]),
+    Redo(Piece),
+}
+
+impl Chunk {
+    fn rest(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Header(bytes) => &bytes[self.done..],
+            Bytes::Redo(piece) => &piece.bytes()[self.done..],
+        }
+    }
+}
+
+impl Wire {
+    /// A stream that begins at `from`, in a log whose begin has been announced up to `announced`.
+    pub fn new(stream: Arc<TcpStream>, from: Scn, announced: Scn) -> Wire {
+        Wire {
+            stream,
+            outbox: VecDeque::new(),
+            sent: from,
+            announced,
+            told_durable: Scn::ZERO,
+            last_sent: Instant::now(),
+            confirm_armed: false,
+        }
+    }
+
+    pub fn stream(&self) -> &Arc<TcpStream> {
+        &self.stream
+    }
+
+    /// Whether the socket has taken everything so far.
+    pub fn is_clear(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
+    /// Sends one `Redo` frame with `pieces`, which begin at `sent`; the outbox must be empty. Returns whether
+    /// the socket took all of it; the rest is in the outbox, sharing the memory of the pieces.
+    pub fn send_redo(&mut self, pieces: &[Piece], told: Told) -> Result<bool> {
+        debug_assert!(self.is_clear());
+        let length: usize = pieces.iter().map(|piece| piece.bytes().len()).sum();
+        debug_assert!(length <= BATCH_BYTES_MAX && pieces.first().is_some_and(|piece| piece.first() == self.sent));
+        let header = FrameHeader::new(FrameKind::Redo, self.sent.0, told.durable.0, told.time_us, told.captured.0);
+        let header = encode_header(header, pieces.iter().map(Piece::bytes));
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        slices[0] = IoSlice::new(&header);
+        let in_one_call = pieces.len().min(SLICES_MAX - 1);
+        for (slice, piece) in slices[1..].iter_mut().zip(pieces) {
+            *slice = IoSlice::new(piece.bytes());
+        }
+        let mut taken = self.try_send(&slices[..=in_one_call])?;
+        let whole = taken == FRAME_HEADER_BYTES + length;
+        let took_all_given = taken == slices[..=in_one_call].iter().map(|slice| slice.len()).sum::<usize>();
+        if !whole {
+            let chunks = std::iter::once(Bytes::Header(header)).chain(pieces.iter().cloned().map(Bytes::Redo));
+            for bytes in chunks {
+                let mut chunk = Chunk { bytes, done: 0 };
+                chunk.done = taken.min(chunk.rest().len());
+                taken -= chunk.done;
+                if !chunk.rest().is_empty() {
+                    self.outbox.push_back(chunk);
+                }
+            }
+        }
+        self.sent = self.sent + length as u64;
+        self.note_told(told.durable);
+        // More pieces than one call takes are no reason to wait.
+        if took_all_given { self.flush() } else { Ok(false) }
+    }
+
+    /// Tells the durable position without redo.
+    pub fn send_confirm(&mut self, told: Told) -> Result<()> {
+        let header = FrameHeader::new(FrameKind::Confirm, self.sent.0, told.durable.0, told.time_us, told.captured.0);
+        self.note_told(told.durable);
+        self.send_header(header)
+    }
+
+    /// Announces a log that begins at `sent`.
+    pub fn send_switch(&mut self, log: &LogSwitch) -> Result<()> {
+        debug_assert!(log.first_scn == self.sent);
+        self.announced = log.first_scn;
+        let (at, first_record) = (log.first_scn.0, u64::from(log.first_record));
+        self.send_header(FrameHeader::new(FrameKind::Switch, at, log.sequence, log.time_us, first_record))
+    }
+
+    /// Sends what is in the outbox. Returns whether the socket took all of it.
+    pub fn flush(&mut self) -> Result<bool> {
+        while !self.outbox.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            for (slice, chunk) in slices.iter_mut().zip(&self.outbox) {
+                *slice = IoSlice::new(chunk.rest());
+            }
+            let count = self.outbox.len().min(SLICES_MAX);
+            let mut taken = self.try_send(&slices[..count])?;
+            if taken == 0 {
+                return Ok(false);
+            }
+            while let Some(chunk) = self.outbox.front_mut() {
+                let step = taken.min(chunk.rest().len());
+                chunk.done += step;
+                taken -= step;
+                if !chunk.rest().is_empty() {
+                    break;
+                }
+                self.outbox.pop_front();
+            }
+        }
+        Ok(true)
+    }
+
+    fn send_header(&mut self, header: FrameHeader) -> Result<()> {
+        let bytes = Bytes::Header(header.encode(&[], &[]));
+        self.outbox.push_back(Chunk { bytes, done: 0 });
+        self.last_sent = Instant::now();
+        self.flush().map(drop)
+    }
+
+    fn note_told(&mut self, durable: Scn) {
+        // The standby takes no more for confirmed than it has.
+        self.told_durable = self.told_durable.max(durable.min(self.sent));
+        self.last_sent = Instant::now();
+    }
+
+    fn try_send(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
+        match sys::send_now(&self.stream, slices) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+            result => result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::framing::FrameReader;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    #[test]
+    fn a_frame_that_the_socket_takes_in_parts_arrives_whole_and_before_the_next() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let mut reader = FrameReader::new(listener.accept().unwrap().0);
+        reader.allow_redo();
+        let piece_bytes = BATCH_BYTES_MAX / 100;
+        let pieces = |from: Scn| -> Vec<Piece> {
+            let piece = |n: u64| Piece::new(from + n * piece_bytes as u64, Arc::new(vec![n as u8; piece_bytes]));
+            (0..100).map(piece).collect()
+        };
+        let told = Told { durable: Scn(5), captured: Scn(6), time_us: 7 };
+        let mut wire = Wire::new(stream.clone(), Scn(4096), Scn(4096));
+        let mut frames = 0;
+        // Nobody reads: after some frames the socket is full.
+        while wire.send_redo(&pieces(wire.sent), told).unwrap() {
+            frames += 1;
+        }
+        frames += 1;
+        let (sent, reads) = (wire.sent, frames);
+        let reading = std::thread::spawn(move || {
+            let mut at = 4096;
+            for _ in 0..reads {
+                let frame = reader.read().unwrap();
+                assert_eq!((frame.header.kind, frame.header.a, frame.header.b), (FrameKind::Redo, at, 5));
+                assert!(frame.payload.chunks(piece_bytes).zip(0u8..).all(|(chunk, n)| chunk == vec![n; piece_bytes]));
+                at += frame.payload.len() as u64;
+            }
+            assert_eq!(reader.read().unwrap().header.kind, FrameKind::Confirm);
+            at
+        });
+        wire.send_confirm(told).unwrap();
+        while !wire.flush().unwrap() {
+            sys::wait_writable(&stream, Duration::from_secs(10)).unwrap();
+        }
+        assert_eq!(reading.join().unwrap(), sent.0);
+    }
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The whole comparison: builds in release mode, makes the rivals available, measures, and leaves the results in
+# target/bench.json. Arguments go to `standfast-bench commit`, for example: scripts/bench.sh --clients 40 --rounds 1
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+cd "$root"
+cargo build --release --workspace --locked >&2
+bench/rivals.sh >&2
+exec "$target/release/standfast-bench" commit --out "$target/bench.json" "$@"
