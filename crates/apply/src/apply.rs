@@ -120,7 +120,11 @@ impl Apply {
         let mut at = 0;
         loop {
             let stretch = self.deal(redo, &mut at, upto, mode, report)?;
-            let end = redo.first + at as u64;
+            // What is noted of a database before an event must not lie behind it: nobody remembers the event yet.
+            let end = match &stretch {
+                Stretch::End => redo.first + at as u64,
+                Stretch::Event(_, start) => *start,
+            };
             self.take_inboxes(redo, mode, report);
             self.advance(end, mode);
             self.write_facts()?;

@@ -11,6 +11,9 @@ use standfast_types::{PageNo, Scn};
 ///
 /// What a page was before its first vector here is read from the database, unless the database was cut below
 /// it meanwhile: then it was zeros, as the primary's pages are when they come into being.
+///
+/// The overlay that is handed in holds pages of this batch only, and loses them in between only to
+/// [`Batch::spill`].
 #[derive(Default)]
 pub struct Batch {
     /// Size of the database after the last commit taken in, in pages.
@@ -42,7 +45,6 @@ impl Batch {
     pub fn begin_commit(&mut self, file: &StandbyFile, overlay: &mut Overlay, replaces_all: bool) {
         if self.commits == 0 {
             *self = Batch { pages: file.pages(), void_beyond: file.pages(), ..Batch::default() };
-            overlay.clear(file.page_size().bytes());
         }
         if replaces_all {
             overlay.clear(file.page_size().bytes());
@@ -171,7 +173,8 @@ impl Batch {
         file.commit(first, self.pages)?;
         let written = overlay.slots().len() as u64 + self.spilled.len() as u64;
         let replaced = self.replaced;
-        self.abandon(overlay);
+        *self = Batch::default();
+        overlay.clear(file.page_size().bytes());
         strike(Fault::ApplyCommitted, name)?;
         if replaced {
             file.reopen()?;
@@ -196,12 +199,6 @@ impl Batch {
         };
         let last = (self.pages > file.seen_pages()).then_some(self.pages);
         file.write_pages(void.chain(last).filter(unwritten).map(|page_no| (page_no, zeros.as_slice())))
-    }
-
-    /// Forgets everything; an open SQLite transaction is the caller's to end.
-    pub fn abandon(&mut self, overlay: &mut Overlay) {
-        *self = Batch::default();
-        overlay.clear(512);
     }
 }
 

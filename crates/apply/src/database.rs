@@ -128,6 +128,7 @@ impl Database {
     /// # Errors
     /// See [`ApplyError`]; whatever was not committed is given up, and `need` says where to start again.
     pub fn take_inbox(&mut self, redo: Redo<'_>, mode: Mode, overlay: &mut Overlay) -> Result<Done, ApplyError> {
+        overlay.clear(self.file.page_size().bytes());
         let inbox = std::mem::take(&mut self.inbox);
         let mut done = Done::default();
         let result = inbox.iter().try_for_each(|offset| self.take_record(redo, *offset, mode, overlay, &mut done));
@@ -138,7 +139,6 @@ impl Database {
         });
         self.inbox = inbox;
         self.inbox.clear();
-        overlay.clear(self.file.page_size().bytes());
         result.map(|()| done).inspect_err(|_| self.give_up(overlay))
     }
 
@@ -147,6 +147,7 @@ impl Database {
     /// # Errors
     /// As for [`Database::take_inbox`].
     pub fn finish_replay(&mut self, overlay: &mut Overlay) -> Result<Done, ApplyError> {
+        overlay.clear(self.file.page_size().bytes());
         let mut done = Done::default();
         let result = self.commit(overlay, &mut done);
         result.map(|()| done).inspect_err(|_| self.give_up(overlay))
@@ -240,7 +241,8 @@ impl Database {
 
     fn give_up(&mut self, overlay: &mut Overlay) {
         self.file.rollback();
-        self.batch.abandon(overlay);
+        self.batch = Batch::default();
+        overlay.clear(self.file.page_size().bytes());
         self.forget_pending();
         self.read = self.need;
     }

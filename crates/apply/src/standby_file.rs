@@ -359,6 +359,15 @@ impl StandbyFile {
     }
 }
 
+impl Drop for StandbyFile {
+    /// SQLite expects that a connection holds no lock when it closes: a lock left would stay for as long as
+    /// another connection of this process has the database open.
+    fn drop(&mut self) {
+        self.rollback();
+        self.release_locks();
+    }
+}
+
 fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
     let open = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

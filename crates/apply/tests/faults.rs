@@ -148,7 +148,7 @@ fn pieces_without_a_commit_are_dropped_when_capture_starts_anew() {
     let first = standfast_format::peek_length(&pair.stream.bytes[start..]).unwrap();
     // Only a piece got out before the primary lost power, and the transaction with it.
     pair.stream.bytes.truncate(start + first);
-    RecordBuilder::wal_generation(&mut pair.stream.bytes, pair.a.id, Default::default(), 0);
+    RecordBuilder::wal_generation(&mut pair.stream.bytes, pair.a.id, Default::default(), 0, true);
     follow_well(&mut pair.apply, &pair.stream);
     pair.apply.sync(&mut Default::default()).unwrap();
     assert_eq!(pair.apply.durable_scn(), pair.stream.end());

@@ -1,3 +1,124 @@
-//! Kill and power-loss campaigns.
+//! `standfast-campaign`: what must hold when processes are killed.
 
-fn main() {}
+use clap::{Args, Parser, Subcommand};
+use standfast_campaign::application::{self, ApplicationConfig};
+use standfast_campaign::kill::{self, KillConfig};
+use standfast_campaign::programs::Programs;
+use standfast_campaign::scene::Applications;
+use standfast_campaign::{During, Result};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(version, about = "Kills Standfast's processes and looks whether anything acknowledged is lost")]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Kill applications, primary and standby at random moments.
+    Kill(KillArguments),
+    /// The application of a campaign.
+    #[command(hide = true)]
+    App(AppArguments),
+}
+
+#[derive(Args)]
+struct KillArguments {
+    /// Cycles of kill, restart and, now and then, check or failover.
+    #[arg(long, default_value_t = 40)]
+    cycles: u64,
+    /// Repeats the strikes of an earlier campaign; else a new one is drawn.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Write the report as JSON to standard output.
+    #[arg(long)]
+    json: bool,
+    /// Directory of the programs; else $STANDFAST_BIN, else beside this program.
+    #[arg(long, value_name = "DIR")]
+    bin: Option<PathBuf>,
+    /// Where the campaign makes its directory; must be on a real disk.
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
+    directory: PathBuf,
+    /// Application processes.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
+    applications: u16,
+    /// Threads of each application.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
+    threads: u16,
+    /// Say nothing while it runs.
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Args)]
+struct AppArguments {
+    #[arg(long)]
+    extension: Option<PathBuf>,
+    #[arg(long = "database", required = true)]
+    databases: Vec<PathBuf>,
+    #[arg(long)]
+    acknowledgements: PathBuf,
+    #[arg(long)]
+    first_writer: usize,
+    #[arg(long)]
+    threads: usize,
+    #[arg(long)]
+    seed: u64,
+}
+
+fn main() -> ExitCode {
+    let result = match CommandLine::parse().command {
+        Command::Kill(arguments) => kill(arguments),
+        Command::App(arguments) => app(arguments).map(|()| true),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("standfast-campaign: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether every promise was kept.
+fn kill(arguments: KillArguments) -> Result<bool> {
+    let seed = arguments.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now_seconds() << 20);
+    let directory = arguments.directory.join(format!("standfast-campaign-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).during(|| format!("create {}", directory.display()))?;
+    eprintln!("seed {seed}, {} cycles", arguments.cycles);
+    let report = kill::run(&KillConfig {
+        programs: Programs::find(arguments.bin.as_deref())?,
+        cycles: arguments.cycles,
+        seed,
+        directory,
+        applications: Applications {
+            processes: arguments.applications.into(),
+            threads: arguments.threads.into(),
+        },
+        verbose: !arguments.quiet,
+    });
+    eprintln!("{report}");
+    if arguments.json {
+        println!("{}", serde_json::json!(report));
+    }
+    Ok(report.passed())
+}
+
+fn now_seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+fn app(arguments: AppArguments) -> Result<()> {
+    application::run(&ApplicationConfig {
+        extension: arguments.extension,
+        databases: arguments.databases,
+        acknowledgements: arguments.acknowledgements,
+        first_writer: arguments.first_writer,
+        threads: arguments.threads,
+        seed: arguments.seed,
+    })
+}

@@ -53,6 +53,12 @@ pub struct DatabaseRecord {
     pub page_size: PageSize,
     /// Redo of this database before this position is void for this instance: its copy began there.
     pub start_scn: Scn,
+    /// On a standby: from where on its redo is needed.
+    #[serde(default)]
+    pub redo_from: Scn,
+    /// On a standby: it began with an attach record, not as a copy.
+    #[serde(default)]
+    pub begun_empty: bool,
 }
 
 /// The content of the control file.

@@ -127,15 +127,27 @@ impl Database {
     /// # Errors
     /// When a writer keeps the write lock for more than 60 s, or SQLite's.
     pub fn snapshot(&self) -> Result<(Connection, WalIndexHeader), InstanceError> {
+        self.snapshot_and(|header| Ok(*header))
+    }
+
+    /// As [`Database::snapshot`]; `find` is asked about the state before any other commit can follow it.
+    ///
+    /// # Errors
+    /// As [`Database::snapshot`], and what `find` returns.
+    pub fn snapshot_and<T>(
+        &self,
+        find: impl FnOnce(&WalIndexHeader) -> Result<T, InstanceError>,
+    ) -> Result<(Connection, T), InstanceError> {
         let reader = open_guarded(&self.record.path, self.vfs_base.as_deref())?;
         let connection = self.connection();
         let guard = Guard::of(&connection)?;
         guard.hold_write_lock_within(Duration::from_secs(60))?;
-        let begun = reader.execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema");
-        let header = guard.wal_header();
+        let begun = reader
+            .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
+            .map_err(InstanceError::from)
+            .and_then(|()| find(&guard.wal_header()?));
         guard.release_write_lock();
-        begun?;
-        Ok((reader, header?))
+        Ok((reader, begun?))
     }
 
     /// Records what capture has reached.

@@ -52,6 +52,16 @@ pub enum InstanceError {
         /// Instance directory.
         directory: PathBuf,
     },
+    /// What a running instance answered to a request.
+    #[error("{what}{}", hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}")))]
+    Answered {
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        hint: Option<String>,
+        /// Exit code.
+        code: u8,
+    },
     /// The instance met an error that it cannot go on from.
     #[error("{0}")]
     Failed(String),
@@ -73,6 +83,7 @@ impl InstanceError {
         match self {
             InstanceError::Config(_) => 2,
             InstanceError::Refused { .. } => 3,
+            InstanceError::Answered { code, .. } => *code,
             InstanceError::NotRunning { .. } => 4,
             InstanceError::AlreadyRunning { .. } => 5,
             _ => 1,

@@ -7,17 +7,25 @@ pub mod checkpointer;
 
 pub mod config;
 pub mod control;
+pub mod create;
 pub mod database;
 pub mod environment;
 pub mod error;
 
+pub mod failover;
 pub mod open_primary;
 pub mod paths;
 pub mod primary;
 pub mod primary_threads;
+pub mod protect;
 pub mod reconcile;
 pub mod release_queue;
+pub mod running;
+pub mod server;
 pub mod sessions;
+pub mod shipping;
+pub mod standby;
+pub mod status;
 
 pub use error::InstanceError;
 

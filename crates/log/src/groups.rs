@@ -269,6 +269,12 @@ impl RedoLog {
             .collect()
     }
 
+    /// First position of the log being filled.
+    pub fn current_first(&self) -> Scn {
+        let catalog = self.catalog();
+        catalog.groups[catalog.current].header.map_or(Scn::ZERO, |header| header.first_scn)
+    }
+
     /// First position of the oldest log that can be read.
     pub fn oldest(&self) -> Scn {
         self.headers().into_iter().map(|switch| switch.first_scn).min().unwrap_or(Scn::ZERO)

@@ -173,19 +173,25 @@ impl LogWriter {
     pub fn switch(&mut self, time_us: u64) -> Result<Result<LogSwitch, SwitchBlocked>, LogError> {
         let first_record = self.writer.next_record.bytes_since(self.writer.position) as u32;
         let switch = LogSwitch { sequence: self.writer.sequence + 1, first_scn: self.writer.position, time_us, first_record };
-        self.switch_to(&switch)
+        self.switch_to(&switch, self.identity)
     }
 
-    /// As [`LogWriter::switch`], to a sequence that the primary has announced.
+    /// As [`LogWriter::switch`], to a sequence that the primary has announced, perhaps of a new incarnation.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
-    pub fn switch_to(&mut self, switch: &LogSwitch) -> Result<Result<LogSwitch, SwitchBlocked>, LogError> {
+    pub fn switch_to(
+        &mut self,
+        switch: &LogSwitch,
+        identity: LogIdentity,
+    ) -> Result<Result<LogSwitch, SwitchBlocked>, LogError> {
         self.usable()?;
         let next = match self.log.next_group() {
             Ok(next) => next,
             Err(blocked) => return Ok(Err(blocked)),
         };
+        self.identity = identity;
+        self.writer.incarnation_tag = incarnation_tag(identity.incarnation_id);
         self.begin(next, switch)?;
         self.counts.switches += 1;
         Ok(Ok(*switch))
@@ -268,21 +274,5 @@ impl LogWriter {
             catalog.groups[previous].next_scn = None;
             catalog.groups[previous].archived = false;
         }
-    }
-
-    /// Starts a new incarnation at the current position, sequence 1, in the next group.
-    ///
-    /// # Errors
-    /// As [`LogWriter::write`].
-    pub fn begin_incarnation(&mut self, identity: LogIdentity, time_us: u64) -> Result<Result<(), SwitchBlocked>, LogError> {
-        self.usable()?;
-        let next = match self.log.next_group() {
-            Ok(next) => next,
-            Err(blocked) => return Ok(Err(blocked)),
-        };
-        self.identity = identity;
-        self.writer.incarnation_tag = incarnation_tag(identity.incarnation_id);
-        let switch = LogSwitch { sequence: 1, first_scn: self.writer.position, time_us, first_record: 0 };
-        self.begin(next, &switch).map(Ok)
     }
 }

@@ -192,3 +192,47 @@ fn void_headers(groups: &mut [Group], block_bytes: usize) -> Result<(), LogError
     }
     Ok(())
 }
+
+impl RedoLog {
+    /// A log of one file, for looking into it.
+    ///
+    /// # Errors
+    /// When the file is not a redo log.
+    pub fn of_file(disk: Arc<dyn Disk>, path: &Path) -> Result<Arc<RedoLog>, LogError> {
+        let file = disk.open(path).map_err(LogError::io(path))?;
+        let header = read_header(file.as_ref(), path)?.ok_or_else(|| LogError::NoGroups { directory: path.to_owned() })?;
+        let mut group = Group {
+            files: vec![file],
+            paths: vec![path.to_owned()],
+            header: Some(header),
+            next_scn: None,
+            archived: true,
+            cuts: Vec::new(),
+        };
+        group.cuts = scan(source_of(&group, &header))?.cuts;
+        let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
+        let config = LogConfig {
+            kind: header.kind,
+            member_directories: vec![directory.clone()],
+            groups: 1,
+            group_bytes: header.file_bytes,
+            block_bytes: header.block_bytes as usize,
+            archive_directory: directory,
+        };
+        Ok(Arc::new(RedoLog::new(disk, config, Catalog { groups: vec![group], current: 0, archived: Vec::new() })))
+    }
+
+    /// Position after the last valid byte of the log being filled.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn end_of_current(&self) -> Result<Scn, LogError> {
+        let source = {
+            let catalog = self.catalog();
+            let group = &catalog.groups[catalog.current];
+            let header = group.header.ok_or_else(|| LogError::NoGroups { directory: group.paths[0].clone() })?;
+            source_of(group, &header)
+        };
+        Ok(scan(source)?.writer.position)
+    }
+}

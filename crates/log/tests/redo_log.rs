@@ -214,7 +214,8 @@ fn a_new_incarnation_starts_its_sequence_at_one_and_is_the_one_recovered() {
     let batch = rig.batch(1, 512);
     writer.write(&[&batch], Scn(0)).unwrap();
     let second = LogIdentity { incarnation: 2, incarnation_id: IncarnationId([5; 8]), ..IDENTITY };
-    writer.begin_incarnation(second, 8).unwrap().unwrap();
+    let switch = LogSwitch { sequence: 1, first_scn: rig.end(), time_us: 8, first_record: 0 };
+    writer.switch_to(&switch, second).unwrap().unwrap();
     let batch = rig.batch(2, 512);
     writer.write(&[&batch], Scn(0)).unwrap();
     rig.check_reads(&log, Scn::START);

@@ -128,7 +128,11 @@ impl MainFile {
                 session.force_turn();
             }
             session.lock_taken();
-            self.at_lock.set(self.log_point());
+            let point = self.log_point();
+            if let Some(point) = point {
+                session.inspect_generation(point.salts, point.frame);
+            }
+            self.at_lock.set(point);
             self.write_lock.set(WriteLock::Held);
             if let Some(connection) = &*self.connection.borrow() {
                 connection.write_locked();

@@ -1,7 +1,7 @@
 //! Acknowledgements on their way from a receiver.
 
-use crate::sys;
 use crate::lock;
+use crate::sys;
 use standfast_format::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use standfast_types::Scn;
 use std::collections::VecDeque;
@@ -55,7 +55,8 @@ const ACK_BYTES: usize = FRAME_HEADER_BYTES + AckTimes::BYTES;
 
 impl Ack {
     fn encode(&self) -> [u8; ACK_BYTES] {
-        let header = FrameHeader::new(FrameKind::Ack, self.received.0, self.hardened.0, self.applied.0, self.echo_us);
+        let header =
+            FrameHeader::new(FrameKind::Ack, self.received.0, self.hardened.0, self.applied.0, self.echo_us);
         let payload = self.times.encode();
         let mut bytes = [0; ACK_BYTES];
         bytes[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode(&payload, &[]));
@@ -110,7 +111,8 @@ impl DelayLine {
     fn start(stream: TcpStream, delay: Duration) -> Result<DelayLine> {
         let line = Arc::new(Line { queue: Mutex::default(), filled: Condvar::new() });
         let theirs = line.clone();
-        let thread = std::thread::Builder::new().name("ack-delay".into()).spawn(move || drain(&theirs, stream))?;
+        let thread =
+            std::thread::Builder::new().name("ack-delay".into()).spawn(move || drain(&theirs, stream))?;
         Ok(DelayLine { line, delay, thread: Some(thread) })
     }
 

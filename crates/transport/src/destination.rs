@@ -31,6 +31,7 @@ pub enum TransportMode {
     /// When it is in the standby log on disk.
     SyncAffirm,
     /// When it is in the standby's memory.
+    #[serde(rename = "fastsync")]
     FastSync,
     /// Commits never wait for it.
     Async,
@@ -142,7 +143,8 @@ impl Destination {
     /// primary that restarts beside an unreachable standby does not acknowledge anything unprotected before the
     /// net timeout has passed.
     pub fn new(config: DestinationConfig, now: Duration) -> Destination {
-        let standing = if config.mode == TransportMode::Async { Standing::Optional } else { Standing::Required };
+        let standing =
+            if config.mode == TransportMode::Async { Standing::Optional } else { Standing::Required };
         Destination {
             config,
             phase: Phase::Connecting { retry_at: now },
@@ -207,7 +209,8 @@ impl Destination {
 
     /// Whether an attempt to connect is due, else when to ask again; `None`: not before `enable`.
     pub fn connect_due(&self, now: Duration) -> Option<Duration> {
-        let (Phase::Connecting { retry_at } | Phase::Failed { retry_at: Some(retry_at), .. }) = self.phase else {
+        let (Phase::Connecting { retry_at } | Phase::Failed { retry_at: Some(retry_at), .. }) = self.phase
+        else {
             return None;
         };
         Some(retry_at.saturating_sub(now))
@@ -308,7 +311,9 @@ impl Destination {
 
     /// An operator wants another attempt now.
     pub fn enable(&mut self, now: Duration) {
-        if matches!(self.phase, Phase::Failed { .. } | Phase::Connecting { .. }) && self.standing != Standing::Fenced {
+        if matches!(self.phase, Phase::Failed { .. } | Phase::Connecting { .. })
+            && self.standing != Standing::Fenced
+        {
             self.failures = 0;
             self.backoff = FIRST_BACKOFF;
             self.phase = Phase::Connecting { retry_at: now };
@@ -331,7 +336,8 @@ impl Destination {
     fn timed_out(&mut self, waited: Duration) {
         match self.config.on_timeout {
             OnTimeout::Degrade => {
-                let reason = format!("it kept a commit waiting for {:.1} s (net_timeout)", waited.as_secs_f64());
+                let reason =
+                    format!("it kept a commit waiting for {:.1} s (net_timeout)", waited.as_secs_f64());
                 self.degrade(&reason);
             }
             OnTimeout::Stall => {
@@ -372,8 +378,10 @@ impl Destination {
         while self.outstanding.front().is_some_and(|(scn, _)| *scn <= acknowledged) {
             self.outstanding.pop_front();
         }
-        let waits_long =
-            self.outstanding.front().is_some_and(|(_, since)| now.saturating_sub(*since) >= self.config.net_timeout);
+        let waits_long = self
+            .outstanding
+            .front()
+            .is_some_and(|(_, since)| now.saturating_sub(*since) >= self.config.net_timeout);
         if self.standing == Standing::Stalled && !waits_long {
             self.standing = Standing::Required;
             self.events.push(SenderEvent::StallEnded { acknowledged });

@@ -115,7 +115,9 @@ impl Refusal {
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The address does not lead anywhere.
-    #[error("cannot use address `{address}`: {source}; it must be HOST:PORT of this machine or one it can reach")]
+    #[error(
+        "cannot use address `{address}`: {source}; it must be HOST:PORT of this machine or one it can reach"
+    )]
     Address {
         /// As configured.
         address: String,

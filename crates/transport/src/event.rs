@@ -112,7 +112,10 @@ impl fmt::Display for SenderEvent {
                 incarnation.number, incarnation.branch
             ),
             GaveUp { failures } => {
-                write!(f, "gave up: attempts failed in a row: {failures} (max_failure); enable the destination again")
+                write!(
+                    f,
+                    "gave up: attempts failed in a row: {failures} (max_failure); enable the destination again"
+                )
             }
         }
     }

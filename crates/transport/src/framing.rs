@@ -106,7 +106,9 @@ impl<R: Read> FrameReader<R> {
         match Frame::decode(bytes) {
             Ok((_, length)) if length > self.frame_bytes_max => Err(self.oversized(length)),
             Ok((frame, length)) => Ok(Some((frame, length))),
-            Err(DecodeError::Incomplete { needed }) if needed > self.frame_bytes_max => Err(self.oversized(needed)),
+            Err(DecodeError::Incomplete { needed }) if needed > self.frame_bytes_max => {
+                Err(self.oversized(needed))
+            }
             Err(DecodeError::Incomplete { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }

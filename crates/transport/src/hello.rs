@@ -4,6 +4,7 @@ use crate::destination::TransportMode;
 use crate::error::{PROTOCOL_VERSION, Refusal, TransportError};
 use crate::framing::{FrameReader, FramingError};
 use crate::identity::PeerIdentity;
+use crate::source::LogSwitch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use standfast_format::{Frame, FrameKind, StreamCrc};
@@ -40,6 +41,8 @@ pub struct StandbyPositions {
     pub confirmed: PositionSum,
     /// How far apply is.
     pub applied: Scn,
+    /// The log that is being filled; `None` before the first one.
+    pub log: Option<LogSwitch>,
 }
 
 /// A position with the running sum of the stream up to it.
@@ -103,7 +106,10 @@ pub fn expect(frame: &Frame<'_>, kind: FrameKind) -> Result<(), TransportError> 
 ///
 /// # Errors
 /// `TimedOut` at the deadline, else as [`FrameReader::read`].
-pub fn await_frame(reader: &mut FrameReader<TcpStream>, deadline: Instant) -> Result<Frame<'_>, FramingError> {
+pub fn await_frame(
+    reader: &mut FrameReader<TcpStream>,
+    deadline: Instant,
+) -> Result<Frame<'_>, FramingError> {
     loop {
         if reader.peek(0)?.is_some() {
             break;

@@ -73,7 +73,11 @@ mod tests {
     use super::*;
 
     fn history() -> Vec<Incarnation> {
-        let at = |number, branch| Incarnation { number, id: IncarnationId([number as u8; 8]), branch: Scn(branch) };
+        let at = |number, branch| Incarnation {
+            number,
+            id: IncarnationId([number as u8; 8]),
+            branch: Scn(branch),
+        };
         vec![at(1, 4096), at(2, 5000), at(3, 9000)]
     }
 

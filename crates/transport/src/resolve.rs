@@ -10,6 +10,7 @@
 use crate::error::{Refusal, RefuseCode};
 use crate::hello::{PositionSum, ReceiverHello, StandbyPositions};
 use crate::identity::{Incarnation, PeerIdentity, Role};
+use crate::source::LogSwitch;
 use standfast_format::StreamCrc;
 use standfast_types::Scn;
 
@@ -26,6 +27,8 @@ pub struct View {
     pub oldest: Scn,
     /// This stream's sum at the standby's end, when known.
     pub crc_at_end: Option<StreamCrc>,
+    /// The log of this primary that contains the standby's end.
+    pub log_at_end: Option<LogSwitch>,
     /// This stream's sum at the standby's confirmed position, when known.
     pub crc_at_confirmed: Option<StreamCrc>,
 }
@@ -76,7 +79,10 @@ fn branch_limit(view: &View, peer: &ReceiverHello) -> Result<Scn, Verdict> {
         return Err(Verdict::Fenced(*theirs));
     }
     if let Some(expected) = view.expected_name.as_ref().filter(|expected| **expected != standby.name) {
-        let text = format!("`{}` answers where `{expected}` is configured; correct db_unique_name or the address", standby.name);
+        let text = format!(
+            "`{}` answers where `{expected}` is configured; correct db_unique_name or the address",
+            standby.name
+        );
         return refuse(RefuseCode::WrongPeer, text);
     }
     if theirs.number == mine.number && theirs.id != mine.id {
@@ -103,14 +109,18 @@ fn start(view: &View, name: &str, held: &StandbyPositions, limit: Scn) -> Result
     if end < view.oldest {
         return gap(view, name, end);
     }
-    if end <= limit && held.end.matches(view.crc_at_end) {
+    if end <= limit && held.end.matches(view.crc_at_end) && is_same_log(view, held) {
         return Ok((end, end));
     }
     if confirmed > limit.min(view.durable) {
         let text = format!(
             "`{name}` was told that redo up to {confirmed} is durable, and may have applied it, but this stream \
              {}; reinstate or create the standby anew",
-            if confirmed > limit { format!("left it at {limit}") } else { format!("ends at {}", view.durable) }
+            if confirmed > limit {
+                format!("left it at {limit}")
+            } else {
+                format!("ends at {}", view.durable)
+            }
         );
         return refuse(RefuseCode::Diverged, text);
     }
@@ -125,6 +135,13 @@ fn start(view: &View, name: &str, held: &StandbyPositions, limit: Scn) -> Result
         return refuse(RefuseCode::Diverged, text);
     }
     Ok((confirmed, end.min(limit)))
+}
+
+/// Whether the standby fills the log that this primary has there, or is about to be told of it. A primary that
+/// captured the same bytes again after a crash may have begun another log before them.
+fn is_same_log(view: &View, held: &StandbyPositions) -> bool {
+    let (Some(theirs), Some(mine)) = (held.log, view.log_at_end) else { return true };
+    (theirs.sequence, theirs.first_scn) == (mine.sequence, mine.first_scn) || mine.first_scn == held.end.scn
 }
 
 fn refuse<T>(code: RefuseCode, message: impl Into<String>) -> Result<T, Verdict> {
@@ -179,6 +196,7 @@ mod tests {
             durable: Scn(5800),
             oldest: Scn(4500),
             crc_at_end: None,
+            log_at_end: None,
             crc_at_confirmed: None,
         }
     }
@@ -186,11 +204,10 @@ mod tests {
     /// A standby that holds the primary's redo up to `same` and other redo up to `end`.
     fn ask(view: View, of: &[(u32, u8, u64)], confirmed: u64, end: u64, same: u64) -> Verdict {
         let sum = |scn: u64| PositionSum { scn: Scn(scn), crc: if scn <= same { scn as u32 } else { 1 } };
-        let known = |scn: u64| {
-            (view.oldest.0..=6000).contains(&scn).then_some(StreamCrc(scn as u32))
-        };
+        let known = |scn: u64| (view.oldest.0..=6000).contains(&scn).then_some(StreamCrc(scn as u32));
         let view = View { crc_at_end: known(end), crc_at_confirmed: known(confirmed), ..view };
-        let positions = StandbyPositions { end: sum(end), confirmed: sum(confirmed), applied: Scn(confirmed) };
+        let positions =
+            StandbyPositions { end: sum(end), confirmed: sum(confirmed), applied: Scn(confirmed), log: None };
         let standby = identity("oslo", Role::Standby, of);
         resolve(&view, &ReceiverHello { standby, positions: Some(positions) })
     }
@@ -218,21 +235,37 @@ mod tests {
 
     #[test]
     fn surplus_of_a_crashed_primary_is_compared_from_what_it_confirmed() {
-        assert_eq!(ask(primary(FIRST), FIRST, 5000, 7000, 5700), start_over(5000, 7000), "longer than the primary");
-        assert_eq!(ask(primary(FIRST), FIRST, 5000, 5900, 5700), start_over(5000, 5900), "other bytes at the end");
+        assert_eq!(
+            ask(primary(FIRST), FIRST, 5000, 7000, 5700),
+            start_over(5000, 7000),
+            "longer than the primary"
+        );
+        assert_eq!(
+            ask(primary(FIRST), FIRST, 5000, 5900, 5700),
+            start_over(5000, 5900),
+            "other bytes at the end"
+        );
     }
 
     #[test]
     fn other_redo_below_the_confirmed_position_is_a_divergence() {
         assert_eq!(code(ask(primary(FIRST), FIRST, 5600, 5700, 5500)), Some(RefuseCode::Diverged));
-        assert_eq!(code(ask(primary(FIRST), FIRST, 5900, 7000, 7000)), Some(RefuseCode::Diverged), "lost by us");
+        assert_eq!(
+            code(ask(primary(FIRST), FIRST, 5900, 7000, 7000)),
+            Some(RefuseCode::Diverged),
+            "lost by us"
+        );
     }
 
     #[test]
     fn a_standby_of_an_older_incarnation_follows_when_it_stopped_before_the_branch() {
         assert_eq!(ask(primary(SECOND), FIRST, 4900, 4990, 4990), start_at(4990));
         assert_eq!(ask(primary(SECOND), FIRST, 4900, 5000, 5000), start_at(5000));
-        assert_eq!(ask(primary(SECOND), FIRST, 4900, 5100, 5000), start_over(4900, 5000), "beyond the branch");
+        assert_eq!(
+            ask(primary(SECOND), FIRST, 4900, 5100, 5000),
+            start_over(4900, 5000),
+            "beyond the branch"
+        );
         assert_eq!(ask(primary(SECOND), FIRST, 4900, 5100, 5100), start_over(4900, 5000), "equal sum");
         assert_eq!(code(ask(primary(SECOND), FIRST, 5100, 5200, 5000)), Some(RefuseCode::Diverged));
     }
@@ -266,7 +299,9 @@ mod tests {
 
     #[test]
     fn redo_that_is_gone_is_named_with_the_way_out() {
-        let Verdict::Refuse(refusal) = ask(primary(FIRST), FIRST, 4200, 4300, 4300) else { panic!("not refused") };
+        let Verdict::Refuse(refusal) = ask(primary(FIRST), FIRST, 4200, 4300, 4300) else {
+            panic!("not refused")
+        };
         assert_eq!(refusal.code, RefuseCode::Gap);
         assert!(refusal.message.contains("4300") && refusal.message.contains("standby create"), "{refusal}");
         assert_eq!(code(ask(primary(FIRST), FIRST, 4200, 7000, 5000)), Some(RefuseCode::Gap));

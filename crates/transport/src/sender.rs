@@ -108,6 +108,9 @@ pub(crate) struct Shared {
     /// Copies of the destination's state, so that a release takes no lock.
     acknowledged: AtomicU64,
     required: AtomicBool,
+    /// End of what the log writer has offered. The feeder sends nothing beyond it but what is durable: the place
+    /// of such redo in the logs is not decided, and on a quiet stream it would only be in the log writer's way.
+    offered: AtomicU64,
     /// `None` while there is no stream.
     wire: Mutex<Option<Wire>>,
     link: Mutex<Link>,
@@ -150,6 +153,7 @@ impl Sender {
             source,
             observer,
             began: Instant::now(),
+            offered: AtomicU64::new(0),
             wire: Mutex::new(None),
             link: Mutex::default(),
             link_changed: Condvar::new(),
@@ -179,6 +183,9 @@ impl Sender {
     /// there and nothing is in the way, else leaves it to the feeder. Never waits.
     pub fn offer(&self, batch: &Batch<'_>) -> Offer {
         let shared = &*self.shared;
+        if let Some(last) = batch.pieces.last() {
+            shared.offered.store(last.end().0, SeqCst);
+        }
         if shared.config.destination.mode == TransportMode::Async {
             shared.wake_feeder();
             return Offer::Deferred;
@@ -272,7 +279,9 @@ impl Drop for Sender {
 
 impl Shared {
     fn send_directly(&self, wire: &mut Wire, batch: &Batch<'_>) -> std::io::Result<Offer> {
-        let (Some(first), Some(last)) = (batch.pieces.first(), batch.pieces.last()) else { return Ok(Offer::Sent) };
+        let (Some(first), Some(last)) = (batch.pieces.first(), batch.pieces.last()) else {
+            return Ok(Offer::Sent);
+        };
         if last.end() <= wire.sent {
             return Ok(Offer::Sent);
         }
@@ -348,8 +357,15 @@ impl Shared {
 
     fn note_trouble(&self, event: &SenderEvent) {
         use SenderEvent::*;
-        if matches!(event, Disconnected { .. } | Degraded { .. } | Stalled { .. } | Refused(_) | Fenced { .. } | GaveUp { .. })
-        {
+        if matches!(
+            event,
+            Disconnected { .. }
+                | Degraded { .. }
+                | Stalled { .. }
+                | Refused(_)
+                | Fenced { .. }
+                | GaveUp { .. }
+        ) {
             *lock(&self.last_trouble) = Some(event.to_string());
         }
     }

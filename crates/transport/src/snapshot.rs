@@ -179,7 +179,8 @@ pub fn fetch_status(address: &str, insecure: bool) -> Result<String, TransportEr
     reader.allow_redo();
     let frame = reader.read()?;
     hello::expect(&frame, FrameKind::Done)?;
-    String::from_utf8(frame.payload.to_vec()).map_err(|_| TransportError::Protocol("a state that is not text".into()))
+    String::from_utf8(frame.payload.to_vec())
+        .map_err(|_| TransportError::Protocol("a state that is not text".into()))
 }
 
 fn ask(address: &str, insecure: bool, request: &Request) -> Result<FrameReader<TcpStream>, TransportError> {
@@ -219,7 +220,8 @@ impl Fetch<'_> {
             }
             (BEGIN, None) => {
                 let database: DatabaseInfo = hello::decode(frame)?;
-                let at = self.left.iter().position(|id| *id == database.id).ok_or(protocol("not announced"))?;
+                let at =
+                    self.left.iter().position(|id| *id == database.id).ok_or(protocol("not announced"))?;
                 self.left.remove(at);
                 self.sink.begin(&database).map_err(sink_failed)?;
                 self.current = Some((database, 1));
@@ -228,7 +230,8 @@ impl Fetch<'_> {
             (PAGES, Some((database, next))) => {
                 let page_bytes = database.page_size.bytes();
                 let whole = !frame.payload.is_empty() && frame.payload.len().is_multiple_of(page_bytes);
-                let first = PageNo::try_from(frame.header.c).map_err(|_| protocol("page number too large"))?;
+                let first =
+                    PageNo::try_from(frame.header.c).map_err(|_| protocol("page number too large"))?;
                 if !whole || frame.header.c != next || frame.header.b != u64::from(database.id.0) {
                     return Err(protocol("pages out of order"));
                 }

@@ -112,9 +112,8 @@ pub trait RedoSource: Send + Sync {
     fn oldest(&self) -> Scn;
 
     /// Redo from the log buffer, contiguous, about `bytes_max` bytes (at least one piece when there is any),
-    /// the first piece containing `from`. Only redo whose place in the logs is decided: a switch at or before
-    /// its last byte must be visible in `switches`. Empty when there is nothing after `from`; `None` when `from`
-    /// is no longer (or not yet) in the buffer.
+    /// the first piece containing `from`. Empty when there is nothing after `from`; `None` when `from` is no
+    /// longer (or not yet) in the buffer.
     fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>>;
 
     /// Redo from online or archived logs, any cut, at most `bytes_max` bytes, up to what is durable.
@@ -130,7 +129,8 @@ pub trait RedoSource: Send + Sync {
     /// When a log cannot be read.
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, SourceError>;
 
-    /// Logs with `after < first_scn <= upto`, ascending; at most one begins at a position.
+    /// Logs with `after < first_scn <= upto`, ascending; at most one begins at a position. A log is listed before
+    /// any redo in it is offered to a sender or durable.
     fn switches(&self, after: Scn, upto: Scn) -> Vec<LogSwitch>;
 
     /// The log that contains `at`, or would contain the next byte there. `None` when no such log is left.

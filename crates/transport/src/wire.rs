@@ -84,8 +84,11 @@ impl Wire {
     pub fn send_redo(&mut self, pieces: &[Piece], told: Told) -> Result<bool> {
         debug_assert!(self.is_clear());
         let length: usize = pieces.iter().map(|piece| piece.bytes().len()).sum();
-        debug_assert!(length <= BATCH_BYTES_MAX && pieces.first().is_some_and(|piece| piece.first() == self.sent));
-        let header = FrameHeader::new(FrameKind::Redo, self.sent.0, told.durable.0, told.time_us, told.captured.0);
+        debug_assert!(
+            length <= BATCH_BYTES_MAX && pieces.first().is_some_and(|piece| piece.first() == self.sent)
+        );
+        let header =
+            FrameHeader::new(FrameKind::Redo, self.sent.0, told.durable.0, told.time_us, told.captured.0);
         let header = encode_header(header, pieces.iter().map(Piece::bytes));
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         slices[0] = IoSlice::new(&header);
@@ -97,7 +100,8 @@ impl Wire {
         let whole = taken == FRAME_HEADER_BYTES + length;
         let took_all_given = taken == slices[..=in_one_call].iter().map(|slice| slice.len()).sum::<usize>();
         if !whole {
-            let chunks = std::iter::once(Bytes::Header(header)).chain(pieces.iter().cloned().map(Bytes::Redo));
+            let chunks =
+                std::iter::once(Bytes::Header(header)).chain(pieces.iter().cloned().map(Bytes::Redo));
             for bytes in chunks {
                 let mut chunk = Chunk { bytes, done: 0 };
                 chunk.done = taken.min(chunk.rest().len());
@@ -115,7 +119,8 @@ impl Wire {
 
     /// Tells the durable position without redo.
     pub fn send_confirm(&mut self, told: Told) -> Result<()> {
-        let header = FrameHeader::new(FrameKind::Confirm, self.sent.0, told.durable.0, told.time_us, told.captured.0);
+        let header =
+            FrameHeader::new(FrameKind::Confirm, self.sent.0, told.durable.0, told.time_us, told.captured.0);
         self.note_told(told.durable);
         self.send_header(header)
     }
@@ -189,7 +194,8 @@ mod tests {
         reader.allow_redo();
         let piece_bytes = BATCH_BYTES_MAX / 100;
         let pieces = |from: Scn| -> Vec<Piece> {
-            let piece = |n: u64| Piece::new(from + n * piece_bytes as u64, Arc::new(vec![n as u8; piece_bytes]));
+            let piece =
+                |n: u64| Piece::new(from + n * piece_bytes as u64, Arc::new(vec![n as u8; piece_bytes]));
             (0..100).map(piece).collect()
         };
         let told = Told { durable: Scn(5), captured: Scn(6), time_us: 7 };
@@ -206,7 +212,13 @@ mod tests {
             for _ in 0..reads {
                 let frame = reader.read().unwrap();
                 assert_eq!((frame.header.kind, frame.header.a, frame.header.b), (FrameKind::Redo, at, 5));
-                assert!(frame.payload.chunks(piece_bytes).zip(0u8..).all(|(chunk, n)| chunk == vec![n; piece_bytes]));
+                assert!(
+                    frame
+                        .payload
+                        .chunks(piece_bytes)
+                        .zip(0u8..)
+                        .all(|(chunk, n)| chunk == vec![n; piece_bytes])
+                );
                 at += frame.payload.len() as u64;
             }
             assert_eq!(reader.read().unwrap().header.kind, FrameKind::Confirm);

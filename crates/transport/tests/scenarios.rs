@@ -26,7 +26,8 @@ impl<'a> Command<'a> {
     fn parse(line: &'a str) -> Command<'a> {
         let mut words = line.split_whitespace();
         let name = words.next().expect("a command");
-        let pair = |word: &'a str| word.split_once('=').unwrap_or_else(|| panic!("`{word}` is not key=value"));
+        let pair =
+            |word: &'a str| word.split_once('=').unwrap_or_else(|| panic!("`{word}` is not key=value"));
         Command { name, values: words.map(pair).collect() }
     }
 
@@ -138,13 +139,19 @@ fn config(command: &Command<'_>) -> DestinationConfig {
         net_timeout: duration(command.or("net_timeout", "8s")),
         reopen: duration(command.or("reopen", "1s")),
         max_failure: command.or("max_failure", "0").parse().expect("a number"),
-        on_timeout: if command.or("on_timeout", "degrade") == "stall" { OnTimeout::Stall } else { OnTimeout::Degrade },
+        on_timeout: if command.or("on_timeout", "degrade") == "stall" {
+            OnTimeout::Stall
+        } else {
+            OnTimeout::Degrade
+        },
     }
 }
 
 fn code(text: &str) -> RefuseCode {
     use RefuseCode::*;
-    let all = [Version, WrongPeer, NotStandby, Fenced, Diverged, Gap, OutOfOrder, Busy, StandbyLog, Source, Protocol];
+    let all = [
+        Version, WrongPeer, NotStandby, Fenced, Diverged, Gap, OutOfOrder, Busy, StandbyLog, Source, Protocol,
+    ];
     all.into_iter().find(|code| code.to_string() == text).unwrap_or_else(|| panic!("unknown code {text}"))
 }
 
@@ -178,7 +185,8 @@ fn replay(text: &str) -> String {
 #[test]
 fn the_destination_machine_does_what_the_scenarios_say() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
-    let mut files: Vec<_> = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert!(!files.is_empty());
     for file in files {

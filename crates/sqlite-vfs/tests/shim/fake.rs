@@ -2,6 +2,7 @@
 //! that declares durable whatever the published wal-index shows. It captures nothing.
 
 #![allow(dead_code, reason = "shared by the tests and an example, which use different parts")]
+#![allow(clippy::unwrap_used, reason = "the example includes a file of the tests")]
 
 use standfast_session::{DatabaseState, Marker, Segment, SegmentConfig, marker_path};
 use std::fs::File;

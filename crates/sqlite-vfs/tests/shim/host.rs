@@ -47,3 +47,17 @@ fn every_function_of_the_table_is_the_one_of_its_name() {
         assert_eq!(from_table, by_name, "sqlite3_{name}");
     }
 }
+
+#[test]
+fn a_host_that_is_too_old_is_refused_with_both_versions() {
+    unsafe extern "C" fn old() -> std::ffi::c_int {
+        3_034_001
+    }
+    load();
+    // SAFETY: as above.
+    let host = unsafe { Host::from_api(API.load(SeqCst)) }.unwrap();
+    let message = standfast_sqlite_vfs::install(Host { libversion_number: old, ..host }).unwrap_err();
+    assert!(message.contains("3.35.0") && message.contains("3.34.1"), "{message}");
+    // SAFETY: null is the table of no host.
+    assert!(unsafe { Host::from_api(std::ptr::null()) }.is_err());
+}

@@ -64,7 +64,9 @@ impl Greeting<'_> {
         match self.first()? {
             First::Sender(hello) => self.take_stream(&hello),
             First::Request(request) => {
-                self.stream.set_write_timeout(Some(NET_TIMEOUT_MAX)).map_err(TransportError::io("preparing"))?;
+                self.stream
+                    .set_write_timeout(Some(NET_TIMEOUT_MAX))
+                    .map_err(TransportError::io("preparing"))?;
                 snapshot::answer(&*self.shared.service, &request, self.stream)
             }
         }
@@ -98,7 +100,9 @@ impl Greeting<'_> {
         let (slot, stream, deadline) = (&self.shared.slot, self.stream, self.deadline);
         let name = identity.name.clone();
         slot.lend(&hello.source, stream, deadline, |log| self.agree_and_receive(hello, identity, log))
-            .unwrap_or_else(|unavailable| Err(TransportError::Refused(unavailable_refusal(&unavailable, &name))))
+            .unwrap_or_else(|unavailable| {
+                Err(TransportError::Refused(unavailable_refusal(&unavailable, &name)))
+            })
     }
 
     fn agree_and_receive(
@@ -127,7 +131,8 @@ impl Greeting<'_> {
         self.event(&ReceiverEvent::Connected { primary: primary.clone(), from: start.from });
         self.shared.counts.streams.fetch_add(1, Relaxed);
         let timeout = Duration::from_millis(hello.net_timeout_ms).min(NET_TIMEOUT_MAX);
-        let ended = stream::receive(self.shared, self.stream, &mut self.reader, log, hello.mode, timeout, &start);
+        let ended =
+            stream::receive(self.shared, self.stream, &mut self.reader, log, hello.mode, timeout, &start);
         let received = log.received_end();
         let reason = ended.to_string();
         if let TransportError::Refused(refusal) = ended {
@@ -156,7 +161,10 @@ impl Greeting<'_> {
 fn may_send(mine: &PeerIdentity, source: &PeerIdentity) -> bool {
     let (Some(ours), Some(theirs)) = (mine.current(), source.current()) else { return false };
     let same_or_newer = theirs.number > ours.number || theirs == ours;
-    mine.role == crate::Role::Standby && mine.is_family_of(source) && same_or_newer && mine.instance != source.instance
+    mine.role == crate::Role::Standby
+        && mine.is_family_of(source)
+        && same_or_newer
+        && mine.instance != source.instance
 }
 
 fn not_from_you(mine: &PeerIdentity, source: &PeerIdentity) -> Refusal {
@@ -188,14 +196,25 @@ fn unavailable_refusal(why: &Unavailable, mine: &str) -> Refusal {
 
 fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StationError> {
     let sum = |scn: Scn| -> Result<PositionSum, StationError> {
-        let crc = log.stream_crc(scn)?.ok_or_else(|| format!("the sum of the stream at {scn} is not known"))?;
+        let crc =
+            log.stream_crc(scn)?.ok_or_else(|| format!("the sum of the stream at {scn} is not known"))?;
         Ok(PositionSum { scn, crc: crc.0 })
     };
-    Ok(StandbyPositions { end: sum(log.received_end())?, confirmed: sum(log.confirmed())?, applied: log.applied() })
+    let end = log.received_end();
+    Ok(StandbyPositions {
+        end: sum(end)?,
+        confirmed: sum(log.confirmed())?,
+        applied: log.applied(),
+        log: log.log_containing(end),
+    })
 }
 
 /// Checks the sender's decision against what must never happen here: apply being undone, or a hole.
-fn accept_start(held: &StandbyPositions, hello: &SenderHello, start: &StreamStart) -> Result<(), TransportError> {
+fn accept_start(
+    held: &StandbyPositions,
+    hello: &SenderHello,
+    start: &StreamStart,
+) -> Result<(), TransportError> {
     let sound = start.source == hello.source
         && start.from >= held.confirmed.scn
         && start.from <= start.keep

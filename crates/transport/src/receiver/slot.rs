@@ -95,7 +95,11 @@ impl Slot {
         Ok(log)
     }
 
-    fn wait_until<'a>(&self, state: MutexGuard<'a, State>, deadline: Instant) -> Option<MutexGuard<'a, State>> {
+    fn wait_until<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        deadline: Instant,
+    ) -> Option<MutexGuard<'a, State>> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return None;

@@ -7,9 +7,9 @@ use crate::error::{Refusal, RefuseCode, StationError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FramingError};
 use crate::hello;
-use crate::now_us;
 use crate::source::LogSwitch;
 use crate::standby::{StandbyLog, StreamStart};
+use crate::{now_us, sys};
 use standfast_format::{Frame, FrameKind};
 use standfast_io::fault::{self, Fault};
 use standfast_types::Scn;
@@ -58,6 +58,7 @@ pub(super) fn receive(
 }
 
 fn prepare(shared: &Shared, stream: &Arc<TcpStream>, net_timeout: Duration) -> std::io::Result<AckSender> {
+    sys::prepare(stream, net_timeout)?;
     // The sender speaks at least three times within its net timeout.
     stream.set_read_timeout(Some(net_timeout.max(Duration::from_millis(100))))?;
     AckSender::new(stream.try_clone()?, shared.config.ack_delay)
@@ -136,7 +137,8 @@ impl Intake<'_> {
                 sequence: header.b,
                 first_scn: Scn(header.a),
                 time_us: header.c,
-                first_record: u32::try_from(header.d).map_err(|_| protocol("a switch with an impossible record offset"))?,
+                first_record: u32::try_from(header.d)
+                    .map_err(|_| protocol("a switch with an impossible record offset"))?,
             }),
             FrameKind::Refuse => return Err(TransportError::Refused(hello::decode(frame)?)),
             other => return Err(protocol(&format!("{other:?} in the middle of a stream"))),

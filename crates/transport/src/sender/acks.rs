@@ -95,7 +95,10 @@ fn take_frames(shared: &Shared, reader: &mut FrameReader<TcpStream>) -> Result<(
         match frame.header.kind {
             FrameKind::Ack => newest = Some(note_ack(shared, &frame)?),
             FrameKind::Refuse => ended = Err(refusal(&frame)),
-            other => ended = Err(Ended::Lost(format!("the standby sent {other:?} where only acknowledgements belong"))),
+            other => {
+                ended =
+                    Err(Ended::Lost(format!("the standby sent {other:?} where only acknowledgements belong")))
+            }
         }
         if ended.is_err() {
             break;

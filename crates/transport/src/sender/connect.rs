@@ -28,6 +28,21 @@ pub(super) enum Failure {
     Fenced { incarnation: Incarnation, peer: String },
 }
 
+impl Failure {
+    /// What the other end is told.
+    fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Failure::Refused(refusal) => Some(refusal.clone()),
+            Failure::Fenced { incarnation, .. } => {
+                let text =
+                    format!("replaced by incarnation {}: it accepts no more commits", incarnation.number);
+                Some(Refusal::new(RefuseCode::Fenced, text))
+            }
+            Failure::Lost(_) => None,
+        }
+    }
+}
+
 impl From<TransportError> for Failure {
     fn from(error: TransportError) -> Failure {
         match error {
@@ -57,7 +72,8 @@ pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
     let agreed = shake_hands(shared, &stream).map_err(|failure| abandon(shared, failure))?;
     let Agreed { start, held, reader } = agreed;
     // A log that begins right here may be unknown to the standby: it is announced (again).
-    let announced = if start.log.first_scn == start.from { Scn(start.from.0 - 1) } else { start.log.first_scn };
+    let announced =
+        if start.log.first_scn == start.from { Scn(start.from.0 - 1) } else { start.log.first_scn };
     let captured = shared.source.captured();
     shared.stats.connects.fetch_add(1, Relaxed);
     let applied = held.applied;
@@ -84,7 +100,8 @@ struct Agreed {
 fn shake_hands(shared: &Shared, stream: &Arc<TcpStream>) -> Result<Agreed, Failure> {
     let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let timeout = shared.config.destination.net_timeout;
-    let clone = |stream: &TcpStream| stream.try_clone().map_err(TransportError::io("preparing the connection"));
+    let clone =
+        |stream: &TcpStream| stream.try_clone().map_err(TransportError::io("preparing the connection"));
     sys::prepare(stream, timeout).map_err(TransportError::io("preparing the connection"))?;
     let mut reader = FrameReader::new(clone(stream)?);
     let mut writer = FrameWriter::new(clone(stream)?);
@@ -106,9 +123,9 @@ fn shake_hands(shared: &Shared, stream: &Arc<TcpStream>) -> Result<Agreed, Failu
             Ok(Agreed { start, held, reader })
         }
         Err(failure) => {
-            if let Failure::Refused(refusal) = &failure {
-                // The standby's alert log should say it too; it does not matter if it cannot be told.
-                let _ = writer.write_json(FrameKind::Refuse, 0, refusal);
+            // The standby's alert log should say it too; it does not matter if it cannot be told.
+            if let Some(refusal) = failure.refusal() {
+                let _ = writer.write_json(FrameKind::Refuse, 0, &refusal);
             }
             Err(failure)
         }
@@ -128,6 +145,7 @@ fn decide(
         durable: source.durable(),
         oldest: source.oldest(),
         crc_at_end: sum(peer.positions.map(|held| held.end.scn))?,
+        log_at_end: peer.positions.and_then(|held| source.log_containing(held.end.scn)),
         crc_at_confirmed: sum(peer.positions.map(|held| held.confirmed.scn))?,
     };
     match (resolve(&view, peer), peer.positions) {
@@ -190,8 +208,12 @@ mod tests {
     #[test]
     fn plain_tcp_leaves_the_machine_only_when_wanted() {
         let check = |text: &str, insecure| check_secure(text, text.parse().unwrap(), insecure).is_ok();
-        assert!(check("127.0.0.1:1", false) && check("[::1]:1", false) && check("[::ffff:127.0.0.1]:1", false));
-        assert!(!check("10.0.0.1:1", false) && !check("[2001:db8::1]:1", false) && !check("0.0.0.0:1", false));
+        assert!(
+            check("127.0.0.1:1", false) && check("[::1]:1", false) && check("[::ffff:127.0.0.1]:1", false)
+        );
+        assert!(
+            !check("10.0.0.1:1", false) && !check("[2001:db8::1]:1", false) && !check("0.0.0.0:1", false)
+        );
         assert!(check("10.0.0.1:1", true));
     }
 }

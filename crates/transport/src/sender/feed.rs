@@ -1,7 +1,7 @@
 //! The feeder: connects, and sends what the log writer could not send itself.
 
-use super::connect::{self, Failure};
 use super::Shared;
+use super::connect::{self, Failure};
 use crate::error::SourceError;
 use crate::source::Piece;
 use crate::sys;
@@ -11,7 +11,7 @@ use standfast_io::fault::{self, Fault};
 use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 /// A durable position is told without redo when nothing was sent for so long: under load the next batch tells
@@ -91,10 +91,11 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
     if !wire.flush().map_err(sending)? {
         return Ok(Step::Blocked(wire.stream().clone()));
     }
-    let pieces = next_redo(shared, wire.sent).map_err(|error| format!("reading own redo failed: {error}"))?;
-    let end = pieces.last().map_or(wire.sent, Piece::end);
-    let mut upto = end;
-    for log in shared.source.switches(wire.announced, end) {
+    // Read before the redo: what is offered later may begin another log.
+    let mut upto = Scn(shared.offered.load(SeqCst)).max(shared.source.durable());
+    let pieces =
+        next_redo(shared, wire.sent, upto).map_err(|error| format!("reading own redo failed: {error}"))?;
+    for log in shared.source.switches(wire.announced, upto) {
         if log.first_scn > wire.sent {
             upto = log.first_scn;
             break;
@@ -123,8 +124,11 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
     Ok(Step::Sent)
 }
 
-/// Redo from `from` on, out of the log buffer or else the logs; empty when there is none.
-fn next_redo(shared: &Shared, from: Scn) -> Result<Vec<Piece>, SourceError> {
+/// Redo from `from` on, out of the log buffer or else the logs; empty when there is none before `upto`.
+fn next_redo(shared: &Shared, from: Scn, upto: Scn) -> Result<Vec<Piece>, SourceError> {
+    if upto <= from {
+        return Ok(Vec::new());
+    }
     let from_logs = match shared.source.buffered(from, BATCH_BYTES_MAX) {
         Some(pieces) => {
             note_feeding(shared, false, from);
@@ -150,7 +154,8 @@ fn note_feeding(shared: &Shared, from_logs: bool, at: Scn) {
 /// What of `pieces` lies between `from` and `upto`, at most one frame of it.
 fn clip(mut pieces: Vec<Piece>, from: Scn, upto: Scn) -> Vec<Piece> {
     let upto = upto.min(from + BATCH_BYTES_MAX as u64);
-    if pieces.first().is_some_and(|piece| piece.first() < from) || pieces.last().is_some_and(|piece| piece.end() > upto)
+    if pieces.first().is_some_and(|piece| piece.first() < from)
+        || pieces.last().is_some_and(|piece| piece.end() > upto)
     {
         pieces.iter_mut().for_each(|piece| *piece = piece.clip(from, upto));
     }

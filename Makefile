@@ -1,0 +1,42 @@
+# Thin: every target is a script or one cargo command that can be run by itself. `make` lists them.
+
+# Where rustup puts cargo; a shell that was open during its installation does not have it yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+# Temporary databases must be on a disk; /tmp is memory on newer Debian.
+export TMPDIR := $(or $(TMPDIR),/var/tmp)
+target := $(or $(CARGO_TARGET_DIR),target)
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
+
+build: ## the binaries, in target/release
+	@scripts/setup.sh build
+	cargo build --release --workspace --locked
+
+demo: ## kill the primary under load, fail over, and count what was lost; under a minute after the build
+	@scripts/setup.sh demo
+	@demo/run
+
+test: ## everything that CI runs
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+bench: ## speed beside stock SQLite, Litestream and PostgreSQL; results in target/bench.json
+	@scripts/setup.sh bench
+	@scripts/bench.sh
+
+figures: ## the table of bars and aims [GROUP=commit,apply,log,kill,power,idle] [COUNT=n]; results in target/figures.json
+	@scripts/setup.sh bench
+	@GROUP="$(GROUP)" COUNT="$(COUNT)" scripts/figures.sh
+
+campaign-kill: ## kill -9 of applications and instances at random [COUNT=200]
+	@scripts/setup.sh build
+	cargo build --release --workspace --locked
+	$(target)/release/standfast-campaign kill --cycles $(or $(COUNT),200)
+
+campaign-power: ## power loss in the simulator at random [COUNT=2000]
+	@scripts/setup.sh build
+	cargo build --release --workspace --locked
+	$(target)/release/standfast-campaign power --seeds $(or $(COUNT),2000)
+
+.PHONY: help build demo test bench figures campaign-kill campaign-power

@@ -1,0 +1,205 @@
+//! A standby whose machine loses power at any sync, losing any sectors that were not synced, goes on and
+//! ends in the pages of the primary; and it never asks for redo that it said was not needed.
+
+mod common;
+
+use common::*;
+use rusqlite::{Connection, OpenFlags};
+use standfast_apply::{Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Limits, RedoInMemory, StartPoint};
+use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine, TempDir, crash_replay_line, seeds};
+use standfast_types::{DatabaseId, PageSize, Scn};
+use std::sync::{Arc, Mutex, OnceLock};
+
+type Catalogue = Arc<Mutex<Vec<(DatabaseId, String, PageSize, Scn)>>>;
+type Images = Vec<(Scn, Vec<Vec<u8>>)>;
+
+/// A history of two databases, and their pages after each commit.
+struct Story {
+    redo: Vec<u8>,
+    pages: [(&'static str, Images); 2],
+}
+
+impl Story {
+    fn end(&self) -> Scn {
+        Scn::START + self.redo.len() as u64
+    }
+}
+
+/// Made once; the second database is attached in the middle.
+fn story() -> &'static Story {
+    static STORY: OnceLock<Story> = OnceLock::new();
+    STORY.get_or_init(|| {
+        let here = TempDir::new("primary").unwrap();
+        let mut stream = Stream::default();
+        let mut rng = Rng::new(77);
+        let mut primaries = [Primary::new(here.path(), 1, "a.db", 512), Primary::new(here.path(), 2, "b.db", 1024)];
+        for primary in &mut primaries {
+            primary.past = Some(Vec::new());
+            primary.run(&mut Stream::default(), TABLE);
+            primary.past = Some(Vec::new());
+            primary.attach(&mut stream);
+            history(primary, &mut stream, 10, &mut rng);
+        }
+        for _ in 0..20 {
+            let index = rng.below(2) as usize;
+            history(&mut primaries[index], &mut stream, 2, &mut rng);
+        }
+        let [a, b] = primaries;
+        Story { redo: stream.bytes, pages: [("a.db", a.past.unwrap()), ("b.db", b.past.unwrap())] }
+    })
+}
+
+/// What outlives the machine's power: the instance's catalogue, what the standby log has hardened, and what
+/// apply has promised.
+#[derive(Default)]
+struct Outside {
+    catalogue: Catalogue,
+    confirmed: Scn,
+    promised: Scn,
+}
+
+fn well(report: &ApplyReport) -> Result<(), String> {
+    if report.errors.is_empty() { Ok(()) } else { Err(format!("{:?}", report.errors)) }
+}
+
+fn open(machine: &Arc<SimMachine>, outside: &Outside) -> Result<Apply, ApplyError> {
+    let config = ApplyConfig {
+        directory: "/standby".into(),
+        journal: "/standby/apply.journal".into(),
+        disk: Arc::new(machine.disk()),
+        vfs_base: Some(machine.vfs_name().to_owned()),
+        workers: 0,
+        limits: Limits {
+            image_bytes: 64 << 10,
+            cache_kib: 16,
+            checkpoint_frames: 60,
+            reset_frames: 200,
+            horizon_bytes: 3_000,
+            ..Limits::default()
+        },
+    };
+    let catalogue = outside.catalogue.clone();
+    let observer = move |event: &ApplyEvent| {
+        if let ApplyEvent::Attached { database, name, page_size, scn } = event {
+            let mut catalogue = catalogue.lock().unwrap();
+            if catalogue.iter().all(|(known, ..)| known != database) {
+                catalogue.push((*database, name.clone(), *page_size, *scn));
+            }
+        }
+        Ok(())
+    };
+    let mut apply = Apply::open(config, Box::new(observer))?;
+    for (id, name, page_size, scn) in outside.catalogue.lock().unwrap().iter() {
+        apply.attach_existing(*id, name, *page_size, StartPoint::attached_at(*scn))?;
+    }
+    Ok(apply)
+}
+
+/// Pages of a database as a plain reader sees them.
+fn read(machine: &Arc<SimMachine>, name: &str) -> rusqlite::Result<Vec<Vec<u8>>> {
+    let path = format!("/standby/{name}");
+    let reader = Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_WRITE, machine.vfs_name())?;
+    let mut statement = reader.prepare("SELECT data FROM sqlite_dbpage('main')")?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    rows.collect()
+}
+
+fn check(machine: &Arc<SimMachine>, story: &Story, outside: &Outside, at: Scn) -> Result<(), String> {
+    for (name, images) in &story.pages {
+        let Some((_, expected)) = images.iter().rev().find(|(commit, _)| *commit <= at) else { continue };
+        if outside.catalogue.lock().unwrap().iter().any(|(_, known, ..)| known == name) {
+            let found = read(machine, name).map_err(|error| format!("{name}: {error}"))?;
+            same(expected, &found, name);
+        }
+    }
+    Ok(())
+}
+
+/// One life of the standby, until the redo ends or something fails.
+fn live(machine: &Arc<SimMachine>, story: &Story, outside: &mut Outside, rng: &mut Rng) -> Result<(), String> {
+    let failed = |error: ApplyError| error.to_string();
+    let mut apply = open(machine, outside).map_err(failed)?;
+    let from = apply.resume_scn().unwrap_or(Scn::START);
+    assert!(from >= outside.promised, "redo from {from} is asked for, {} was promised", outside.promised);
+    let mut redo = RedoInMemory { first: Scn::START, bytes: &story.redo };
+    let report = apply.recover(from, outside.confirmed.max(from), &mut redo).map_err(failed)?;
+    well(&report)?;
+    check(machine, story, outside, apply.applied())?;
+    while apply.applied() < story.end() {
+        let from = apply.applied();
+        let upto = (from + 200 + rng.below(6_000)).min(story.end());
+        outside.confirmed = outside.confirmed.max(upto);
+        let start = from.bytes_since(Scn::START) as usize;
+        let report = apply.apply(from, &story.redo[start..], upto).map_err(failed)?;
+        well(&report)?;
+        let mut report = ApplyReport::default();
+        if rng.chance(40) {
+            apply.checkpoint_if_due(&mut report).map_err(failed)?;
+        }
+        if rng.chance(20) {
+            let promised = apply.sync(&mut report).map_err(failed)?;
+            well(&report)?;
+            outside.promised = outside.promised.max(promised);
+        }
+        well(&report)?;
+    }
+    check(machine, story, outside, story.end())
+}
+
+fn lives_of(machine: &Arc<SimMachine>, seed: u64, crashes: u32) {
+    let story = story();
+    let mut rng = Rng::new(seed);
+    let mut outside = Outside { confirmed: Scn::START, ..Outside::default() };
+    for _ in 0..crashes {
+        let place = *rng.pick(&CrashPlace::ALL).unwrap();
+        machine.crash_at(1 + rng.below(60), place);
+        let outcome = live(machine, story, &mut outside, &mut rng);
+        if machine.is_powered() {
+            assert_eq!(outcome, Ok(()), "without a power loss");
+        }
+        let loss = if rng.chance(70) { Loss::Random } else { *rng.pick(&[Loss::DropUnsynced, Loss::KeepUnsynced]).unwrap() };
+        machine.power_loss(loss, &mut rng);
+    }
+    machine.cancel_crash();
+    assert_eq!(live(machine, story, &mut outside, &mut rng), Ok(()));
+    for name in ["a.db", "b.db"] {
+        let path = format!("/standby/{name}");
+        let reader =
+            Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_WRITE, machine.vfs_name()).unwrap();
+        let verdict: String = reader.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!(verdict, "ok");
+    }
+}
+
+#[test]
+fn a_standby_survives_any_series_of_power_losses() {
+    for seed in seeds(120) {
+        let result = std::panic::catch_unwind(|| lives_of(&SimMachine::new(seed), seed, 5));
+        assert!(result.is_ok(), "{}", crash_replay_line(seed));
+    }
+}
+
+#[test]
+fn a_power_loss_at_every_sync_of_a_history_is_survived() {
+    let story = story();
+    let run = |machine: &Arc<SimMachine>| {
+        let mut outside = Outside { confirmed: Scn::START, ..Outside::default() };
+        let outcome = live(machine, story, &mut outside, &mut Rng::new(4));
+        (outcome, outside)
+    };
+    let rehearsal = SimMachine::new(1);
+    assert_eq!(run(&rehearsal).0, Ok(()));
+    let boundaries = rehearsal.boundaries();
+    assert!(boundaries > 30, "only {boundaries} boundaries");
+    for boundary in 1..=boundaries {
+        for (at, place) in CrashPlace::ALL.into_iter().enumerate() {
+            let machine = SimMachine::new(1);
+            machine.crash_at(boundary, place);
+            let (_, mut outside) = run(&machine);
+            machine.power_loss([Loss::Random, Loss::DropUnsynced, Loss::Random][at], &mut Rng::new(boundary));
+            machine.cancel_crash();
+            let outcome = live(&machine, story, &mut outside, &mut Rng::new(9));
+            assert_eq!(outcome, Ok(()), "boundary {boundary} {place:?}");
+        }
+    }
+}

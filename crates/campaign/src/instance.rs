@@ -1,0 +1,252 @@
+//! An instance under test: its directory, its process, and the command line to talk to it.
+
+use crate::process::{Finished, Process, await_condition, run};
+use crate::programs::Programs;
+use crate::status::Status;
+use crate::{During, Result};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Longest time for starting, catching up and the like. Generous: a busy machine is no finding.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A port of the loopback interface that is free now.
+///
+/// # Errors
+/// When there is none.
+pub fn free_address() -> Result<String> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).during(|| "find a free port".into())?;
+    let address = listener.local_addr().during(|| "find a free port".into())?;
+    Ok(address.to_string())
+}
+
+/// An instance directory and, while it runs, its process. Killed on drop.
+pub struct Instance {
+    programs: Programs,
+    /// Its directory.
+    pub directory: PathBuf,
+    /// Where it listens.
+    pub address: String,
+    /// Environment variables for its process, such as fault points.
+    pub environment: Vec<(&'static str, String)>,
+    process: Option<Process>,
+    /// `instance` of its status, once seen: the name of its shared memory.
+    identity: Option<String>,
+}
+
+impl Instance {
+    /// Makes a new primary in `directory` with `standfast init`, and `more` arguments.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn init(programs: &Programs, directory: &Path, name: &str, more: &[&str]) -> Result<Instance> {
+        let instance = Instance::new(programs, directory, free_address()?);
+        let words = ["init", "--name", name, "--listen", &instance.address];
+        instance.must(&[&words, more].concat())?;
+        Ok(instance)
+    }
+
+    /// Makes a standby of the running `primary` in `directory`.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn standby_of(primary: &Instance, directory: &Path, name: &str) -> Result<Instance> {
+        let standby = Instance::new(&primary.programs, directory, free_address()?);
+        let from = ["standby", "create", "--from", &primary.address, "--name", name, "--listen"];
+        standby.must(&[&from[..], &[&standby.address]].concat())?;
+        Ok(standby)
+    }
+
+    fn new(programs: &Programs, directory: &Path, address: String) -> Instance {
+        let programs = programs.clone();
+        let environment = Vec::new();
+        Instance {
+            programs,
+            directory: directory.into(),
+            address,
+            environment,
+            process: None,
+            identity: None,
+        }
+    }
+
+    /// Changes one setting of the configuration file; takes effect at the next start.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn configure(&self, section: &str, setting: &str, value: impl Into<toml::Value>) -> Result<()> {
+        let path = self.directory.join("standfast.toml");
+        let text = std::fs::read_to_string(&path).during(|| format!("read {}", path.display()))?;
+        let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            crate::CampaignError::Unreadable { what: path.display().to_string(), detail: error.to_string() }
+        })?;
+        let section = table.entry(section).or_insert_with(|| toml::Table::new().into());
+        if let Some(section) = section.as_table_mut() {
+            section.insert(setting.into(), value.into());
+        }
+        std::fs::write(&path, table.to_string()).during(|| format!("write {}", path.display()))
+    }
+
+    /// Starts the process without waiting for anything.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(&mut self) -> Result<()> {
+        let ready = self.directory.join("ready");
+        if let Err(error) = std::fs::remove_file(&ready)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(error).during(|| format!("remove {}", ready.display()));
+        }
+        let mut command = self.command(&["start"]);
+        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
+        self.process = Some(Process::start(command, &self.output_path())?);
+        Ok(())
+    }
+
+    /// Waits until the started process serves.
+    ///
+    /// # Errors
+    /// When it ends instead, or takes longer than [`PATIENCE`].
+    pub fn await_ready(&mut self) -> Result<()> {
+        let what = format!("the instance in {} serves", self.directory.display());
+        await_condition(&what, PATIENCE, || {
+            if let Some(process) =
+                self.process.as_ref().filter(|process| process.ended_within(Duration::ZERO))
+            {
+                return Err(process.failed("ended by itself"));
+            }
+            let ready = self.directory.join("ready").exists();
+            Ok(if ready { Ok(()) } else { Err("no file `ready`".into()) })
+        })?;
+        let status = self.status()?;
+        self.identity = Some(status.text("/instance").to_owned());
+        Ok(())
+    }
+
+    /// Starts the process and waits until it serves.
+    ///
+    /// # Errors
+    /// See [`Instance::await_ready`].
+    pub fn start(&mut self) -> Result<()> {
+        self.spawn()?;
+        self.await_ready()
+    }
+
+    /// Its process, while it runs.
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
+    }
+
+    /// Gives the process away, to wait for its end.
+    pub fn take_process(&mut self) -> Option<Process> {
+        self.process.take()
+    }
+
+    /// `kill -9`; returns when the process is gone.
+    pub fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// Stops it in order.
+    ///
+    /// # Errors
+    /// When it does not end in time, or not with exit code 0.
+    pub fn stop(&mut self) -> Result<()> {
+        let Some(process) = self.process.take() else { return Ok(()) };
+        let status = process.terminate()?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(crate::CampaignError::Program {
+            program: format!("standfast start -D {}", self.directory.display()),
+            problem: format!("{status} after SIGTERM"),
+            output: self.last_words(),
+        })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.programs.standfast);
+        command.args(words).arg("-D").arg(&self.directory).env_remove("STANDFAST_FAULT");
+        command
+    }
+
+    /// Runs `standfast WORDS -D DIRECTORY` to its end.
+    ///
+    /// # Errors
+    /// When it cannot be started or hangs.
+    pub fn run(&self, words: &[&str]) -> Result<Finished> {
+        run(self.command(words))
+    }
+
+    /// Runs `standfast WORDS -D DIRECTORY`, which must succeed, and returns its output.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn must(&self, words: &[&str]) -> Result<String> {
+        self.run(words)?.ok()
+    }
+
+    /// `standfast status --json`.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn status(&self) -> Result<Status> {
+        Status::parse(&self.must(&["status", "--json"])?)
+    }
+
+    /// Waits until the status fulfils `condition`.
+    ///
+    /// # Errors
+    /// When the process ends, or the condition does not hold within [`PATIENCE`].
+    pub fn await_status(&self, what: &str, mut condition: impl FnMut(&Status) -> bool) -> Result<Status> {
+        let mut last = None;
+        await_condition(what, PATIENCE, || {
+            if let Some(process) =
+                self.process.as_ref().filter(|process| process.ended_within(Duration::ZERO))
+            {
+                return Err(process.failed("ended by itself"));
+            }
+            let status = self.status()?;
+            let (holds, brief) = (condition(&status), status.brief());
+            last = Some(status);
+            Ok(if holds { Ok(()) } else { Err(brief) })
+        })?;
+        last.map_or_else(|| self.status(), Ok)
+    }
+
+    /// Where the database called `name` lies when this is a standby.
+    pub fn standby_database(&self, name: &str) -> PathBuf {
+        self.directory.join("db").join(name)
+    }
+
+    /// The alert log.
+    pub fn alerts(&self) -> String {
+        std::fs::read_to_string(self.directory.join("alert.log")).unwrap_or_default()
+    }
+
+    /// The last lines of the alert log, for messages.
+    pub fn last_words(&self) -> String {
+        crate::error::last_lines(&self.alerts())
+    }
+
+    fn output_path(&self) -> PathBuf {
+        let mut name = self.directory.clone().into_os_string();
+        name.push(".out");
+        name.into()
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.kill();
+        // A killed instance leaves its shared memory for the next start; here is none to come.
+        if let Some(identity) = self.identity.as_deref().filter(|identity| !identity.is_empty()) {
+            let _ = std::fs::remove_file(format!("/dev/shm/standfast-{identity}"));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Cycle after cycle: let it run, kill, start again, wait until it runs; now and then look whether everything
+//! is there, and now and then lose the primary for good.
+
+use super::report::KillReport;
+use super::strike::{Strike, Victim};
+use crate::Result;
+use crate::programs::Programs;
+use crate::scene::{Applications, Scene};
+use crate::verify::Findings;
+use standfast_testkit::Rng;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A check every so many cycles.
+const CHECK_EVERY: u64 = 10;
+/// The primary is lost for good every so many cycles.
+const FAILOVER_EVERY: u64 = 20;
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct KillConfig {
+    /// The programs under test.
+    pub programs: Programs,
+    /// Cycles.
+    pub cycles: u64,
+    /// Who is killed when, and what is written, is drawn from this.
+    pub seed: u64,
+    /// A directory of this campaign alone, on a real disk. Removed when nothing was found.
+    pub directory: PathBuf,
+    /// Applications.
+    pub applications: Applications,
+    /// Say what is going on, on standard error.
+    pub verbose: bool,
+}
+
+/// Runs the campaign. What goes wrong is in the report.
+pub fn run(config: &KillConfig) -> KillReport {
+    let mut campaign = Campaign {
+        config,
+        rng: Rng::new(config.seed),
+        report: KillReport { seed: config.seed, ..KillReport::default() },
+        scenes: 0,
+        started: Instant::now(),
+    };
+    if let Err(error) = campaign.run() {
+        campaign.report.error = Some(error.to_string());
+    }
+    let mut report = campaign.report;
+    if report.passed() {
+        let _ = std::fs::remove_dir_all(&config.directory);
+    } else {
+        report.kept = Some(config.directory.display().to_string());
+    }
+    report
+}
+
+struct Campaign<'a> {
+    config: &'a KillConfig,
+    rng: Rng,
+    report: KillReport,
+    scenes: u64,
+    started: Instant,
+}
+
+impl Campaign<'_> {
+    fn say(&self, words: &str) {
+        if self.config.verbose {
+            eprintln!("{:8.2} {words}", self.started.elapsed().as_secs_f64());
+        }
+    }
+
+    /// Stops at the first finding, so that the directory shows it.
+    fn run(&mut self) -> Result<()> {
+        while self.report.cycles < self.config.cycles && self.report.findings.none() {
+            let scene = self.open_scene()?;
+            let (scene, result) = self.play(scene);
+            self.report.acknowledged += scene.commits();
+            self.report.refused += scene.refusals();
+            if let Err(error) = result {
+                let alerts = format!(
+                    "\nprimary:{}\nstandby:{}",
+                    scene.primary.last_words(),
+                    scene.standby.last_words()
+                );
+                self.say(&format!("failed: {error}{alerts}"));
+                return Err(error);
+            }
+            if self.report.findings.none() {
+                scene.discard()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn open_scene(&mut self) -> Result<Scene> {
+        self.scenes += 1;
+        let directory = self.config.directory.join(format!("scene-{}", self.scenes));
+        let late = self.rng.chance(50);
+        self.say(&format!("set up {}", directory.display()));
+        Scene::set_up(&self.config.programs, &directory, self.config.applications, late)
+    }
+
+    /// Cycles in one scene, until the primary is lost, something is found, or the last cycle is done.
+    fn play(&mut self, mut scene: Scene) -> (Scene, Result<()>) {
+        let result = self.cycles(&mut scene);
+        (scene, result)
+    }
+
+    fn cycles(&mut self, scene: &mut Scene) -> Result<()> {
+        self.start_applications(scene)?;
+        scene.await_progress()?;
+        loop {
+            let number = self.report.cycles + 1;
+            let (last, failover) = (number == self.config.cycles, number.is_multiple_of(FAILOVER_EVERY));
+            // A generator of its own for each cycle: how long things take does not shift the later ones.
+            let mut rng = self.rng.fork();
+            if failover {
+                self.fail_over(scene, &mut rng)?;
+                self.report.cycles = number;
+                return Ok(());
+            }
+            self.strike(scene, number, &mut rng)?;
+            if last || number.is_multiple_of(CHECK_EVERY) {
+                self.check(scene)?;
+            }
+            self.report.cycles = number;
+            if last || !self.report.findings.none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn start_applications(&mut self, scene: &mut Scene) -> Result<()> {
+        let databases = scene.databases.clone();
+        for number in 0..scene.applications.len() {
+            scene.start_application(number, self.rng.next_u64(), &databases)?;
+        }
+        Ok(())
+    }
+
+    fn strike(&mut self, scene: &mut Scene, number: u64, rng: &mut Rng) -> Result<()> {
+        let strike = Strike::draw(rng, scene.applications.len());
+        self.say(&format!("cycle {number}: {strike}"));
+        // The random moment is the point of it.
+        std::thread::sleep(strike.after);
+        for victim in &strike.victims {
+            self.kill(scene, *victim);
+        }
+        let databases = scene.databases.clone();
+        for (pause, victim) in &strike.restarts {
+            std::thread::sleep(*pause);
+            match victim {
+                Victim::Application(number) => {
+                    scene.start_application(*number, rng.next_u64(), &databases)?
+                }
+                Victim::Primary => scene.primary.spawn()?,
+                Victim::Standby => scene.standby.spawn()?,
+            }
+        }
+        let killed = Instant::now();
+        for (_, victim) in &strike.restarts {
+            match victim {
+                Victim::Application(_) => {}
+                Victim::Primary => scene.primary.await_ready()?,
+                Victim::Standby => scene.standby.await_ready()?,
+            }
+        }
+        scene.primary.await_status("the standby follows", |status| status.streams())?;
+        scene.await_progress()?;
+        self.say(&format!(
+            "         runs again after {} ms, {} commits",
+            killed.elapsed().as_millis(),
+            scene.commits()
+        ));
+        Ok(())
+    }
+
+    fn kill(&mut self, scene: &mut Scene, victim: Victim) {
+        match victim {
+            Victim::Application(number) => drop(scene.applications[number].take()),
+            Victim::Primary => scene.primary.kill(),
+            Victim::Standby => scene.standby.kill(),
+        }
+        self.report.kills.count(victim);
+    }
+
+    fn check(&mut self, scene: &mut Scene) -> Result<()> {
+        let begun = Instant::now();
+        scene.stop_applications()?;
+        let findings = scene.check_both()?;
+        self.report.checks += 1;
+        self.note(findings, &format!("checked primary and standby in {} ms", begun.elapsed().as_millis()));
+        if self.report.findings.none() {
+            self.start_applications(scene)?;
+            scene.await_progress()?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, findings: Findings, what: &str) {
+        let notes = findings.notes.iter().map(|note| format!("\n  {note}")).collect::<String>();
+        self.say(&format!(
+            "         {what}: {}{notes}",
+            if findings.none() { "all is there" } else { "NOT ALL IS WELL" }
+        ));
+        self.report.findings.add(findings);
+    }
+
+    /// The primary is gone for good; the standby takes over with everything that was acknowledged, and goes on.
+    fn fail_over(&mut self, scene: &mut Scene, rng: &mut Rng) -> Result<()> {
+        std::thread::sleep(Duration::from_millis(rng.between(150, 900)));
+        let mut victims: Vec<Victim> = (0..scene.applications.len()).map(Victim::Application).collect();
+        victims.push(Victim::Primary);
+        let restart_standby = rng.chance(50);
+        victims.extend(restart_standby.then_some(Victim::Standby));
+        rng.shuffle(&mut victims);
+        self.say(&format!("cycle {}: kill {victims:?} for good, fail over", self.report.cycles + 1));
+        victims.iter().for_each(|victim| self.kill(scene, *victim));
+        if restart_standby {
+            scene.standby.start()?;
+        }
+        let begun = Instant::now();
+        scene.standby.must(&["failover"])?;
+        scene.standby.await_status("the standby is the primary", |status| status.role() == "primary")?;
+        let took = begun.elapsed();
+        self.report.failovers += 1;
+        let findings = scene.check_standby()?;
+        self.note(findings, &format!("failover in {} ms", took.as_millis()));
+        if self.report.findings.none() {
+            let databases = scene.standby_databases();
+            scene.start_application(0, rng.next_u64(), &databases)?;
+            scene.await_progress()?;
+            scene.stop_applications()?;
+            let findings = scene.check_standby()?;
+            self.note(findings, "the application goes on against the new primary");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! What a kill campaign found.
+
+use super::strike::Victim;
+use crate::verify::Findings;
+use serde::Serialize;
+
+/// Processes killed, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Kills {
+    /// Application processes.
+    pub application: u64,
+    /// Primary instances.
+    pub primary: u64,
+    /// Standby instances.
+    pub standby: u64,
+}
+
+impl Kills {
+    /// Counts one.
+    pub fn count(&mut self, victim: Victim) {
+        match victim {
+            Victim::Application(_) => self.application += 1,
+            Victim::Primary => self.primary += 1,
+            Victim::Standby => self.standby += 1,
+        }
+    }
+}
+
+/// The outcome of a campaign.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct KillReport {
+    /// Cycles completed.
+    pub cycles: u64,
+    /// Processes killed.
+    pub kills: Kills,
+    /// Standbys that took over.
+    pub failovers: u64,
+    /// Comparisons of primary and standby.
+    pub checks: u64,
+    /// Commits acknowledged.
+    pub acknowledged: u64,
+    /// Transactions that failed and were tried again.
+    pub refused: u64,
+    /// Broken promises.
+    #[serde(flatten)]
+    pub findings: Findings,
+    /// Repeats the same strikes.
+    pub seed: u64,
+    /// Why the campaign ended early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Where everything was kept, after a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+}
+
+impl KillReport {
+    /// Whether every promise was kept and every cycle completed.
+    pub fn passed(&self) -> bool {
+        self.error.is_none() && self.findings.none()
+    }
+}
+
+impl std::fmt::Display for KillReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Kills { application, primary, standby } = self.kills;
+        let Findings { lost, surplus, integrity_failures, page_differences, notes } = &self.findings;
+        notes.iter().try_for_each(|note| writeln!(f, "FOUND {note}"))?;
+        if let Some(error) = &self.error {
+            writeln!(f, "ERROR {error}")?;
+        }
+        writeln!(
+            f,
+            "{} cycles, killed {application} applications, {primary} primaries, {standby} standbys; {} failovers, {} checks",
+            self.cycles, self.failovers, self.checks
+        )?;
+        write!(
+            f,
+            "acknowledged {}, lost {lost}, surplus {surplus}, integrity failures {integrity_failures}, differing pages {page_differences}",
+            self.acknowledged
+        )?;
+        if let Some(kept) = &self.kept {
+            write!(f, "\nkept in {kept}")?;
+        }
+        if !self.passed() {
+            write!(
+                f,
+                "\nreplay with: standfast-campaign kill --cycles {} --seed {}",
+                self.cycles + 1,
+                self.seed
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_has_the_promised_keys_and_says_how_to_replay() {
+        let mut report = KillReport { cycles: 4, seed: 9, acknowledged: 5, ..KillReport::default() };
+        assert!(report.passed());
+        report.findings = Findings { lost: 1, notes: vec!["row 7".into()], ..Findings::default() };
+        let json = serde_json::to_value(&report).unwrap();
+        for key in
+            ["cycles", "kills", "acknowledged", "lost", "integrity_failures", "page_differences", "seed"]
+        {
+            assert!(json.get(key).is_some(), "{key} in {json}");
+        }
+        assert!(!report.passed());
+        let text = report.to_string();
+        assert!(text.contains("FOUND row 7") && text.contains("--cycles 5 --seed 9"), "{text}");
+    }
+}

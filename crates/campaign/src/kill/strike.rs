@@ -1,0 +1,87 @@
+//! Who is killed in a cycle, in which order, and when. Drawn, not decided: pure and repeatable.
+
+use standfast_testkit::Rng;
+use std::time::Duration;
+
+/// Somebody that can be killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// The application with this number.
+    Application(usize),
+    /// The primary instance.
+    Primary,
+    /// The standby instance.
+    Standby,
+}
+
+/// The plan of one cycle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Strike {
+    /// How long everything runs before.
+    pub after: Duration,
+    /// Who is killed, in this order.
+    pub victims: Vec<Victim>,
+    /// Who is started again, in this order, with a pause before each.
+    pub restarts: Vec<(Duration, Victim)>,
+}
+
+impl Strike {
+    /// Draws the plan of a cycle with `applications` applications.
+    pub fn draw(rng: &mut Rng, applications: usize) -> Strike {
+        let after = Duration::from_millis(rng.between(150, 900));
+        let mut victims = match rng.below(100) {
+            0..22 => vec![Victim::Application(rng.below(applications as u64) as usize)],
+            22..32 => (0..applications).map(Victim::Application).collect(),
+            32..57 => vec![Victim::Primary],
+            57..75 => vec![Victim::Standby],
+            75..83 => vec![Victim::Primary, Victim::Standby],
+            83..93 => {
+                let mut all: Vec<_> = (0..applications).map(Victim::Application).collect();
+                all.push(Victim::Primary);
+                all
+            }
+            _ => {
+                let mut all: Vec<_> = (0..applications).map(Victim::Application).collect();
+                all.extend([Victim::Primary, Victim::Standby]);
+                all
+            }
+        };
+        rng.shuffle(&mut victims);
+        let mut restarts: Vec<_> = victims
+            .iter()
+            .map(|victim| {
+                (Duration::from_millis(if rng.chance(50) { 0 } else { rng.between(1, 250) }), *victim)
+            })
+            .collect();
+        rng.shuffle(&mut restarts);
+        Strike { after, victims, restarts }
+    }
+}
+
+impl std::fmt::Display for Strike {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "after {} ms kill {:?}, start", self.after.as_millis(), self.victims)?;
+        self.restarts.iter().try_for_each(|(pause, victim)| write!(f, " +{}ms {victim:?}", pause.as_millis()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_is_hit_alone_and_together_and_started_again() {
+        let mut rng = Rng::new(1);
+        let strikes: Vec<Strike> = (0..500).map(|_| Strike::draw(&mut rng, 3)).collect();
+        let alone = |victim: Victim| strikes.iter().any(|strike| strike.victims == [victim]);
+        assert!((0..3).map(Victim::Application).chain([Victim::Primary, Victim::Standby]).all(alone));
+        assert!(strikes.iter().any(|strike| strike.victims.len() == 5));
+        for strike in &strikes {
+            assert!(
+                strike.victims.iter().all(|hit| strike.restarts.iter().any(|(_, started)| started == hit))
+            );
+            assert_eq!(strike.victims.len(), strike.restarts.len());
+        }
+        assert_eq!(strikes[0], Strike::draw(&mut Rng::new(1), 3), "the same seed gives the same campaign");
+    }
+}

@@ -1,0 +1,61 @@
+//! Where the programs under test are.
+
+use crate::{CampaignError, During, Result};
+use std::path::{Path, PathBuf};
+
+/// The programs that a campaign runs.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The daemon and its command line.
+    pub standfast: PathBuf,
+    /// The loadable extension.
+    pub extension: PathBuf,
+    /// This crate's own program, which is also the application.
+    pub campaign: PathBuf,
+}
+
+impl Programs {
+    /// The programs in `directory`.
+    ///
+    /// # Errors
+    /// When one is missing.
+    pub fn within(directory: &Path) -> Result<Programs> {
+        // Processes are started in other directories, so the names must hold there.
+        let directory = directory.canonicalize().during(|| format!("find {}", directory.display()))?;
+        let find = |name: &str| {
+            let path = directory.join(name);
+            if path.is_file() { Ok(path) } else { Err(CampaignError::Missing { path }) }
+        };
+        Ok(Programs {
+            standfast: find("standfast")?,
+            extension: find("libstandfast.so")?,
+            campaign: find("standfast-campaign")?,
+        })
+    }
+
+    /// The programs in `chosen`, else in `$STANDFAST_BIN`, else beside the running program, else in the
+    /// `release` and then the `debug` directory above it (where a test finds them).
+    ///
+    /// # Errors
+    /// When they are in none of these.
+    pub fn find(chosen: Option<&Path>) -> Result<Programs> {
+        let from_environment = std::env::var_os("STANDFAST_BIN").map(PathBuf::from);
+        if let Some(directory) = chosen.map(Path::to_owned).or(from_environment) {
+            return Programs::within(&directory);
+        }
+        let here = std::env::current_exe().during(|| "find the running program".into())?;
+        let places = here
+            .ancestors()
+            .skip(1)
+            .take(3)
+            .flat_map(|above| [above.to_owned(), above.join("release"), above.join("debug")]);
+        let mut missing = None;
+        for place in places {
+            match Programs::within(&place) {
+                Ok(programs) => return Ok(programs),
+                Err(error) => missing = missing.or(Some(error)),
+            }
+        }
+        Err(missing.unwrap_or(CampaignError::Missing { path: here }))
+    }
+}

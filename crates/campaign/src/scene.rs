@@ -1,0 +1,204 @@
+//! A primary, a standby, their databases and their applications, in a directory of their own.
+
+use crate::acknowledgements::Acknowledgements;
+use crate::instance::{Instance, PATIENCE};
+use crate::process::{Process, await_condition};
+use crate::programs::Programs;
+use crate::schema::create_database;
+use crate::verify::{Findings, check_integrity, check_ledger, compare_pages};
+use crate::{During, Result};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The name of the standby at its primary.
+const STANDBY: &str = "north";
+/// Databases with their page sizes; the second one returns free pages.
+const DATABASES: [(&str, u32, bool); 2] = [("orders.db", 4096, false), ("stock.db", 1024, true)];
+/// The smallest log groups that are allowed, so that logs are switched and archived all the time.
+const GROUP_BYTES: &str = "8388608";
+
+/// How many applications there are, and how large.
+#[derive(Clone, Copy, Debug)]
+pub struct Applications {
+    /// Processes.
+    pub processes: usize,
+    /// Threads of each.
+    pub threads: usize,
+}
+
+/// See the module. Everything is killed on drop; the directory stays unless [`Scene::discard`]ed.
+pub struct Scene {
+    programs: Programs,
+    /// Where everything is.
+    pub directory: PathBuf,
+    /// The primary.
+    pub primary: Instance,
+    /// The standby.
+    pub standby: Instance,
+    /// The primary's databases.
+    pub databases: Vec<PathBuf>,
+    /// What the applications were told.
+    pub told: Acknowledgements,
+    /// The applications that run, by number.
+    pub applications: Vec<Option<Process>>,
+    size: Applications,
+}
+
+impl Scene {
+    /// Sets up a primary that ships SYNC AFFIRM to a standby, and waits until it does. Commits never go on
+    /// without the standby. `late` protects the last database only after the standby was made.
+    ///
+    /// # Errors
+    /// When anything fails.
+    pub fn set_up(programs: &Programs, directory: &Path, size: Applications, late: bool) -> Result<Scene> {
+        let data = directory.join("data");
+        std::fs::create_dir_all(&data).during(|| format!("create {}", data.display()))?;
+        let mut databases = Vec::new();
+        for (name, page_size, shrinking) in DATABASES {
+            databases.push(data.join(name));
+            create_database(&data.join(name), page_size, shrinking)?;
+        }
+        let told = Acknowledgements::create(&directory.join("acknowledged"), size.processes * size.threads)?;
+        let mut primary =
+            Instance::init(programs, &directory.join("primary"), "south", &["--group-bytes", GROUP_BYTES])?;
+        primary.start()?;
+        let early = databases.len() - usize::from(late);
+        for database in &databases[..early] {
+            primary.must(&["protect", &database.to_string_lossy()])?;
+        }
+        let mut standby = Instance::standby_of(&primary, &directory.join("standby"), STANDBY)?;
+        standby.start()?;
+        let destination = ["destination", "add", STANDBY, &standby.address, "--mode", "sync-affirm"];
+        primary
+            .must(&[&destination[..], &["--on-timeout", "stall", "--net-timeout-ms", "20000"]].concat())?;
+        for database in &databases[early..] {
+            primary.must(&["protect", &database.to_string_lossy()])?;
+        }
+        primary.await_status("the standby follows", |status| status.streams() && status.settled())?;
+        let (programs, directory) = (programs.clone(), directory.to_owned());
+        let applications = (0..size.processes).map(|_| None).collect();
+        Ok(Scene { programs, directory, primary, standby, databases, told, applications, size })
+    }
+
+    /// Starts the application `number` on `databases`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_application(&mut self, number: usize, seed: u64, databases: &[PathBuf]) -> Result<()> {
+        let mut command = Command::new(&self.programs.campaign);
+        command.arg("app").arg("--extension").arg(&self.programs.extension);
+        databases.iter().for_each(|path| {
+            command.arg("--database").arg(path);
+        });
+        command.arg("--acknowledgements").arg(self.directory.join("acknowledged"));
+        command.arg("--first-writer").arg((number * self.size.threads).to_string());
+        command.arg("--threads").arg(self.size.threads.to_string()).arg("--seed").arg(seed.to_string());
+        let log = self.directory.join(format!("application-{number}.out"));
+        self.applications[number] = Some(Process::start(command, &log)?);
+        Ok(())
+    }
+
+    /// Commits acknowledged to the application `number`.
+    pub fn commits_of(&self, number: usize) -> u64 {
+        self.told.commits(number * self.size.threads..(number + 1) * self.size.threads)
+    }
+
+    /// Commits acknowledged to all applications.
+    pub fn commits(&self) -> u64 {
+        self.told.commits(0..self.told.writers())
+    }
+
+    /// Transactions that failed, in all applications.
+    pub fn refusals(&self) -> u64 {
+        (0..self.told.writers()).map(|writer| self.told.entry(writer, 0).refusals()).sum()
+    }
+
+    /// Waits until every running application has had a commit acknowledged from now on.
+    ///
+    /// # Errors
+    /// When one ends by itself, or that takes too long.
+    pub fn await_progress(&self) -> Result<()> {
+        let before: Vec<u64> = (0..self.applications.len()).map(|number| self.commits_of(number)).collect();
+        await_condition("every application commits", PATIENCE, || {
+            for (number, application) in self.applications.iter().enumerate() {
+                let Some(application) = application else { continue };
+                if application.ended_within(std::time::Duration::ZERO) {
+                    return Err(application.failed("ended by itself"));
+                }
+                if self.commits_of(number) == before[number] {
+                    return Ok(Err(format!("application {number} does not")));
+                }
+            }
+            Ok(Ok(()))
+        })
+    }
+
+    /// Lets the applications finish their transactions and waits for their end.
+    ///
+    /// # Errors
+    /// When one hangs or fails.
+    pub fn stop_applications(&mut self) -> Result<()> {
+        self.told.order_stop(true);
+        for application in self.applications.iter_mut().filter_map(Option::take) {
+            let name = application.failed("");
+            let status = application.wait_for_end(PATIENCE)?;
+            if !status.success() {
+                let problem = status.to_string();
+                return Err(match name {
+                    crate::CampaignError::Program { program, output, .. } => {
+                        crate::CampaignError::Program { program, problem, output }
+                    }
+                    other => other,
+                });
+            }
+        }
+        self.told.order_stop(false);
+        Ok(())
+    }
+
+    /// Waits until the standby has everything, then checks both sides and compares them. Nobody may be writing.
+    ///
+    /// # Errors
+    /// When the standby does not catch up, or a check cannot be made.
+    pub fn check_both(&self) -> Result<Findings> {
+        self.primary.await_status("the standby has applied everything", |status| status.settled())?;
+        let mut findings = Findings::default();
+        for (number, (database, (name, ..))) in self.databases.iter().zip(DATABASES).enumerate() {
+            let copy = self.standby.standby_database(name);
+            for path in [database, &copy] {
+                findings.add(check_integrity(path)?);
+                findings.add(check_ledger(path, number, &self.told)?);
+            }
+            findings.add(compare_pages(database, &copy)?.findings);
+        }
+        Ok(findings)
+    }
+
+    /// The databases of the standby.
+    pub fn standby_databases(&self) -> Vec<PathBuf> {
+        DATABASES.iter().map(|(name, ..)| self.standby.standby_database(name)).collect()
+    }
+
+    /// Checks the databases of the standby alone, when it has taken over.
+    ///
+    /// # Errors
+    /// When a check cannot be made.
+    pub fn check_standby(&self) -> Result<Findings> {
+        let mut findings = Findings::default();
+        for (number, path) in self.standby_databases().iter().enumerate() {
+            findings.add(check_integrity(path)?);
+            findings.add(check_ledger(path, number, &self.told)?);
+        }
+        Ok(findings)
+    }
+
+    /// Kills everything and removes the directory.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn discard(self) -> Result<()> {
+        let directory = self.directory.clone();
+        drop(self);
+        std::fs::remove_dir_all(&directory).during(|| format!("remove {}", directory.display()))
+    }
+}

@@ -1,0 +1,128 @@
+//! Every acknowledged row is there, as written, and nothing is that must not be.
+
+use super::{Findings, open_plain};
+use crate::acknowledgements::Acknowledgements;
+use crate::schema::row_sum;
+use crate::{During, Result};
+use std::path::Path;
+
+/// What is found of one writer.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// Rows up to the acknowledged one that are right.
+    acknowledged_rows: u64,
+    /// The newest row.
+    last: u64,
+    /// The rows before it have a hole.
+    holes: u64,
+}
+
+/// Compares the ledger in the database at `path`, which has the number `database` there, with what the
+/// applications were told.
+///
+/// # Errors
+/// SQLite's, when the ledger cannot be read.
+pub fn check_ledger(path: &Path, database: usize, told: &Acknowledgements) -> Result<Findings> {
+    let mut findings = Findings::default();
+    let mut seen = vec![Seen::default(); told.writers()];
+    read_ledger(path, database, told, &mut seen, &mut findings)
+        .during(|| format!("read the ledger in {}", path.display()))?;
+    for (writer, seen) in seen.iter().enumerate() {
+        let entry = told.entry(writer, database);
+        let mut complain = |count: &mut u64, more: u64, what: &str| {
+            if more > 0 {
+                *count += more;
+                findings.notes.push(format!(
+                    "{}: writer {writer}: {more} {what} (acknowledged {}, attempted {}, newest there {})",
+                    path.display(),
+                    entry.acknowledged(),
+                    entry.attempted(),
+                    seen.last
+                ));
+            }
+        };
+        let (mut lost, mut surplus) = (0, 0);
+        complain(&mut lost, entry.acknowledged() - seen.acknowledged_rows, "acknowledged rows lost");
+        complain(&mut lost, entry.lost(), "acknowledged rows were missing when the writer started again");
+        complain(&mut surplus, seen.holes, "holes");
+        complain(
+            &mut surplus,
+            seen.last.saturating_sub(entry.attempted()),
+            "rows that nobody tried to write",
+        );
+        findings.lost += lost;
+        findings.surplus += surplus;
+    }
+    Ok(findings)
+}
+
+fn read_ledger(
+    path: &Path,
+    database: usize,
+    told: &Acknowledgements,
+    seen: &mut [Seen],
+    findings: &mut Findings,
+) -> rusqlite::Result<()> {
+    let connection = open_plain(path).map_err(|_| rusqlite::Error::InvalidPath(path.to_owned()))?;
+    let mut select =
+        connection.prepare("SELECT writer, seq, sum, payload FROM ledger ORDER BY writer, seq")?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let (writer, seq): (i64, i64) = (row.get(0)?, row.get(1)?);
+        let known = usize::try_from(writer).ok().filter(|writer| *writer < seen.len());
+        let (Some(index), Ok(seq)) = (known, u64::try_from(seq)) else {
+            findings.surplus += 1;
+            findings.notes.push(format!("{}: row ({writer}, {seq}) was rolled back", path.display()));
+            continue;
+        };
+        let payload = row.get_ref(3)?.as_blob()?;
+        if row.get::<_, i64>(2)? != row_sum(index as u64, seq, payload) {
+            findings.notes.push(format!("{}: row ({writer}, {seq}) is damaged", path.display()));
+            continue;
+        }
+        let seen = &mut seen[index];
+        seen.holes += u64::from(seq != seen.last + 1);
+        seen.last = seq;
+        seen.acknowledged_rows += u64::from(seq <= told.entry(index, database).acknowledged());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::{GHOST, create_database};
+    use rusqlite::Connection;
+
+    fn with_rows(rows: &[(i64, u64)], acknowledged: u64, attempted: u64) -> Findings {
+        let directory = standfast_testkit::TempDir::new("ledger").unwrap();
+        let path = directory.join("a.db");
+        create_database(&path, 4096, false).unwrap();
+        let connection = Connection::open(&path).unwrap();
+        for (writer, seq) in rows {
+            let sum = row_sum(*writer as u64, *seq, b"x");
+            let row = (writer, *seq as i64, sum);
+            connection.execute("INSERT INTO ledger VALUES(?1, ?2, ?3, X'78')", row).unwrap();
+        }
+        let told = Acknowledgements::create(&directory.join("told"), 1).unwrap();
+        told.entry(0, 0).attempt(attempted);
+        told.entry(0, 0).acknowledge(acknowledged);
+        check_ledger(&path, 0, &told).unwrap()
+    }
+
+    #[test]
+    fn a_ledger_that_holds_what_was_acknowledged_and_a_bit_more_is_right() {
+        assert!(with_rows(&[(0, 1), (0, 2)], 2, 2).none());
+        assert!(with_rows(&[(0, 1), (0, 2), (0, 3)], 2, 3).none(), "its outcome was not known");
+    }
+
+    #[test]
+    fn missing_rows_holes_ghosts_and_rows_from_nowhere_are_found() {
+        assert_eq!(with_rows(&[(0, 1)], 3, 3).lost, 2);
+        let hole = with_rows(&[(0, 1), (0, 3)], 3, 3);
+        assert_eq!((hole.lost, hole.surplus), (1, 1));
+        assert_eq!(with_rows(&[(0, 1), (0, 2)], 1, 1).surplus, 1);
+        assert_eq!(with_rows(&[(GHOST, 1), (0, 1)], 1, 1).surplus, 1);
+        assert_eq!(with_rows(&[(0, 1), (7, 1)], 1, 1).surplus, 1);
+    }
+}

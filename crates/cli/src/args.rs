@@ -1,0 +1,213 @@
+//! The command line.
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use standfast_instance::config::{DestinationConfig, OnTimeout, TransportMode};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  standfast init -D /srv/sf --name paris --listen 127.0.0.1:7450
+  standfast start -D /srv/sf &
+  standfast protect -D /srv/sf /srv/app/orders.db
+  standfast standby create -D /srv/sf-b --from 127.0.0.1:7450 --name oslo --listen 127.0.0.1:7451
+  standfast start -D /srv/sf-b &
+  standfast destination add -D /srv/sf oslo 127.0.0.1:7451
+  standfast status -D /srv/sf
+  standfast failover -D /srv/sf-b
+
+Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 refused as things stand,
+4 the instance does not run, 5 it runs already.";
+
+/// Redo shipping and standby databases for SQLite: a COMMIT that returned is on two machines.
+#[derive(Debug, Parser)]
+#[command(version, after_help = EXAMPLES)]
+pub struct Args {
+    /// Instance directory.
+    #[arg(short = 'D', long = "directory", env = "STANDFAST_DIR", global = true, default_value = ".", value_name = "DIR")]
+    pub directory: PathBuf,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a new primary instance.
+    Init {
+        /// Name of the instance, as standbys and messages know it.
+        #[arg(long)]
+        name: Option<String>,
+        /// Address to receive on, HOST:PORT.
+        #[arg(long)]
+        listen: Option<String>,
+        /// Allow plain TCP beyond loopback.
+        #[arg(long)]
+        insecure: bool,
+        /// Bytes of each redo log file.
+        #[arg(long)]
+        group_bytes: Option<u64>,
+    },
+    /// Run the instance in the foreground until SIGTERM or `standfast stop`.
+    Start,
+    /// Stop the running instance in good order.
+    Stop,
+    /// Protect a database, or all databases in a directory.
+    Protect {
+        /// Database file or directory.
+        path: PathBuf,
+        /// Its file name on standbys; default: the same.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// End the protection of a database.
+    Unprotect {
+        /// Its file or name.
+        name: String,
+    },
+    /// Standby instances.
+    Standby {
+        #[command(subcommand)]
+        command: StandbyCommand,
+    },
+    /// Where redo is shipped.
+    Destination {
+        #[command(subcommand)]
+        command: DestinationCommand,
+    },
+    /// Show the state; exits 1 when the instance has failed.
+    Status {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make this standby the primary, with everything it has received.
+    Failover,
+    /// Begin a new redo log.
+    SwitchLogfile,
+    /// Move everything into the databases and the start of recovery to the end of the redo.
+    Checkpoint,
+    /// Redo logs.
+    Log {
+        #[command(subcommand)]
+        command: LogCommand,
+    },
+    /// Print the configuration.
+    Config {
+        /// The defaults instead of the settings in force.
+        #[arg(long)]
+        defaults: bool,
+    },
+    /// Measure this machine.
+    Bench {
+        #[command(subcommand)]
+        command: standfast_bench::command::BenchCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StandbyCommand {
+    /// Make a standby as a copy of a running primary.
+    Create {
+        /// Address of the primary, HOST:PORT.
+        #[arg(long)]
+        from: String,
+        /// Name of the new instance.
+        #[arg(long)]
+        name: Option<String>,
+        /// Address to receive on, HOST:PORT.
+        #[arg(long)]
+        listen: Option<String>,
+        /// Allow plain TCP beyond loopback.
+        #[arg(long)]
+        insecure: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DestinationCommand {
+    /// Add a destination, or change the one with this name.
+    Add {
+        #[command(flatten)]
+        destination: DestinationArgs,
+    },
+    /// Remove a destination.
+    Remove {
+        /// Its name.
+        name: String,
+    },
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct DestinationArgs {
+    /// Name of the standby instance.
+    name: String,
+    /// Its address, HOST:PORT.
+    address: String,
+    /// What a commit waits for.
+    #[arg(long, value_enum, default_value = "sync-affirm")]
+    mode: ModeArg,
+    /// What a missing acknowledgement leads to.
+    #[arg(long, value_enum, default_value = "degrade")]
+    on_timeout: OnTimeoutArg,
+    /// How long a commit waits for an acknowledgement, milliseconds.
+    #[arg(long, default_value_t = 30_000)]
+    net_timeout_ms: u64,
+    /// Longest pause between attempts to connect, milliseconds.
+    #[arg(long, default_value_t = 1_000)]
+    reopen_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeArg {
+    /// Redo is in the standby's log on disk.
+    SyncAffirm,
+    /// Redo is in the standby's memory.
+    Fastsync,
+    /// Nothing.
+    Async,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnTimeoutArg {
+    /// Commits go on without the standby until it has caught up.
+    Degrade,
+    /// Commits wait.
+    Stall,
+}
+
+impl From<DestinationArgs> for DestinationConfig {
+    fn from(args: DestinationArgs) -> DestinationConfig {
+        DestinationConfig {
+            name: args.name,
+            address: args.address,
+            mode: match args.mode {
+                ModeArg::SyncAffirm => TransportMode::SyncAffirm,
+                ModeArg::Fastsync => TransportMode::Fastsync,
+                ModeArg::Async => TransportMode::Async,
+            },
+            on_timeout: match args.on_timeout {
+                OnTimeoutArg::Degrade => OnTimeout::Degrade,
+                OnTimeoutArg::Stall => OnTimeout::Stall,
+            },
+            net_timeout_ms: args.net_timeout_ms,
+            reopen_ms: args.reopen_ms,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LogCommand {
+    /// Print redo records.
+    Dump {
+        /// A log file; default: the logs of the instance.
+        file: Option<PathBuf>,
+        /// First position.
+        #[arg(long)]
+        from: Option<u64>,
+        /// Records at most.
+        #[arg(long, default_value_t = u64::MAX)]
+        limit: u64,
+        /// One JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+}

@@ -1,0 +1,137 @@
+//! `standfast log dump`: redo records as text or JSON.
+
+use serde_json::{Value, json};
+use standfast_format::{LogFileHeader, LogKind, Ranges, Record, Vectors, decode_record};
+use standfast_instance::InstanceError;
+use standfast_instance::alert::utc_text;
+use standfast_instance::config::Config;
+use standfast_instance::control::{Control, Role};
+use standfast_instance::paths::Paths;
+use standfast_io::{DirectDisk, Disk};
+use standfast_log::{LogConfig, RecordReader, RedoLog};
+use standfast_types::Scn;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Prints the records of `file`, or of the logs in the instance directory, from `from` on.
+pub fn dump(directory: &Path, file: Option<&Path>, from: Option<u64>, limit: u64, as_json: bool) -> Result<(), InstanceError> {
+    let (log, start, end) = match file {
+        Some(file) => open_file(file)?,
+        None => open_instance(directory)?,
+    };
+    let mut reader = RecordReader::new(log, from.map_or(start, Scn), end);
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut printed = 0;
+    while printed < limit {
+        let begin = reader.position();
+        let Some((bytes, scn)) = reader.next_record()? else { break };
+        let (record, length) = decode_record(bytes).map_err(|error| InstanceError::Failed(error.to_string()))?;
+        let value = describe(&record);
+        let line = if as_json {
+            json!({ "begin": begin, "scn": scn, "bytes": length, "record": value }).to_string()
+        } else {
+            format!("{begin:>12} {length:>7} B  {}", words(&value))
+        };
+        if writeln!(out, "{line}").is_err() {
+            break;
+        }
+        printed += 1;
+    }
+    let _ = out.flush();
+    Ok(())
+}
+
+fn describe(record: &Record<'_>) -> Value {
+    match record {
+        Record::Change { database, vectors } => json!({ "change": database, "pages": pages(*vectors) }),
+        Record::Commit { database, time_us, database_pages, frame, vectors } => json!({
+            "commit": database, "time": utc_text(*time_us), "database_pages": database_pages,
+            "frame": frame, "pages": pages(*vectors),
+        }),
+        Record::WalGeneration { database, salts, captured_frames, database_pages, restart } => json!({
+            "wal_generation": database, "salts": format!("{:08x}{:08x}", salts.0, salts.1),
+            "captured_frames": captured_frames, "database_pages": database_pages, "restart": restart,
+        }),
+        Record::Attach(attach) => json!({
+            "attach": attach.database, "name": attach.name, "page_size": attach.page_size,
+        }),
+        Record::Detach { database } => json!({ "detach": database }),
+        Record::Baseline { database } => json!({ "baseline": database }),
+        Record::Incarnation { number, id, branch, time_us } => json!({
+            "incarnation": number, "id": id.to_string(), "branch": branch, "time": utc_text(*time_us),
+        }),
+        Record::EndOfRedo { time_us } => json!({ "end_of_redo": utc_text(*time_us) }),
+    }
+}
+
+fn pages(vectors: Vectors<'_>) -> Value {
+    vectors
+        .map(|vector| match vector {
+            Ok(vector) => {
+                let ranges: Vec<String> = Ranges::new(vector.ranges)
+                    .flatten()
+                    .map(|(start, data)| format!("{start}+{}", data.len()))
+                    .collect();
+                json!({
+                    "page": vector.page_no, "sum": format!("{:08x}", vector.sum_after),
+                    "from_zeros": vector.from_zeros, "ranges": ranges.join(" "),
+                })
+            }
+            Err(error) => json!({ "damaged": error.to_string() }),
+        })
+        .collect()
+}
+
+/// `key value` pairs on one line, page lists in short form.
+fn words(value: &Value) -> String {
+    let Value::Object(fields) = value else { return value.to_string() };
+    let mut parts = Vec::new();
+    for (key, value) in fields {
+        match value {
+            Value::Array(pages) => {
+                for page in pages {
+                    let zeros = if page["from_zeros"] == true { " new" } else { "" };
+                    let ranges = page["ranges"].as_str().unwrap_or("damaged");
+                    parts.push(format!("page {}{zeros} [{ranges}]", page["page"]));
+                }
+            }
+            Value::String(text) => parts.push(format!("{key} {text}")),
+            other => parts.push(format!("{key} {other}")),
+        }
+    }
+    parts.join("  ")
+}
+
+fn open_instance(directory: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceError> {
+    let config = Config::load(directory)?;
+    let paths = Paths::new(directory, &config).map_err(|source| InstanceError::Io { path: directory.to_owned(), source })?;
+    let control = Control::load(&DirectDisk, &paths.control)?;
+    let kind = if control.role == Role::Primary { LogKind::Online } else { LogKind::Standby };
+    let config = LogConfig {
+        kind,
+        member_directories: paths.members,
+        groups: config.redo.groups + usize::from(kind == LogKind::Standby),
+        group_bytes: config.redo.group_bytes,
+        block_bytes: config.redo.block_bytes,
+        archive_directory: paths.archive,
+    };
+    let (log, _, recovered) = RedoLog::open(Arc::new(DirectDisk), config)?;
+    let start = log.switches(Scn::ZERO, recovered.end).first().map_or(recovered.end, |switch| {
+        switch.first_scn + u64::from(switch.first_record)
+    });
+    Ok((log, start, recovered.end))
+}
+
+/// A single log file, read as if it were the only archived one.
+fn open_file(file: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceError> {
+    let io = |source| InstanceError::Io { path: file.to_owned(), source };
+    let mut block = vec![0; standfast_format::FILE_HEADER_BYTES];
+    DirectDisk.open(file).and_then(|log| log.read_at(&mut block, 0)).map_err(io)?;
+    let header = LogFileHeader::decode(&block).map_err(|error| {
+        InstanceError::refused(format!("{}: {error}", file.display()), "name an online, standby or archived redo log")
+    })?;
+    let log = RedoLog::of_file(Arc::new(DirectDisk), file)?;
+    let end = log.end_of_current()?;
+    Ok((log, header.first_scn + u64::from(header.first_record), end))
+}

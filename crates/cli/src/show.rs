@@ -1,0 +1,104 @@
+//! The state of an instance for people: 80 columns, no colour.
+
+use serde_json::Value;
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "unknown".into(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn bytes(value: &Value) -> String {
+    match value.as_u64() {
+        None => "unknown".into(),
+        Some(bytes) if bytes < 10 << 10 => format!("{bytes} B"),
+        Some(bytes) if bytes < 10 << 20 => format!("{} KiB", bytes >> 10),
+        Some(bytes) => format!("{} MiB", bytes >> 20),
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Prints the answer to a status request.
+pub fn status(status: &Value) {
+    println!(
+        "{}  {} ({})  incarnation {}  {}",
+        text(&status["name"]),
+        text(&status["role"]),
+        text(&status["state"]),
+        text(&status["incarnation"]),
+        text(&status["directory"]),
+    );
+    if !status["failure"].is_null() {
+        println!("FAILURE: {}", text(&status["failure"]));
+    }
+    if status["role"] == "primary" && !status["captured"].is_null() {
+        println!(
+            "redo: captured {}  durable {}  released {}  commits {}  waiting {}",
+            text(&status["captured"]),
+            text(&status["durable"]),
+            text(&status["released"]),
+            text(&status["commits"]),
+            text(&status["waiting_commits"]),
+        );
+        if let Some(event) = status["waiting_for"].as_str().filter(|event| !event.is_empty()) {
+            println!("the log writer waits: {event}");
+        }
+    }
+    standby(&status["standby"]);
+    if !list(&status["databases"]).is_empty() {
+        println!("\n{:>4}  {:<10} {:<20} path", "id", "state", "database");
+        for database in list(&status["databases"]) {
+            println!(
+                "{:>4}  {:<10} {:<20} {}",
+                text(&database["id"]),
+                text(&database["state"]),
+                text(&database["name"]),
+                text(&database["path"])
+            );
+        }
+    }
+    destinations(&status["destinations"]);
+}
+
+fn standby(standby: &Value) {
+    if standby.is_null() {
+        return;
+    }
+    let connected = if standby["connected"] == true { "connected" } else { "NOT CONNECTED" };
+    println!(
+        "standby: {connected}  hardened {}  confirmed {}  applied {}  apply lag {}",
+        text(&standby["hardened"]),
+        text(&standby["confirmed"]),
+        text(&standby["applied"]),
+        bytes(&standby["apply_lag_bytes"]),
+    );
+    for (database, error) in standby["apply_errors"].as_object().into_iter().flatten() {
+        println!("APPLY ERROR {database}: {}", text(error));
+    }
+}
+
+fn destinations(destinations: &Value) {
+    if list(destinations).is_empty() {
+        return;
+    }
+    println!("\n{:<12} {:<12} {:<12} {:<10} {:>13} {:>10}", "destination", "mode", "state", "commits", "transport lag", "apply lag");
+    for destination in list(destinations) {
+        println!(
+            "{:<12} {:<12} {:<12} {:<10} {:>13} {:>10}",
+            text(&destination["name"]),
+            text(&destination["mode"]),
+            text(&destination["state"]),
+            if destination["required"] == true { "wait" } else { "do not" },
+            bytes(&destination["transport_lag_bytes"]),
+            bytes(&destination["apply_lag_bytes"]),
+        );
+        if let Some(trouble) = destination["last_trouble"].as_str().filter(|_| destination["state"] != "streaming") {
+            println!("             {trouble}");
+        }
+    }
+}

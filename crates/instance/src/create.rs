@@ -1,0 +1,242 @@
+//! Making an instance directory: a first primary, or a standby as a copy of a running primary.
+
+use crate::config::{CONFIG_FILE, Config};
+use crate::control::{Control, DatabaseRecord, Incarnation, Role};
+use crate::error::InstanceError;
+use crate::now_us;
+use crate::paths::Paths;
+use standfast_format::{LogKind, StreamCrc};
+use standfast_io::{DirectDisk, Disk};
+use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
+use standfast_transport::{DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StationError, fetch_snapshot, fetch_status};
+use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
+use std::fs::{DirBuilder, File};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+
+fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
+    LogConfig {
+        kind,
+        member_directories: paths.members.clone(),
+        groups: config.redo.groups + usize::from(kind == LogKind::Standby),
+        group_bytes: config.redo.group_bytes,
+        block_bytes: config.redo.block_bytes,
+        archive_directory: paths.archive.clone(),
+    }
+}
+
+fn make_directory(path: &Path) -> Result<(), InstanceError> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(InstanceError::io(path))
+}
+
+/// Makes the directory and its folders; refuses one that already holds an instance.
+fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
+    make_directory(directory)?;
+    let paths = Paths::new(directory, config).map_err(InstanceError::io(directory))?;
+    if paths.control.exists() {
+        return Err(InstanceError::refused(
+            format!("{} already holds an instance", directory.display()),
+            "name another directory with -D, or remove this one if it is no longer needed",
+        ));
+    }
+    for folder in paths.members.iter().chain([&paths.archive, &paths.databases]) {
+        make_directory(folder)?;
+    }
+    let text = config.to_toml();
+    DirectDisk.replace(&directory.join(CONFIG_FILE), text.as_bytes()).map_err(InstanceError::io(directory))?;
+    File::create(&paths.lock).map_err(InstanceError::io(&paths.lock))?;
+    Ok(paths)
+}
+
+/// Makes a new primary without databases in `directory`.
+///
+/// # Errors
+/// When the directory holds an instance already, or a file cannot be made.
+pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceError> {
+    let paths = prepare(directory, config)?;
+    let random = InstanceError::io("/dev/urandom");
+    let instance = InstanceId::random().map_err(random)?;
+    let id = IncarnationId::random().map_err(InstanceError::io("/dev/urandom"))?;
+    let incarnation = Incarnation { number: 1, id, branch: Scn::START, time_us: now_us() };
+    let online = log_config(config, &paths, LogKind::Online);
+    RedoLog::create_files(&DirectDisk, &online)?;
+    let identity = LogIdentity { instance, incarnation: 1, incarnation_id: id };
+    let start = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: now_us(), first_record: 0 };
+    RedoLog::start(Arc::new(DirectDisk), online, identity, start, StreamCrc::default())?;
+    // Last, because it makes the directory an instance.
+    let control = Control {
+        instance,
+        family: instance,
+        role: Role::Primary,
+        incarnations: vec![incarnation],
+        checkpoint: Scn::START,
+        databases: Vec::new(),
+        next_database: 1,
+        fenced: None,
+        clean: true,
+    };
+    control.store(&DirectDisk, &paths.control)?;
+    Ok(instance)
+}
+
+struct Copy<'a> {
+    paths: &'a Paths,
+    manifest: Option<Manifest>,
+    file: Option<BufWriter<File>>,
+    databases: Vec<DatabaseRecord>,
+    current: Option<DatabaseInfo>,
+    progress: &'a mut dyn FnMut(&str, u64),
+    bytes: u64,
+}
+
+impl SnapshotSink for Copy<'_> {
+    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError> {
+        self.manifest = Some(manifest.clone());
+        Ok(())
+    }
+
+    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError> {
+        let plain = Path::new(&database.name).file_name().is_some_and(|file| file == database.name.as_str());
+        if !plain {
+            return Err(format!("the primary names a database `{}`, which is not a file name", database.name).into());
+        }
+        let path = self.paths.databases.join(&database.name);
+        self.file = Some(BufWriter::with_capacity(1 << 20, File::create_new(&path)?));
+        self.current = Some(database.clone());
+        Ok(())
+    }
+
+    fn pages(&mut self, _: DatabaseId, _: PageNo, bytes: &[u8]) -> Result<(), StationError> {
+        if let Some(file) = &mut self.file {
+            file.write_all(bytes)?;
+        }
+        self.bytes += bytes.len() as u64;
+        if let Some(database) = &self.current {
+            (self.progress)(&database.name, self.bytes);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StationError> {
+        if let Some(file) = self.file.take() {
+            let file = file.into_inner().map_err(|error| error.into_error())?;
+            file.sync_all()?;
+        }
+        if let Some(database) = self.current.take() {
+            self.databases.push(DatabaseRecord {
+                id: database.id,
+                path: self.paths.databases.join(&database.name),
+                name: database.name,
+                page_size: database.page_size,
+                start_scn: info.scn,
+                redo_from: info.scn,
+                begun_empty: false,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Makes a standby in `directory` as a copy of the primary at `from`, which goes on working meanwhile.
+/// `progress` is told the database and the bytes copied so far.
+///
+/// # Errors
+/// When the primary cannot be reached or refuses, or a file cannot be made. The directory is then removed
+/// again if this call made it.
+pub fn create_standby(
+    directory: &Path,
+    config: &mut Config,
+    from: &str,
+    progress: &mut dyn FnMut(&str, u64),
+) -> Result<(), InstanceError> {
+    let insecure = config.instance.insecure;
+    let failed = |error: standfast_transport::TransportError| {
+        InstanceError::refused(
+            format!("cannot copy from {from}: {error}"),
+            "check that the primary runs, that its [instance] listen names this address, and try again",
+        )
+    };
+    let status = fetch_status(from, insecure).map_err(failed)?;
+    adopt_geometry(config, &status);
+    let existed = directory.exists();
+    let result = copy_into(directory, config, from, progress, &failed);
+    if result.is_err() && !existed {
+        let _ = std::fs::remove_dir_all(directory);
+    }
+    result
+}
+
+/// Standby logs are as large as the primary's online logs, with the same blocks.
+fn adopt_geometry(config: &mut Config, status: &str) {
+    let Ok(status) = serde_json::from_str::<serde_json::Value>(status) else { return };
+    let number = |key: &str| status["log"][key].as_u64();
+    if let Some(bytes) = number("group_bytes") {
+        config.redo.group_bytes = config.redo.group_bytes.max(bytes);
+    }
+    if let Some(bytes) = number("block_bytes") {
+        config.redo.block_bytes = bytes as usize;
+    }
+}
+
+fn copy_into(
+    directory: &Path,
+    config: &Config,
+    from: &str,
+    progress: &mut dyn FnMut(&str, u64),
+    failed: &dyn Fn(standfast_transport::TransportError) -> InstanceError,
+) -> Result<(), InstanceError> {
+    let paths = prepare(directory, config)?;
+    let online = log_config(config, &paths, LogKind::Online);
+    let standby = log_config(config, &paths, LogKind::Standby);
+    // Files first: making them takes a while, and the primary keeps the redo for a new standby only so long.
+    RedoLog::create_files(&DirectDisk, &standby)?;
+    RedoLog::create_files(&DirectDisk, &online)?;
+    let mut copy = Copy {
+        paths: &paths,
+        manifest: None,
+        file: None,
+        databases: Vec::new(),
+        current: None,
+        progress,
+        bytes: 0,
+    };
+    let start = fetch_snapshot(from, config.instance.insecure, &config.instance.name, &mut copy).map_err(failed)?;
+    let Copy { manifest, databases, .. } = copy;
+    let manifest = manifest.ok_or_else(|| InstanceError::Failed("the copy had no manifest".into()))?;
+    let incarnations: Vec<Incarnation> = manifest
+        .source
+        .incarnations
+        .iter()
+        .map(|known| Incarnation { number: known.number, id: known.id, branch: known.branch, time_us: 0 })
+        .collect();
+    let entered = standfast_transport::incarnation_of(&manifest.source.incarnations, &start.log)
+        .copied()
+        .ok_or_else(|| InstanceError::Failed("the primary names no incarnation".into()))?;
+    let identity = LogIdentity {
+        instance: manifest.source.instance,
+        incarnation: entered.number,
+        incarnation_id: entered.id,
+    };
+    let switch = LogSwitch {
+        sequence: start.log.sequence,
+        first_scn: start.start,
+        time_us: start.log.time_us,
+        first_record: 0,
+    };
+    RedoLog::start(Arc::new(DirectDisk), standby, identity, switch, StreamCrc(start.crc))?;
+    let next_database = databases.iter().map(|database| database.id.0 + 1).max().unwrap_or(1);
+    let control = Control {
+        instance: InstanceId::random().map_err(InstanceError::io("/dev/urandom"))?,
+        family: manifest.source.instance,
+        role: Role::Standby,
+        incarnations,
+        checkpoint: start.start,
+        databases,
+        next_database,
+        fenced: None,
+        clean: true,
+    };
+    control.store(&DirectDisk, &paths.control)
+}

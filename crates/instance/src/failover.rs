@@ -1,0 +1,89 @@
+//! A standby becomes primary: everything hardened is applied, a new incarnation begins.
+//!
+//! Order of events, each durable before the next: the databases hold all the redo; the standby log ends and is
+//! archived; the online log begins with the incarnation and the state of every database; the control file
+//! says primary. A crash before the last step leaves a standby that can be failed over again.
+
+use crate::control::{Control, Incarnation, Role};
+use crate::database::open_guarded;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::now_us;
+use crate::standby::{LentLog, ReceivedLog, Standby, apply_everything};
+use rusqlite::Connection;
+use standfast_format::{LogKind, RecordBuilder};
+use standfast_log::{LogIdentity, LogSwitch, RedoLog};
+use standfast_sqlite_wal::guard::Guard;
+use standfast_types::{IncarnationId, Scn};
+use std::sync::{Arc, Mutex};
+
+/// What a failover found.
+pub struct FailedOver {
+    /// Where the new incarnation begins: all redo before is in the databases.
+    pub branch: Scn,
+    /// Redo that had been received beyond its last whole record, bytes; it held no commit.
+    pub dropped_bytes: u64,
+    /// Keep the wal-index of every database as it is noted in the redo until the primary has opened them.
+    pub keepers: Vec<Connection>,
+}
+
+/// Makes this standby's directory that of a primary. The receiver no longer has the log.
+///
+/// # Errors
+/// When redo cannot be applied or a file not be written; this instance is then still a standby.
+pub fn become_primary(
+    environment: &Arc<Environment>,
+    standby: Standby,
+    received: &Arc<Mutex<ReceivedLog>>,
+) -> Result<FailedOver, InstanceError> {
+    let shared = standby.shared().clone();
+    let mut apply = standby.stop()?;
+    let branch = apply_everything(environment, &shared, &mut apply)?;
+    let dropped_bytes = shared.hardened().bytes_since(branch);
+    apply.release_for_failover()?;
+    let crc = LentLog(received.clone()).close_at(branch)?;
+
+    let control = environment.control();
+    let id = IncarnationId::random().map_err(InstanceError::io("/dev/urandom"))?;
+    let incarnation = Incarnation { number: control.incarnation().number + 1, id, branch, time_us: now_us() };
+    let identity = LogIdentity { instance: control.family, incarnation: incarnation.number, incarnation_id: id };
+    let config = environment.log_config(LogKind::Online);
+    RedoLog::create_files(environment.disk.as_ref(), &config)?;
+    let start = LogSwitch { sequence: 1, first_scn: branch, time_us: incarnation.time_us, first_record: 0 };
+    let (_, mut writer) = RedoLog::start(environment.disk.clone(), config, identity, start, crc)?;
+    let (records, keepers) = opening_records(environment, &control, &incarnation)?;
+    writer.write(&[&records], branch)?;
+
+    environment.update_control(|control| {
+        control.role = Role::Primary;
+        control.incarnations.push(incarnation);
+        control.checkpoint = branch;
+    })?;
+    Ok(FailedOver { branch, dropped_bytes, keepers })
+}
+
+/// The incarnation, and where every database stands in its own WAL.
+fn opening_records(
+    environment: &Environment,
+    control: &Control,
+    incarnation: &Incarnation,
+) -> Result<(Vec<u8>, Vec<Connection>), InstanceError> {
+    let mut records = Vec::new();
+    let mut keepers = Vec::new();
+    let Incarnation { number, id, branch, time_us } = incarnation.clone();
+    RecordBuilder::incarnation(&mut records, number, id, branch, time_us);
+    for record in &control.databases {
+        match open_guarded(&record.path, environment.vfs_base.as_deref()) {
+            Ok(connection) => {
+                let header = Guard::of(&connection)?.wal_header()?;
+                let pages = header.database_pages();
+                RecordBuilder::wal_generation(&mut records, record.id, header.position(), pages, true);
+                keepers.push(connection);
+            }
+            Err(error) => {
+                environment.alert.say(format!("database {} cannot be opened as primary: {error}", record.name));
+            }
+        }
+    }
+    Ok((records, keepers))
+}

@@ -1,0 +1,163 @@
+//! Taking a database under protection: everything that can be wrong with it is found before anything changes.
+
+use crate::control::DatabaseRecord;
+use crate::database::Database;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use rusqlite::ErrorCode;
+use standfast_types::{DATABASES_MAX, DatabaseId, PageSize, Scn};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+
+/// The SQLite databases that `path` names: itself, or all in a directory.
+///
+/// # Errors
+/// When there is nothing there, or a directory without databases.
+pub fn databases_at(path: &Path) -> Result<Vec<PathBuf>, InstanceError> {
+    let canonical = path.canonicalize().map_err(|error| {
+        InstanceError::refused(format!("{}: {error}", path.display()), "name an existing database file or a directory of them")
+    })?;
+    if !canonical.is_dir() {
+        return Ok(vec![canonical]);
+    }
+    let entries = std::fs::read_dir(&canonical).map_err(InstanceError::io(&canonical))?;
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.is_file() && has_magic(path))
+        .collect();
+    found.sort();
+    if found.is_empty() {
+        return Err(InstanceError::refused(
+            format!("{} holds no SQLite database", canonical.display()),
+            "name a directory with database files, or a file",
+        ));
+    }
+    Ok(found)
+}
+
+/// Must not be called for a database that this process has open: closing the file would drop its locks.
+fn has_magic(path: &Path) -> bool {
+    let mut magic = [0; 16];
+    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == MAGIC
+}
+
+/// Checks the file at `path` and opens it for protection under a new number.
+///
+/// # Errors
+/// `Refused` with cause and remedy; nothing has changed then.
+pub fn open_for_protection(
+    environment: &Environment,
+    path: &Path,
+    name: Option<&str>,
+) -> Result<Database, InstanceError> {
+    let control = environment.control();
+    let shown = path.display();
+    let metadata = std::fs::metadata(path).map_err(InstanceError::io(path))?;
+    let same_file = |record: &&DatabaseRecord| {
+        std::fs::metadata(&record.path)
+            .is_ok_and(|other| other.dev() == metadata.dev() && other.ino() == metadata.ino())
+    };
+    if let Some(record) = control.databases.iter().find(same_file) {
+        let what = format!("{shown} is already protected, as database {} ({})", record.id, record.name);
+        return Err(InstanceError::refused(what, "nothing is to be done; `standfast status` shows it"));
+    }
+    if let Ok(Some(marker)) = standfast_session::Marker::read(path)
+        && marker.instance != control.instance.0
+    {
+        let what = format!("{shown} is protected by instance {} in {}", marker.name, marker.directory.display());
+        let hint = format!("run `standfast unprotect -D {} {shown}` first", marker.directory.display());
+        return Err(InstanceError::refused(what, hint));
+    }
+    if !has_magic(path) {
+        let hint = "name a SQLite database; an empty file becomes one with its first table";
+        return Err(InstanceError::refused(format!("{shown} is not a SQLite database"), hint));
+    }
+    if metadata.permissions().readonly() {
+        let what = format!("{shown} is read-only");
+        return Err(InstanceError::refused(what, format!("run `chmod u+w {shown}` if it is meant to be written")));
+    }
+    check_file_system(path)?;
+    let name = name.map_or_else(|| path.file_name().map_or_else(String::new, |file| file.to_string_lossy().into()), str::to_owned);
+    let plain = Path::new(&name).file_name().is_some_and(|file| file == name.as_str()) && name.len() <= 255;
+    if !plain {
+        return Err(InstanceError::refused(format!("`{name}` is not a file name"), "give a plain file name with --name"));
+    }
+    if let Some(record) = control.database_named(&name) {
+        let what = format!("a database named {name} is already protected: {}", record.path.display());
+        return Err(InstanceError::refused(what, "standbys need distinct names: give another with --name"));
+    }
+    if usize::from(control.next_database) >= DATABASES_MAX {
+        return Err(InstanceError::refused("all database numbers are used", "make another instance for more databases"));
+    }
+    let record = DatabaseRecord {
+        id: DatabaseId(control.next_database),
+        name,
+        path: path.to_owned(),
+        page_size: page_size(path)?,
+        start_scn: Scn::ZERO,
+        redo_from: Scn::ZERO,
+        begun_empty: false,
+    };
+    Database::open(record, environment.vfs_base.as_deref()).map_err(|error| explain(path, error))
+}
+
+fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
+    let mut header = [0; 18];
+    File::open(path).and_then(|mut file| file.read_exact(&mut header)).map_err(InstanceError::io(path))?;
+    let field = u16::from_be_bytes([header[16], header[17]]);
+    PageSize::from_header_field(field).ok_or_else(|| {
+        InstanceError::refused(format!("{} has page size {field}", path.display()), "the file is damaged; restore it")
+    })
+}
+
+fn explain(path: &Path, error: InstanceError) -> InstanceError {
+    let InstanceError::Sqlite(rusqlite::Error::SqliteFailure(failure, _)) = &error else { return error };
+    let shown = path.display();
+    match failure.code {
+        ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt => {
+            InstanceError::refused(format!("{shown} is not a SQLite database, or damaged: {error}"), "run `PRAGMA integrity_check` on it")
+        }
+        ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => InstanceError::refused(
+            format!("{shown} is locked by another process: {error}"),
+            "let it finish, and close connections in exclusive locking mode",
+        ),
+        ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen => InstanceError::refused(
+            format!("{shown} cannot be opened for writing: {error}"),
+            "run the instance as a user who may write the database and its directory",
+        ),
+        _ => error,
+    }
+}
+
+/// Shared memory and locks of SQLite's WAL mode need a local file system, and durability a disk.
+fn check_file_system(path: &Path) -> Result<(), InstanceError> {
+    const REFUSED: [(i64, &str); 6] = [
+        (0x0102_1994, "tmpfs, which is lost when the machine stops"),
+        (0x8584_58F6, "ramfs, which is lost when the machine stops"),
+        (0x6969, "NFS, whose locks and shared memory SQLite cannot rely on"),
+        (0xFF53_4D42, "CIFS, whose locks and shared memory SQLite cannot rely on"),
+        (0xFE53_4D42, "SMB, whose locks and shared memory SQLite cannot rely on"),
+        (0x0102_1997, "9P, whose locks and shared memory SQLite cannot rely on"),
+    ];
+    let text = CString::new(path.as_os_str().as_bytes()).map_err(|error| InstanceError::Failed(error.to_string()))?;
+    let mut info = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: a NUL-terminated path and room for the result.
+    if unsafe { libc::statfs(text.as_ptr(), info.as_mut_ptr()) } != 0 {
+        return Err(InstanceError::io(path)(std::io::Error::last_os_error()));
+    }
+    // SAFETY: statfs succeeded and filled it in.
+    let kind = unsafe { info.assume_init() }.f_type;
+    match REFUSED.iter().find(|(magic, _)| *magic == kind as i64) {
+        None => Ok(()),
+        Some((_, why)) => Err(InstanceError::refused(
+            format!("{} is on {why}", path.display()),
+            "move the database to a local disk file system such as ext4 or XFS",
+        )),
+    }
+}

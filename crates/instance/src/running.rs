@@ -1,0 +1,488 @@
+//! A running instance in its role, and what can be asked of it.
+
+use crate::config::{CONFIG_FILE, DestinationConfig};
+use crate::control::Role;
+use crate::create;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::failover;
+use crate::open_primary::{OpenedPrimary, install_hook, open_primary};
+use crate::primary_threads::{PrimaryThreads, Wiring};
+use crate::protect;
+use crate::shipping::{Destinations, PrimarySource, peer_identity};
+use crate::standby::{LentLog, ReceivedLog, Standby};
+use standfast_session::{DatabaseState, Segment};
+use standfast_transport as transport;
+use standfast_transport::{Receiver, ReceiverConfig, ReceiverEvent, ReceiverService, RedoSource, StandbyLog};
+use standfast_types::Scn;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+/// A primary with everything around it.
+pub struct RunningPrimary {
+    /// Its threads.
+    pub threads: PrimaryThreads,
+    /// Its redo for senders.
+    pub source: Arc<PrimarySource>,
+    /// Its senders.
+    pub destinations: Arc<Destinations>,
+}
+
+/// A standby with everything around it.
+pub struct RunningStandby {
+    /// Apply.
+    pub standby: Standby,
+    log: Arc<Mutex<ReceivedLog>>,
+    /// Keeps sessions from writing.
+    pub segment: Segment,
+}
+
+/// What the instance is at the moment.
+pub enum Mode {
+    /// Applications write here.
+    Primary(Box<RunningPrimary>),
+    /// Redo is received and applied.
+    Standby(Box<RunningStandby>),
+    /// Another instance has taken over.
+    Fenced(String),
+    /// Between two roles, or failed in between.
+    Changing,
+}
+
+/// See the module.
+pub struct Running {
+    /// What every part is given.
+    pub environment: Arc<Environment>,
+    mode: Mutex<Mode>,
+    receiver: Mutex<Option<Receiver>>,
+    configured: Mutex<Vec<DestinationConfig>>,
+    me: Weak<Running>,
+}
+
+impl Running {
+    /// Opens the instance in the role that its control file says and lets applications in.
+    ///
+    /// # Errors
+    /// When it is fenced, or anything it needs cannot be opened.
+    pub fn start(environment: Arc<Environment>) -> Result<Arc<Running>, InstanceError> {
+        let control = environment.control();
+        if let Some(why) = &control.fenced {
+            return Err(fenced_error(why));
+        }
+        let configured = environment.config.destinations.clone();
+        let running = Arc::new_cyclic(|me| Running {
+            environment,
+            mode: Mutex::new(Mode::Changing),
+            receiver: Mutex::default(),
+            configured: Mutex::new(configured),
+            me: me.clone(),
+        });
+        running.listen()?;
+        match control.role {
+            Role::Primary => running.open_as_primary()?,
+            Role::Standby => running.open_as_standby()?,
+        }
+        Ok(running)
+    }
+
+    /// The mode, locked.
+    pub fn mode(&self) -> MutexGuard<'_, Mode> {
+        self.mode.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn receiver(&self) -> MutexGuard<'_, Option<Receiver>> {
+        self.receiver.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The configured destinations.
+    pub fn configured(&self) -> Vec<DestinationConfig> {
+        self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    fn listen(&self) -> Result<(), InstanceError> {
+        let instance = &self.environment.config.instance;
+        if instance.listen.is_empty() {
+            return Ok(());
+        }
+        let delay = std::env::var("STANDFAST_ACK_DELAY_US").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let config = ReceiverConfig {
+            listen: instance.listen.clone(),
+            insecure: instance.insecure,
+            ack_delay: Duration::from_micros(delay),
+            ..ReceiverConfig::default()
+        };
+        let service = Arc::new(Service { running: self.me.clone(), environment: self.environment.clone() });
+        let receiver = Receiver::start(config, service, None)
+            .map_err(|error| InstanceError::refused(error.to_string(), "check [instance] listen in standfast.toml"))?;
+        *self.receiver() = Some(receiver);
+        Ok(())
+    }
+
+    /// The address on which it listens.
+    pub fn listening(&self) -> Option<String> {
+        self.receiver().as_ref().map(|receiver| receiver.local_addr().to_string())
+    }
+
+    /// Whether redo is arriving.
+    pub fn is_streaming(&self) -> bool {
+        self.receiver().as_ref().is_some_and(Receiver::is_streaming)
+    }
+
+    fn open_as_standby(&self) -> Result<(), InstanceError> {
+        let environment = &self.environment;
+        let control = environment.control();
+        let mode = environment.config.mode_bits().unwrap_or(0o600);
+        let (segment, _) = Segment::create(&environment.segment_path, control.instance.0, mode)?;
+        let (standby, log) = Standby::start(environment)?;
+        for record in &control.databases {
+            segment.set_state(record.id.0, DatabaseState::Standby);
+            environment.write_marker(record)?;
+        }
+        segment.set_running(true, &environment.segment_config());
+        let log = Arc::new(Mutex::new(log));
+        let lent: Box<dyn StandbyLog> = Box::new(LentLog(log.clone()));
+        match self.receiver().as_ref() {
+            Some(receiver) => receiver.attach(lent),
+            None => environment.alert.say("this standby receives nothing: [instance] listen is empty"),
+        }
+        *self.mode() = Mode::Standby(Box::new(RunningStandby { standby, log, segment }));
+        environment.alert.say("standby opened");
+        Ok(())
+    }
+
+    fn open_as_primary(&self) -> Result<(), InstanceError> {
+        let environment = &self.environment;
+        let wiring = Wiring::default();
+        let OpenedPrimary { primary, shared, log } = open_primary(environment, wiring.helper(environment))?;
+        let source = Arc::new(PrimarySource::new(environment.clone(), shared.clone(), log.clone()));
+        let (held, me) = (source.clone(), self.me.clone());
+        let needed_from = Box::new(move || {
+            let running = me.upgrade();
+            let destinations = running.as_ref().map_or(Scn(u64::MAX), |running| running.needed_from());
+            held.held_from().min(destinations)
+        });
+        let destinations = self.start_destinations(&shared, &log, &source)?;
+        *shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = destinations.clone();
+        let threads = PrimaryThreads::start(environment, wiring, primary, log, needed_from)?;
+        for database in shared.all_databases() {
+            environment.write_marker(database.record())?;
+            shared.segment.set_state(database.id().0, DatabaseState::Open);
+        }
+        shared.segment.set_running(true, &environment.segment_config());
+        environment.update_control(|control| control.clean = false)?;
+        *self.mode() = Mode::Primary(Box::new(RunningPrimary { threads, source, destinations }));
+        environment.alert.say(format!("primary opened at SCN {}", shared.buffer.captured()));
+        Ok(())
+    }
+
+    fn start_destinations(
+        &self,
+        shared: &Arc<crate::primary::PrimaryShared>,
+        log: &Arc<standfast_log::RedoLog>,
+        source: &Arc<PrimarySource>,
+    ) -> Result<Arc<Destinations>, InstanceError> {
+        let me = self.me.clone();
+        let fenced = Box::new(move |why: String| {
+            // Not on the sender's own thread, which the change of role ends.
+            let _ = std::thread::Builder::new().name("fence".into()).spawn(move || {
+                if let Some(running) = me.upgrade() {
+                    running.fence(&why);
+                }
+            });
+        });
+        Destinations::start(&self.environment, shared, log, source, &self.configured(), fenced)
+    }
+
+    fn needed_from(&self) -> Scn {
+        match self.mode.try_lock().as_deref() {
+            Ok(Mode::Primary(primary)) => primary.destinations.needed_from(),
+            // Busy with a change: nothing is removed meanwhile.
+            _ => Scn::ZERO,
+        }
+    }
+
+    /// Another instance is primary now: nothing is accepted any more, now or after a restart.
+    fn fence(&self, why: &str) {
+        let mut mode = self.mode();
+        if let Mode::Primary(primary) = &*mode {
+            for database in primary.threads.shared().all_databases() {
+                primary.threads.shared().segment.set_state(database.id().0, DatabaseState::Failed);
+                primary.threads.shared().segment.wake_all(database.id().0);
+            }
+        }
+        let stored = self.environment.update_control(|control| control.fenced = Some(why.to_owned()));
+        if let Err(error) = stored {
+            self.environment.alert.say(format!("the fence cannot be recorded: {error}"));
+        }
+        self.environment.alert.say(format!("FENCED: {why}"));
+        if let Mode::Primary(primary) = std::mem::replace(&mut *mode, Mode::Fenced(why.to_owned())) {
+            primary.destinations.stop();
+            let _ = primary.threads.stop(false);
+        }
+    }
+
+    /// Runs `work` on the primary.
+    fn with_primary<T>(
+        &self,
+        work: impl FnOnce(&mut RunningPrimary) -> Result<T, InstanceError>,
+    ) -> Result<T, InstanceError> {
+        match &mut *self.mode() {
+            Mode::Primary(primary) => work(primary),
+            Mode::Standby(_) => {
+                let hint = "ask the primary, or make this instance primary with `standfast failover`";
+                Err(InstanceError::refused("this instance is a standby", hint))
+            }
+            Mode::Fenced(why) => Err(fenced_error(why)),
+            Mode::Changing => Err(InstanceError::refused("the instance is changing its role", "try again in a moment")),
+        }
+    }
+
+    /// Protects a database, or all databases in a directory; returns their names.
+    ///
+    /// # Errors
+    /// `Refused` with cause and remedy. Databases of a directory that come before are protected then.
+    pub fn protect(&self, path: &Path, name: Option<&str>) -> Result<Vec<String>, InstanceError> {
+        let paths = protect::databases_at(path)?;
+        if paths.len() > 1 && name.is_some() {
+            return Err(InstanceError::refused("one name for several databases", "leave --name away for a directory"));
+        }
+        self.with_primary(|primary| {
+            let mut names = Vec::new();
+            for path in &paths {
+                names.push(self.protect_one(primary, path, name)?);
+            }
+            Ok(names)
+        })
+    }
+
+    fn protect_one(&self, primary: &RunningPrimary, path: &Path, name: Option<&str>) -> Result<String, InstanceError> {
+        let environment = &self.environment;
+        let shared = primary.threads.shared();
+        let database = Arc::new(protect::open_for_protection(environment, path, name)?);
+        let record = database.record().clone();
+        shared.segment.set_state(record.id.0, DatabaseState::Recovering);
+        shared.segment.reset_hints(record.id.0);
+        install_hook(shared, &database, Duration::from_secs(10))?;
+        environment.update_control(|control| {
+            control.next_database = record.id.0 + 1;
+            control.databases.push(record.clone());
+        })?;
+        environment.write_marker(&record)?;
+        let copy_now = !self.configured().is_empty();
+        let served = database.clone();
+        primary.threads.call(move |primary| {
+            let header = served.header().ok_or_else(|| InstanceError::Failed("a writer is publishing".into()))?;
+            let capture = served.capture_from(header.position(), header.database_pages())?;
+            primary.serve(served.clone(), capture, true)?;
+            if copy_now {
+                primary.await_baseline(served.id());
+                primary.start_baseline(crate::baseline::BaselineJob::begin(&served)?);
+            }
+            Ok(())
+        })?;
+        shared.segment.set_state(record.id.0, DatabaseState::Open);
+        environment.alert.say(format!("database {} protected: {}", record.name, record.path.display()));
+        Ok(record.name)
+    }
+
+    /// Ends the protection of a database, by path or name.
+    ///
+    /// # Errors
+    /// When it is not protected here.
+    pub fn unprotect(&self, name: &str) -> Result<String, InstanceError> {
+        let control = self.environment.control();
+        let canonical = Path::new(name).canonicalize().ok();
+        let by_path = canonical.as_ref().and_then(|path| path.to_str());
+        let found = control.database_named(name).or_else(|| by_path.and_then(|path| control.database_named(path)));
+        let Some(record) = found.cloned() else {
+            let what = format!("{name} is not protected by this instance");
+            return Err(InstanceError::refused(what, "`standfast status` lists the protected databases"));
+        };
+        self.with_primary(|primary| {
+            let segment = primary.threads.shared().segment;
+            segment.set_state(record.id.0, DatabaseState::Stopped);
+            primary.threads.call(|primary| {
+                primary.look_for_unnoticed();
+                primary.step_once()
+            })?;
+            let id = record.id;
+            primary.threads.call(move |primary| primary.release_database(id))?;
+            self.environment.update_control(|control| control.databases.retain(|known| known.id != id))?;
+            self.environment.remove_marker(&record)?;
+            segment.set_state(id.0, DatabaseState::Absent);
+            segment.wake_all(id.0);
+            self.environment.alert.say(format!("database {} is no longer protected", record.name));
+            Ok(record.name.clone())
+        })
+    }
+
+    /// Begins a new log sequence.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn switch_logfile(&self) -> Result<u64, InstanceError> {
+        self.with_primary(|primary| {
+            primary.threads.call(|primary| {
+                primary.switch_log()?;
+                Ok(primary.writer().sequence())
+            })
+        })
+    }
+
+    /// Moves everything into the databases and the start of recovery to the end of the redo.
+    ///
+    /// # Errors
+    /// When a file cannot be synced.
+    pub fn checkpoint(&self) -> Result<(), InstanceError> {
+        self.with_primary(|primary| primary.threads.checkpoint())
+    }
+
+    /// Adds, replaces (same name) or removes (`None`) a destination, durably and at once.
+    ///
+    /// # Errors
+    /// When the configuration is not valid with it, or cannot be written.
+    pub fn set_destination(&self, name: &str, destination: Option<DestinationConfig>) -> Result<(), InstanceError> {
+        let mut configured = self.configured();
+        let known = configured.iter().any(|other| other.name == name);
+        if destination.is_none() && !known {
+            let what = format!("there is no destination {name}");
+            return Err(InstanceError::refused(what, "`standfast status` lists the destinations"));
+        }
+        configured.retain(|other| other.name != name);
+        configured.extend(destination);
+        let mut config = self.environment.config.clone();
+        config.destinations = configured.clone();
+        let path = self.environment.paths.directory.join(CONFIG_FILE);
+        crate::config::Config::parse(&config.to_toml(), &path)?;
+        self.environment.disk.replace(&path, config.to_toml().as_bytes()).map_err(InstanceError::io(&path))?;
+        *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = configured;
+        if let Mode::Primary(primary) = &mut *self.mode() {
+            self.restart_destinations(primary)?;
+        }
+        self.environment.alert.say(format!("destination {name} {}", if known { "changed" } else { "added" }));
+        Ok(())
+    }
+
+    fn restart_destinations(&self, primary: &mut RunningPrimary) -> Result<(), InstanceError> {
+        let shared = primary.threads.shared().clone();
+        let log = primary.source.redo_log().clone();
+        // The new senders are in force before the old ones end, so that no commit slips between them.
+        let fresh = self.start_destinations(&shared, &log, &primary.source)?;
+        let shipping: Arc<dyn crate::primary::Shipping> = fresh.clone();
+        *shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = shipping;
+        std::mem::replace(&mut primary.destinations, fresh).stop();
+        shared.release();
+        Ok(())
+    }
+
+    /// Makes this standby the primary; returns where the new incarnation begins.
+    ///
+    /// # Errors
+    /// When this is no standby, or it cannot be completed; see [`failover`].
+    pub fn failover(&self) -> Result<Scn, InstanceError> {
+        let mut mode = self.mode();
+        match &*mode {
+            Mode::Standby(_) => {}
+            Mode::Primary(_) => {
+                return Err(InstanceError::refused("this instance is the primary already", "nothing is to be done"));
+            }
+            _ => return Err(InstanceError::refused("this instance is no standby", "fail over another one")),
+        }
+        let Mode::Standby(standby) = std::mem::replace(&mut *mode, Mode::Changing) else {
+            return Err(InstanceError::Failed("the role changed meanwhile".into()));
+        };
+        drop(mode);
+        self.environment.alert.say("failover begins");
+        if let Some(receiver) = self.receiver().as_ref() {
+            receiver.detach();
+        }
+        let RunningStandby { standby, log, .. } = *standby;
+        let done = failover::become_primary(&self.environment, standby, &log)?;
+        drop(log);
+        self.open_as_primary()?;
+        drop(done.keepers);
+        self.environment.alert.say(format!(
+            "failover complete: primary of incarnation {} from SCN {}",
+            self.environment.control().incarnation().number,
+            done.branch
+        ));
+        Ok(done.branch)
+    }
+
+    /// Stops in good order.
+    ///
+    /// # Errors
+    /// When the last redo could not be written.
+    pub fn stop(&self) -> Result<(), InstanceError> {
+        let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);
+        let result = match mode {
+            Mode::Primary(primary) => {
+                let shared = primary.threads.shared().clone();
+                // Senders first see the end of the redo, then end.
+                let result = primary.threads.stop(true);
+                primary.destinations.stop();
+                shared.segment.set_running(false, &self.environment.segment_config());
+                for database in shared.all_databases() {
+                    shared.segment.wake_all(database.id().0);
+                }
+                result.and_then(|()| self.environment.update_control(|control| control.clean = true))
+            }
+            Mode::Standby(standby) => {
+                if let Some(receiver) = self.receiver().as_ref() {
+                    receiver.detach();
+                }
+                standby.segment.set_running(false, &self.environment.segment_config());
+                standby.standby.stop().map(|_| ())
+            }
+            Mode::Fenced(_) | Mode::Changing => Ok(()),
+        };
+        if let Some(receiver) = self.receiver().take() {
+            receiver.stop();
+        }
+        self.environment.alert.say("stopped");
+        result
+    }
+}
+
+fn fenced_error(why: &str) -> InstanceError {
+    InstanceError::refused(
+        format!("this instance may not open: another one has taken over ({why})"),
+        "make it a standby of the new primary: move the directory away and run `standfast standby create --from HOST:PORT`",
+    )
+}
+
+/// The instance as the receiver sees it.
+struct Service {
+    running: Weak<Running>,
+    environment: Arc<Environment>,
+}
+
+impl ReceiverService for Service {
+    fn identity(&self) -> transport::PeerIdentity {
+        let role = match self.environment.control().role {
+            Role::Primary => transport::Role::Primary,
+            Role::Standby => transport::Role::Standby,
+        };
+        peer_identity(&self.environment, role)
+    }
+
+    fn source(&self) -> Option<Arc<dyn RedoSource>> {
+        let running = self.running.upgrade()?;
+        match &*running.mode() {
+            Mode::Primary(primary) => Some(primary.source.clone()),
+            _ => None,
+        }
+    }
+
+    fn status(&self) -> String {
+        self.running.upgrade().map_or_else(|| "{}".into(), |running| crate::status::status(&running).to_string())
+    }
+
+    fn event(&self, event: &ReceiverEvent) {
+        self.environment.alert.say(format!("receiver: {event}"));
+    }
+}
+
+/// Makes a directory for tests and the command line alike.
+pub use create::{create_standby, init};

@@ -1,0 +1,279 @@
+//! The life of an instance process: lock, start, control socket, signals, stop.
+//!
+//! The control socket takes one JSON line per connection and answers with one: `{"ok":...}` or
+//! `{"error":...,"hint":...,"code":n}`. Who may connect is decided by its file permissions.
+
+use crate::alert::AlertLog;
+use crate::config::{Config, DestinationConfig};
+use crate::control::Control;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::paths::Paths;
+use crate::running::Running;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use standfast_io::DirectDisk;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What can be asked of a running instance.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum Request {
+    /// State as JSON.
+    Status,
+    /// Stop in good order.
+    Stop,
+    /// Protect a database or a directory of them.
+    Protect {
+        /// File or directory, absolute.
+        path: PathBuf,
+        /// Name at standbys.
+        name: Option<String>,
+    },
+    /// End a protection.
+    Unprotect {
+        /// Name or absolute path.
+        name: String,
+    },
+    /// New log sequence.
+    SwitchLogfile,
+    /// Checkpoint everything.
+    Checkpoint,
+    /// Standby becomes primary.
+    Failover,
+    /// Add or change a destination.
+    SetDestination {
+        /// It.
+        destination: DestinationConfig,
+    },
+    /// Remove a destination.
+    RemoveDestination {
+        /// Its name.
+        name: String,
+    },
+}
+
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// Runs the instance in `directory` until SIGTERM, SIGINT or a stop request.
+///
+/// # Errors
+/// When it cannot be started, or not be stopped in good order.
+pub fn run(directory: &Path) -> Result<(), InstanceError> {
+    let signals = block_signals();
+    let config = Config::load(directory)?;
+    let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
+    let _lock = lock_directory(&paths)?;
+    let _ = std::fs::remove_file(&paths.ready);
+    raise_file_limit();
+    let control = Control::load(&DirectDisk, &paths.control)?;
+    let alert = AlertLog::new(&paths.alert);
+    alert.say(format!("starting {} {} as {}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), control.role));
+    let environment = Arc::new(Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert, control));
+    let running = Running::start(environment.clone()).inspect_err(|error| {
+        environment.alert.say(format!("cannot start: {error}"));
+    })?;
+    let server = serve_socket(&running, &paths, environment.config.mode_bits().unwrap_or(0o600))?;
+    std::fs::write(&paths.ready, format!("{}\n", std::process::id())).map_err(InstanceError::io(&paths.ready))?;
+    notify_service_manager("READY=1");
+
+    wait_for_signal(&signals);
+    notify_service_manager("STOPPING=1");
+    let _ = std::fs::remove_file(&paths.ready);
+    let _ = std::fs::remove_file(&paths.socket);
+    drop(server);
+    running.stop()
+}
+
+/// The lock lives as long as the file is open; the kernel releases it when the process dies.
+fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&paths.lock);
+    let file = file.map_err(InstanceError::io(&paths.lock))?;
+    let lock = libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: an open descriptor and a valid lock structure.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } != 0 {
+        return Err(InstanceError::AlreadyRunning { directory: paths.directory.clone() });
+    }
+    // Sessions of other users test the lock.
+    let _ = std::fs::set_permissions(&paths.lock, PermissionsExt::from_mode(0o644));
+    Ok(file)
+}
+
+fn block_signals() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set before it is used; the mask of the calling thread, and so of all
+    // threads started later, is changed.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        set.assume_init()
+    }
+}
+
+fn wait_for_signal(set: &libc::sigset_t) {
+    let mut signal = 0;
+    // SAFETY: an initialised set and room for the number.
+    unsafe { libc::sigwait(set, &mut signal) };
+}
+
+/// A thousand databases have a handful of descriptors each.
+fn raise_file_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: valid structures for both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max.min(65_536);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
+/// sd_notify: tells systemd, when it is there, in what state the service is.
+fn notify_service_manager(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Ok(socket) = UnixDatagram::unbound() else { return };
+    let text = path.to_string_lossy().into_owned();
+    let sent = match text.strip_prefix('@') {
+        Some(name) => {
+            use std::os::linux::net::SocketAddrExt;
+            std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes())
+                .and_then(|address| socket.send_to_addr(state.as_bytes(), &address))
+        }
+        None => socket.send_to(state.as_bytes(), &path),
+    };
+    // Nobody to tell is no reason to stop.
+    let _ = sent;
+}
+
+struct SocketServer {
+    path: PathBuf,
+}
+
+impl Drop for SocketServer {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn serve_socket(running: &Arc<Running>, paths: &Paths, mode: u32) -> Result<SocketServer, InstanceError> {
+    let _ = std::fs::remove_file(&paths.socket);
+    let listener = UnixListener::bind(&paths.socket).map_err(InstanceError::io(&paths.socket))?;
+    std::fs::set_permissions(&paths.socket, PermissionsExt::from_mode(mode)).map_err(InstanceError::io(&paths.socket))?;
+    let running = running.clone();
+    let run = move || {
+        for stream in listener.incoming().flatten() {
+            let running = running.clone();
+            let _ = std::thread::Builder::new().name("control".into()).spawn(move || answer(&running, stream));
+        }
+    };
+    std::thread::Builder::new().name("control-accept".into()).spawn(run).map_err(InstanceError::io(&paths.socket))?;
+    Ok(SocketServer { path: paths.socket.clone() })
+}
+
+fn answer(running: &Arc<Running>, stream: UnixStream) {
+    let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
+    let mut line = String::new();
+    let mut reader = BufReader::new(std::io::Read::take(&stream, REQUEST_BYTES_MAX));
+    if reader.read_line(&mut line).is_err() {
+        return;
+    }
+    let answer = match serde_json::from_str::<Request>(&line) {
+        Ok(request) => carry_out(running, request),
+        Err(error) => Err(InstanceError::refused(format!("malformed request: {error}"), "use the standfast command")),
+    };
+    let text = match answer {
+        Ok(value) => json!({ "ok": value }),
+        Err(error) => {
+            let text = error.to_string();
+            let (what, hint) = text.split_once("\nhint: ").map_or((text.as_str(), None), |(what, hint)| (what, Some(hint)));
+            json!({ "error": what, "hint": hint, "code": error.exit_code() })
+        }
+    };
+    let _ = writeln!(&stream, "{text}");
+}
+
+fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, InstanceError> {
+    Ok(match request {
+        Request::Status => crate::status::status(running),
+        Request::Stop => {
+            // SAFETY: a signal to this very process; the main thread waits for it.
+            unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+            json!("stopping")
+        }
+        Request::Protect { path, name } => json!({ "protected": running.protect(&path, name.as_deref())? }),
+        Request::Unprotect { name } => json!({ "unprotected": running.unprotect(&name)? }),
+        Request::SwitchLogfile => json!({ "sequence": running.switch_logfile()? }),
+        Request::Checkpoint => {
+            running.checkpoint()?;
+            json!("checkpoint complete")
+        }
+        Request::Failover => json!({ "branch": running.failover()? }),
+        Request::SetDestination { destination } => {
+            let name = destination.name.clone();
+            running.set_destination(&name, Some(destination))?;
+            json!({ "destination": name })
+        }
+        Request::RemoveDestination { name } => {
+            running.set_destination(&name, None)?;
+            json!({ "removed": name })
+        }
+    })
+}
+
+/// Asks the instance in `directory`.
+///
+/// # Errors
+/// `NotRunning`, or what the instance answered.
+pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> {
+    let config = Config::load(directory)?;
+    let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
+    let gone = |_| InstanceError::NotRunning { directory: paths.directory.clone() };
+    let stream = UnixStream::connect(&paths.socket).map_err(gone)?;
+    let line = serde_json::to_string(request).map_err(|error| InstanceError::Failed(error.to_string()))?;
+    writeln!(&stream, "{line}").map_err(gone)?;
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).map_err(gone)?;
+    let answer: Value = serde_json::from_str(&answer)
+        .map_err(|_| InstanceError::Failed("the instance ended before it answered".into()))?;
+    match answer.get("ok") {
+        Some(value) => Ok(value.clone()),
+        None => Err(InstanceError::Answered {
+            what: answer["error"].as_str().unwrap_or("unknown error").to_owned(),
+            hint: answer["hint"].as_str().map(str::to_owned),
+            code: answer["code"].as_u64().unwrap_or(1) as u8,
+        }),
+    }
+}
+
+/// Waits until the instance in `directory` no longer runs.
+///
+/// # Errors
+/// When it still runs after `limit`.
+pub fn wait_until_stopped(directory: &Path, limit: Duration) -> Result<(), InstanceError> {
+    let config = Config::load(directory)?;
+    let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
+    let end = std::time::Instant::now() + limit;
+    while lock_directory(&paths).is_err() {
+        if std::time::Instant::now() > end {
+            return Err(InstanceError::Failed(format!("the instance still runs after {} s", limit.as_secs())));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}

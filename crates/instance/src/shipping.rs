@@ -1,0 +1,348 @@
+//! The primary's redo as its senders read it, and the senders as the commit path sees them.
+
+use crate::config::{DestinationConfig, OnTimeout, TransportMode};
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::primary::{PrimaryShared, Shipping};
+use standfast_log::{LogError, RedoChunk, RedoLog};
+use standfast_sqlite_wal::WalIndexHeader;
+use standfast_sqlite_wal::snapshot::read_pages;
+use standfast_transport as transport;
+use standfast_transport::{
+    Batch, DatabaseInfo, DestinationStatus, PeerIdentity, Piece, RedoSource, Sender, SenderConfig, SenderEvent,
+    SenderObserver, SnapshotInfo, SourceError,
+};
+use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+/// Redo that a copy in progress or a standby that has just been copied still needs, and until when.
+const HOLD_AFTER_COPY: Duration = Duration::from_secs(600);
+
+/// Who this instance is, in the words of the transport.
+pub fn peer_identity(environment: &Environment, role: transport::Role) -> PeerIdentity {
+    let control = environment.control();
+    let incarnation = |known: &crate::control::Incarnation| transport::Incarnation {
+        number: known.number,
+        id: known.id,
+        branch: known.branch,
+    };
+    PeerIdentity {
+        instance: control.instance,
+        name: environment.config.instance.name.clone(),
+        role,
+        incarnations: control.incarnations.iter().map(incarnation).collect(),
+    }
+}
+
+/// See the module.
+pub struct PrimarySource {
+    environment: Arc<Environment>,
+    shared: Arc<PrimaryShared>,
+    log: Arc<RedoLog>,
+    held: Mutex<Vec<(Scn, Instant)>>,
+}
+
+impl PrimarySource {
+    /// The redo of a primary.
+    pub fn new(environment: Arc<Environment>, shared: Arc<PrimaryShared>, log: Arc<RedoLog>) -> PrimarySource {
+        PrimarySource { environment, shared, log, held: Mutex::default() }
+    }
+
+    /// The redo log.
+    pub fn redo_log(&self) -> &Arc<RedoLog> {
+        &self.log
+    }
+
+    /// Oldest position that a copy still needs.
+    pub fn held_from(&self) -> Scn {
+        let mut held = self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        held.retain(|(_, until)| *until > Instant::now());
+        held.iter().map(|(scn, _)| *scn).min().unwrap_or(Scn(u64::MAX))
+    }
+
+    fn hold(&self, from: Scn) {
+        let mut held = self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        held.push((from, Instant::now() + HOLD_AFTER_COPY));
+    }
+}
+
+fn source_error(error: LogError) -> SourceError {
+    match error {
+        LogError::TooOld { at, oldest } => SourceError::Gone { wanted: at, oldest },
+        other => SourceError::Failed(Box::new(other)),
+    }
+}
+
+fn failed(error: InstanceError) -> SourceError {
+    SourceError::Failed(Box::new(error))
+}
+
+/// A log's beginning in the words of the transport.
+pub fn log_switch(switch: standfast_log::LogSwitch) -> transport::LogSwitch {
+    transport::LogSwitch {
+        sequence: switch.sequence,
+        first_scn: switch.first_scn,
+        time_us: switch.time_us,
+        first_record: switch.first_record,
+    }
+}
+
+fn piece(chunk: &Arc<RedoChunk>) -> Piece {
+    Piece::new(chunk.first, chunk.clone())
+}
+
+impl RedoSource for PrimarySource {
+    fn identity(&self) -> PeerIdentity {
+        peer_identity(&self.environment, transport::Role::Primary)
+    }
+
+    fn captured(&self) -> Scn {
+        self.shared.buffer.captured()
+    }
+
+    fn durable(&self) -> Scn {
+        self.shared.buffer.durable()
+    }
+
+    fn oldest(&self) -> Scn {
+        self.log.oldest()
+    }
+
+    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
+        let buffer = &self.shared.buffer;
+        if from == buffer.captured() {
+            return Some(Vec::new());
+        }
+        let start = buffer.chunk_start(from)?;
+        let chunks = buffer.chunks(start, bytes_max.min(BATCH_BYTES_MAX))?;
+        Some(chunks.iter().map(piece).collect())
+    }
+
+    fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
+        let mut out = Vec::new();
+        self.log.read(from, self.durable(), bytes_max, &mut out).map_err(source_error)?;
+        Ok(out)
+    }
+
+    fn stream_crc(&self, at: Scn) -> Result<Option<standfast_format::StreamCrc>, SourceError> {
+        if at <= self.durable() {
+            return self.log.stream_crc(at).map_err(source_error);
+        }
+        let durable = self.durable();
+        let Some(mut crc) = self.log.stream_crc(durable).map_err(source_error)? else { return Ok(None) };
+        let Some(pieces) = self.buffered(durable, BATCH_BYTES_MAX) else { return Ok(None) };
+        for piece in pieces {
+            crc = crc.after(piece.clip(durable, at).bytes());
+        }
+        Ok((at <= self.captured()).then_some(crc))
+    }
+
+    fn switches(&self, after: Scn, upto: Scn) -> Vec<transport::LogSwitch> {
+        self.log.switches(after, upto).into_iter().map(log_switch).collect()
+    }
+
+    fn log_containing(&self, at: Scn) -> Option<transport::LogSwitch> {
+        self.log.log_containing(at).map(log_switch)
+    }
+
+    fn databases(&self) -> Vec<DatabaseInfo> {
+        let info = |database: Arc<crate::database::Database>| {
+            let record = database.record();
+            DatabaseInfo {
+                id: record.id,
+                name: record.name.clone(),
+                page_size: record.page_size,
+                path: record.path.display().to_string(),
+            }
+        };
+        self.shared.all_databases().into_iter().map(info).collect()
+    }
+
+    fn snapshot(
+        &self,
+        id: DatabaseId,
+        sink: &mut dyn FnMut(PageNo, &[u8]) -> std::io::Result<()>,
+    ) -> Result<SnapshotInfo, SourceError> {
+        let gone = || failed(InstanceError::Failed(format!("database {id} is not protected")));
+        let database = self.shared.database(id).ok_or_else(gone)?;
+        // Held first, so that the redo from the copy's SCN on is there when the standby connects.
+        self.hold(self.durable());
+        let (reader, scn) = database.snapshot_and(|header| self.commit_of(&database, header)).map_err(failed)?;
+        let pages = read_pages::<CopyError>(&reader, |page_no, image| sink(page_no, image).map_err(CopyError::Sink))
+            .map_err(|error| match error {
+                CopyError::Sink(error) => SourceError::Sink(error),
+                CopyError::Sqlite(error) => failed(error.into()),
+            })?;
+        Ok(SnapshotInfo { database: id, scn, pages })
+    }
+}
+
+enum CopyError {
+    Sink(std::io::Error),
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for CopyError {
+    fn from(error: rusqlite::Error) -> Self {
+        CopyError::Sqlite(error)
+    }
+}
+
+impl PrimarySource {
+    /// SCN of the newest commit, the one that `header` shows, once it is captured and durable. The caller
+    /// holds the write lock, so none follows it meanwhile.
+    fn commit_of(&self, database: &crate::database::Database, header: &WalIndexHeader) -> Result<Scn, InstanceError> {
+        let id = database.id().0;
+        let patience = Instant::now() + Duration::from_secs(30);
+        loop {
+            let durable = self.shared.buffer.durable();
+            let (epoch, salts) = self.shared.segment.epoch(id);
+            let captured = database.captured();
+            let is_newest = salts == header.raw_salts() && captured == ReleasePosition::new(epoch, header.frames());
+            // An empty log was reset after everything before it had been captured.
+            if is_newest || header.frames() == 0 {
+                return Ok(database.last_commit());
+            }
+            if Instant::now() > patience {
+                let why = format!("database {} was not captured in time for a copy", database.record().name);
+                return Err(InstanceError::Failed(why));
+            }
+            self.shared.segment.mark_dirty(id);
+            self.shared.segment.ring();
+            self.shared.buffer.wait(Scn(u64::MAX), durable, Duration::from_millis(10));
+        }
+    }
+}
+
+/// All senders of a primary.
+pub struct Destinations {
+    senders: Vec<Sender>,
+    buffer: Arc<standfast_log::LogBuffer>,
+    log: Arc<RedoLog>,
+}
+
+impl Destinations {
+    /// Starts a sender per configured destination.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(
+        environment: &Arc<Environment>,
+        shared: &Arc<PrimaryShared>,
+        log: &Arc<RedoLog>,
+        source: &Arc<PrimarySource>,
+        configured: &[DestinationConfig],
+        fenced: FencedCall,
+    ) -> Result<Arc<Destinations>, InstanceError> {
+        let names = configured.iter().map(|destination| destination.name.clone()).collect();
+        let observer = Arc::new(Observer {
+            environment: environment.clone(),
+            shared: Arc::downgrade(shared),
+            names,
+            fenced: Mutex::new(Some(fenced)),
+        });
+        let mut senders = Vec::new();
+        for (index, destination) in configured.iter().enumerate() {
+            let config = sender_config(destination, environment.config.instance.insecure);
+            let sender = Sender::start(index, config, source.clone(), observer.clone())
+                .map_err(|error| InstanceError::Failed(error.to_string()))?;
+            senders.push(sender);
+        }
+        Ok(Arc::new(Destinations { senders, buffer: shared.buffer.clone(), log: log.clone() }))
+    }
+
+    /// State of all destinations.
+    pub fn status(&self) -> Vec<(DestinationStatus, bool)> {
+        self.senders.iter().map(|sender| (sender.status(), sender.is_required())).collect()
+    }
+
+    /// Oldest position that some destination has not hardened.
+    pub fn needed_from(&self) -> Scn {
+        let hardened = self.senders.iter().map(|sender| sender.status().hardened).filter(|scn| *scn > Scn::ZERO);
+        hardened.min().unwrap_or(Scn(u64::MAX))
+    }
+
+    /// Ends all senders.
+    pub fn stop(&self) {
+        for sender in &self.senders {
+            sender.stop();
+        }
+    }
+}
+
+fn sender_config(destination: &DestinationConfig, insecure: bool) -> SenderConfig {
+    SenderConfig {
+        destination: transport::DestinationConfig {
+            name: destination.name.clone(),
+            mode: match destination.mode {
+                TransportMode::SyncAffirm => transport::TransportMode::SyncAffirm,
+                TransportMode::Fastsync => transport::TransportMode::FastSync,
+                TransportMode::Async => transport::TransportMode::Async,
+            },
+            net_timeout: Duration::from_millis(destination.net_timeout_ms),
+            reopen: Duration::from_millis(destination.reopen_ms),
+            max_failure: 0,
+            on_timeout: match destination.on_timeout {
+                OnTimeout::Degrade => transport::OnTimeout::Degrade,
+                OnTimeout::Stall => transport::OnTimeout::Stall,
+            },
+        },
+        address: destination.address.clone(),
+        expected_name: Some(destination.name.clone()),
+        insecure,
+    }
+}
+
+impl Shipping for Destinations {
+    fn offer(&self, chunk: &Arc<RedoChunk>, durable: Scn) {
+        if self.senders.is_empty() {
+            return;
+        }
+        let pieces = [piece(chunk)];
+        let log_first = self.log.current_first();
+        let batch = Batch { pieces: &pieces, log_first, durable, captured: self.buffer.captured() };
+        for sender in &self.senders {
+            sender.offer(&batch);
+        }
+    }
+
+    fn releasable(&self, local: Scn) -> Scn {
+        let required = self.senders.iter().filter(|sender| sender.is_required());
+        required.map(Sender::acknowledged).fold(local, Scn::min)
+    }
+}
+
+/// Called once when a destination turns out to have been opened as primary.
+pub type FencedCall = Box<dyn FnOnce(String) + Send>;
+
+struct Observer {
+    environment: Arc<Environment>,
+    shared: Weak<PrimaryShared>,
+    names: Vec<String>,
+    fenced: Mutex<Option<FencedCall>>,
+}
+
+impl Observer {
+    fn fenced(&self) -> MutexGuard<'_, Option<FencedCall>> {
+        self.fenced.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl SenderObserver for Observer {
+    fn acknowledged(&self, _: usize) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.release();
+        }
+    }
+
+    fn event(&self, destination: usize, event: &SenderEvent) {
+        let name = self.names.get(destination).map_or("?", String::as_str);
+        self.environment.alert.say(format!("destination {name}: {event}"));
+        if let SenderEvent::Fenced { .. } = event
+            && let Some(call) = self.fenced().take()
+        {
+            call(format!("{name}: {event}"));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The state of an instance as JSON. Unknown is null, never 0.
+
+use crate::now_us;
+use crate::running::{Mode, Running, RunningPrimary, RunningStandby};
+use serde_json::{Value, json};
+use standfast_format::LogKind;
+use standfast_types::Scn;
+
+/// See the module.
+pub fn status(running: &Running) -> Value {
+    let environment = &running.environment;
+    let control = environment.control();
+    let log_config = environment.log_config(LogKind::Online);
+    let mut status = json!({
+        "name": environment.config.instance.name,
+        "instance": control.instance.to_string(),
+        "family": control.family.to_string(),
+        "directory": environment.paths.directory,
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "incarnation": control.incarnation().number,
+        "listen": running.listening(),
+        "time_us": now_us(),
+        "alerts": environment.alert.last(),
+        "log": {
+            "group_bytes": log_config.group_bytes,
+            "block_bytes": log_config.block_bytes,
+            "checkpoint": control.checkpoint,
+        },
+    });
+    match &*running.mode() {
+        Mode::Primary(primary) => add_primary(&mut status, primary),
+        Mode::Standby(standby) => add_standby(&mut status, running, standby),
+        Mode::Fenced(why) => {
+            status["role"] = json!("primary");
+            status["state"] = json!("fenced");
+            status["failure"] = json!(why);
+        }
+        Mode::Changing => {
+            status["role"] = json!(control.role);
+            status["state"] = json!("changing role");
+        }
+    }
+    status
+}
+
+fn add_primary(status: &mut Value, primary: &RunningPrimary) {
+    let shared = primary.threads.shared();
+    let captured = shared.buffer.captured();
+    let failure = primary.threads.failure();
+    let poisoned = failure.as_ref().is_some_and(|why| why.contains("poisoned"));
+    status["role"] = json!("primary");
+    status["state"] = json!(match (&failure, poisoned) {
+        (None, _) => "open",
+        (Some(_), true) => "poisoned",
+        (Some(_), false) => "failed",
+    });
+    status["failure"] = json!(failure);
+    status["captured"] = json!(captured);
+    status["durable"] = json!(shared.buffer.durable());
+    status["released"] = json!(shared.released());
+    status["commits"] = json!(shared.commits.load(std::sync::atomic::Ordering::Relaxed));
+    status["waiting_commits"] = json!(shared.waiting_commits());
+    status["waiting_for"] = json!(shared.waiting_for());
+    status["sessions"] = json!(shared.segment.sessions().count());
+    status["databases"] = shared
+        .all_databases()
+        .iter()
+        .map(|database| {
+            let record = database.record();
+            json!({
+                "id": record.id,
+                "name": record.name,
+                "path": record.path,
+                "page_size": record.page_size,
+                "state": format!("{:?}", shared.segment.state(record.id.0)).to_lowercase(),
+                "scn": database.last_commit(),
+                "wal_frames": database.header().map(|header| header.frames()),
+                "wal_frames_backfilled": database.backfilled(),
+            })
+        })
+        .collect();
+    status["log"]["groups"] = groups(primary.source.redo_log());
+    status["log"]["archived"] = json!(primary.source.redo_log().archived().len());
+    status["destinations"] = primary
+        .destinations
+        .status()
+        .into_iter()
+        .map(|(destination, required)| {
+            let known = destination.received > Scn::ZERO;
+            let behind = |position: Scn| known.then(|| captured.bytes_since(position));
+            json!({
+                "name": destination.name,
+                "address": destination.address,
+                "mode": destination.mode,
+                "state": destination.phase,
+                "standing": destination.standing,
+                "required": required,
+                "received": known.then_some(destination.received),
+                "hardened": known.then_some(destination.hardened),
+                "applied": known.then_some(destination.applied),
+                "transport_lag_bytes": behind(destination.received),
+                "apply_lag_bytes": behind(destination.applied),
+                "round_trip_us": destination.round_trip_us,
+                "failures": destination.failures,
+                "last_trouble": destination.last_trouble,
+            })
+        })
+        .collect();
+}
+
+fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) {
+    let shared = standby.standby.shared();
+    let errors = shared.errors();
+    let heard = shared.last_heard_us();
+    status["role"] = json!("standby");
+    status["state"] = json!(if errors.is_empty() { "applying" } else { "apply error" });
+    status["standby"] = json!({
+        "connected": running.is_streaming(),
+        "received": shared.hardened(),
+        "hardened": shared.hardened(),
+        "confirmed": shared.confirmed(),
+        "applied": shared.applied(),
+        "apply_lag_bytes": shared.confirmed().bytes_since(shared.applied()),
+        "transactions": shared.transactions(),
+        "last_heard_us": (heard != 0).then_some(heard),
+        "apply_error": errors.values().next(),
+        "apply_errors": errors,
+    });
+    status["log"]["groups"] = groups(&shared.log);
+    status["log"]["archived"] = json!(shared.log.archived().len());
+    status["databases"] = running
+        .environment
+        .control()
+        .databases
+        .iter()
+        .map(|record| {
+            json!({
+                "id": record.id,
+                "name": record.name,
+                "path": record.path,
+                "page_size": record.page_size,
+                "state": if errors.contains_key(&record.name) { "stopped" } else { "standby" },
+            })
+        })
+        .collect();
+}
+
+fn groups(log: &standfast_log::RedoLog) -> Value {
+    log.groups()
+        .iter()
+        .map(|group| {
+            json!({
+                "group": group.group,
+                "state": format!("{:?}", group.state).to_lowercase(),
+                "sequence": group.header.map(|header| header.sequence),
+                "first_scn": group.header.map(|header| header.first_scn),
+                "next_scn": group.next_scn,
+                "archived": group.archived,
+                "members": group.members,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,299 @@
+//! Who may talk to whom, and what comes of it.
+
+mod common;
+
+use common::*;
+use standfast_format::{FrameHeader, FrameKind};
+use standfast_transport::hello::{self, ReceiverHello};
+use standfast_transport::*;
+use standfast_types::Scn;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+fn first() -> Vec<Incarnation> {
+    vec![incarnation(1, 4096)]
+}
+
+fn second(branch: u64) -> Vec<Incarnation> {
+    vec![incarnation(1, 4096), incarnation(2, branch)]
+}
+
+/// A primary with 1,000 bytes of redo and a standby that holds them, not connected.
+fn apart(standby_history: &[Incarnation]) -> (Arc<MemorySource>, Standby, Arc<Service>) {
+    let source = MemorySource::new("paris", &first());
+    source.write(&redo(Scn::START, 1000, 1));
+    let standby = empty_standby();
+    standby.change(|state| state.bytes = redo(Scn::START, 1000, 1));
+    (source, standby, Service::standby("oslo", standby_history))
+}
+
+#[test]
+fn a_primary_that_was_replaced_is_fenced() {
+    let (source, standby, service) = apart(&second(4500));
+    let receiver = listen(&service, &standby);
+    let (sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::Async), &source);
+    let fenced = observer.wait_event("it is fenced", |event| matches!(event, SenderEvent::Fenced { .. }));
+    assert_eq!(fenced, SenderEvent::Fenced { incarnation: incarnation(2, 4500), peer: "oslo".into() });
+    let view = sender.release_view();
+    assert!(view.required, "nothing may be released any more, also when the destination is asynchronous");
+    assert_eq!(releasable(source.durable(), &[view]), Scn::ZERO);
+    assert!(standby.read(|state| state.starts.is_empty()), "the log was touched");
+}
+
+#[test]
+fn a_former_standby_that_is_primary_now_fences_its_old_primary_too() {
+    let (source, _, _) = apart(&first());
+    let replaced_by = MemorySource::new("oslo", &second(4500));
+    let service = Service::primary(&replaced_by);
+    let receiver = Receiver::start(receiver_config("127.0.0.1:0"), service.clone(), None).unwrap();
+    let (_sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
+    observer.wait_event("it is fenced", |event| matches!(event, SenderEvent::Fenced { .. }));
+    service.wait_event("the successor sees it", |event| event.refused() == Some(RefuseCode::Fenced));
+}
+
+#[test]
+fn a_standby_follows_a_new_primary_and_drops_what_went_beyond_the_branch() {
+    let (old, standby, service) = apart(&first());
+    standby.change(|state| state.confirmed = Scn(4800));
+    let new = MemorySource::new("rome", &second(5000));
+    new.write(&old.0.read(|state| state.slice(Scn::START, Scn(5000)).to_vec()));
+    new.0.change(|state| {
+        state.logs.push(LogSwitch { sequence: 1, first_scn: Scn(5000), time_us: 9, first_record: 0 });
+    });
+    new.write(&redo(Scn(5000), 700, 2));
+    let receiver = listen(&service, &standby);
+    let (_sender, _observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &new);
+    let standby = standby.when("it has followed", |state| state.end() == Scn(5700));
+    assert_eq!(standby.cuts, [(Scn(5000), Scn(5096))]);
+    assert_eq!(standby.starts[0].source.incarnations, second(5000));
+    new.0.read(|new| assert!(new.bytes == standby.bytes));
+    assert_eq!(standby.logs.last().unwrap().first_scn, Scn(5000));
+}
+
+#[test]
+fn other_redo_that_may_have_been_applied_is_a_divergence() {
+    let (source, standby, service) = apart(&first());
+    standby.change(|state| {
+        state.bytes = redo(Scn::START, 1000, 7);
+        state.confirmed = Scn(4500);
+    });
+    let receiver = listen(&service, &standby);
+    let (sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
+    observer.wait_refused(RefuseCode::Diverged);
+    service.wait_event("the standby says it too", |event| event.refused() == Some(RefuseCode::Diverged));
+    assert_eq!(sender.status().phase, "failed");
+    assert!(standby.read(|state| state.cuts.is_empty() && state.starts.is_empty()));
+}
+
+#[test]
+fn redo_that_is_gone_is_a_gap_with_the_way_out() {
+    let (source, standby, service) = apart(&first());
+    standby.change(|state| state.bytes.truncate(100));
+    source.0.change(|state| state.oldest = Scn(4500));
+    let receiver = listen(&service, &standby);
+    let (_sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::Async), &source);
+    let SenderEvent::Refused(refusal) = observer.wait_refused(RefuseCode::Gap) else { panic!() };
+    assert!(refusal.message.contains("standby create"), "{refusal}");
+}
+
+#[test]
+fn strangers_are_refused_by_both_ends() {
+    let (source, standby, service) = apart(&[Incarnation { id: Default::default(), ..incarnation(1, 4096) }]);
+    let receiver = listen(&service, &standby);
+    let (_sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::Async), &source);
+    observer.wait_refused(RefuseCode::WrongPeer);
+    assert!(standby.read(|state| state.starts.is_empty()));
+    drop(receiver);
+
+    let (source, standby, service) = apart(&first());
+    let receiver = listen(&service, &standby);
+    let observer = Arc::new(Observer::default());
+    let config = SenderConfig {
+        destination: destination(TransportMode::Async),
+        address: receiver.local_addr().to_string(),
+        expected_name: Some("rome".into()),
+        insecure: false,
+    };
+    let _sender = Sender::start(0, config, source, observer.clone()).unwrap();
+    let SenderEvent::Refused(refusal) = observer.wait_refused(RefuseCode::WrongPeer) else { panic!() };
+    assert!(refusal.message.contains("`oslo`") && refusal.message.contains("`rome`"), "{refusal}");
+}
+
+#[test]
+fn another_protocol_version_is_refused_by_the_receiver() {
+    let (_, standby, service) = apart(&first());
+    let receiver = listen(&service, &standby);
+    let mut peer = ByHand::connect(receiver.local_addr());
+    // What the message holds in that version is not known: only the header counts.
+    peer.writer.write(FrameHeader::new(FrameKind::Hello, 99, 0, 0, 0), b"anything").unwrap();
+    let refusal = peer.refusal();
+    assert_eq!(refusal.code, RefuseCode::Version);
+    assert!(refusal.message.contains("99") && refusal.message.contains("same release"), "{refusal}");
+}
+
+#[test]
+fn another_protocol_version_is_refused_by_the_sender() {
+    let (source, _, _) = apart(&first());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (_sender, observer) =
+        send_to(listener.local_addr().unwrap(), destination(TransportMode::Async), &source);
+    let mut peer = ByHand::new(listener.accept().unwrap().0);
+    hello::expect(&peer.reader.read().unwrap(), FrameKind::Hello).unwrap();
+    peer.writer.write(FrameHeader::new(FrameKind::Hello, 99, 0, 0, 0), b"anything").unwrap();
+    observer.wait_refused(RefuseCode::Version);
+}
+
+#[test]
+fn garbage_on_the_port_is_closed_and_counted() {
+    let (_, standby, service) = apart(&first());
+    let receiver = listen(&service, &standby);
+    for garbage in
+        [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 100], b"SFT2 and so on and so on and so on and so on and so on"]
+    {
+        let mut stream = TcpStream::connect(receiver.local_addr()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(garbage).unwrap();
+        assert!(matches!(stream.read(&mut [0; 100]), Ok(0) | Err(_)));
+    }
+    let mut peer = ByHand::connect(receiver.local_addr());
+    peer.writer.write(FrameHeader::new(FrameKind::Redo, 1, 0, 0, 0), b"no hello").unwrap();
+    peer.assert_closed();
+    let mut peer = ByHand::connect(receiver.local_addr());
+    peer.writer.write(FrameHeader::new(FrameKind::Hello, 1, 0, 0, 0), b"{\"not\":\"a hello\"}").unwrap();
+    peer.assert_closed();
+    receiver.stop();
+    assert_eq!(receiver.counts().garbage.load(Relaxed), 5);
+}
+
+#[test]
+fn a_peer_that_trickles_its_hello_is_closed_in_time() {
+    let (_, standby, service) = apart(&first());
+    let config =
+        ReceiverConfig { handshake_timeout: Duration::from_millis(200), ..receiver_config("127.0.0.1:0") };
+    let receiver = Receiver::start(config, service, Some(Box::new(MemoryLog(standby)))).unwrap();
+    let mut stream = TcpStream::connect(receiver.local_addr()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let began = Instant::now();
+    let closed = b"SFT1".iter().chain(&[0u8; 1000]).any(|byte| {
+        let written = stream.write_all(&[*byte]);
+        written.is_err() || matches!(stream.read(&mut [0; 1]), Ok(0))
+    });
+    assert!(closed && began.elapsed() < Duration::from_secs(5), "after {:?}", began.elapsed());
+}
+
+#[test]
+fn more_connections_than_allowed_are_turned_away_and_room_is_made_again() {
+    let (source, standby, service) = apart(&first());
+    let config = ReceiverConfig { connections_max: 2, ..receiver_config("127.0.0.1:0") };
+    let receiver = Receiver::start(config, service, Some(Box::new(MemoryLog(standby.clone())))).unwrap();
+    let silent: Vec<_> = (0..2).map(|_| TcpStream::connect(receiver.local_addr()).unwrap()).collect();
+    let mut third = TcpStream::connect(receiver.local_addr()).unwrap();
+    third.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(matches!(third.read(&mut [0; 1]), Ok(0) | Err(_)));
+    assert_eq!(receiver.counts().turned_away.load(Relaxed), 1);
+    drop(silent);
+    let (_sender, _observer) = send_to(receiver.local_addr(), destination(TransportMode::Async), &source);
+    standby.wait("there is room", |state| !state.starts.is_empty());
+}
+
+#[test]
+fn a_half_open_stream_gives_way_to_a_new_one_of_the_same_primary() {
+    let (source, standby, service) = apart(&first());
+    let receiver = listen(&service, &standby);
+    let mut half_open = ByHand::begin(receiver.local_addr(), &source);
+    standby.wait("the first stream is live", |state| state.starts.len() == 1);
+    let (sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
+    standby.wait("the second took over", |state| state.starts.len() == 2);
+    half_open.assert_closed();
+    source.commit(&sender, &redo(source.end(), 100, 1));
+    let end = source.end();
+    observer.wait_sender("it is acknowledged", &sender, |sender| sender.acknowledged() == end);
+}
+
+#[test]
+fn a_second_primary_of_the_same_incarnation_is_refused_while_the_first_is_live() {
+    let (source, standby, service) = apart(&first());
+    let receiver = listen(&service, &standby);
+    let (sender, _observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
+    standby.wait("the stream is live", |state| !state.starts.is_empty());
+    let mut clone = ByHand::connect(receiver.local_addr());
+    clone.hello(identity("clone", Role::Primary, &first()));
+    let refusal = clone.refusal();
+    assert_eq!(refusal.code, RefuseCode::Busy);
+    assert!(refusal.message.contains("`paris`"), "{refusal}");
+    source.commit(&sender, &redo(source.end(), 100, 1));
+    let end = source.end();
+    standby.wait("the first one goes on", |state| state.end() == end);
+}
+
+#[test]
+fn redo_that_does_not_continue_the_stream_is_refused() {
+    let (source, standby, service) = apart(&first());
+    let receiver = listen(&service, &standby);
+    let mut peer = ByHand::begin(receiver.local_addr(), &source);
+    peer.writer.write(FrameHeader::new(FrameKind::Redo, 9999, 0, 0, 0), b"from nowhere").unwrap();
+    assert_eq!(peer.refusal().code, RefuseCode::OutOfOrder);
+    assert_eq!(standby.read(StandbyState::end), Scn(5096));
+}
+
+#[test]
+fn a_start_that_would_undo_apply_is_refused() {
+    let (source, standby, service) = apart(&first());
+    standby.change(|state| state.confirmed = Scn(5000));
+    let receiver = listen(&service, &standby);
+    for (from, keep) in [(4999, 5096), (5097, 5097), (5000, 4999), (5096, 5200)] {
+        let mut peer = ByHand::connect(receiver.local_addr());
+        peer.hello(source.identity());
+        let _: ReceiverHello = hello::decode(&peer.reader.read().unwrap()).unwrap();
+        let log = source.log_containing(Scn(5000)).unwrap();
+        let start = StreamStart { source: source.identity(), from: Scn(from), keep: Scn(keep), log };
+        peer.writer.write_json(FrameKind::Hello, 1, &start).unwrap();
+        assert_eq!(peer.refusal().code, RefuseCode::Protocol, "from {from} keeping {keep}");
+    }
+    assert!(standby.read(|state| state.starts.is_empty() && state.cuts.is_empty()));
+}
+
+#[test]
+fn a_role_change_takes_the_log_out_of_a_live_stream_and_can_give_it_back() {
+    let (source, standby, service) = apart(&first());
+    let receiver = listen(&service, &standby);
+    let (_sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
+    standby.wait("the stream is live", |state| !state.starts.is_empty());
+    let log = receiver.detach().expect("the log");
+    assert!(!receiver.is_streaming());
+    observer.wait_refused(RefuseCode::NotStandby);
+    receiver.attach(log);
+    standby.wait("the stream is live again", |state| state.starts.len() == 2);
+}
+
+#[test]
+fn stopping_does_not_wait_for_anybody() {
+    let (source, standby, service) = apart(&first());
+    let receiver = listen(&service, &standby);
+    // A connection that says nothing, and a sender whose peer says nothing.
+    let _silent = TcpStream::connect(receiver.local_addr()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (sender, observer) =
+        send_to(listener.local_addr().unwrap(), destination(TransportMode::Async), &source);
+    let _accepted = listener.accept().unwrap();
+    let (live, _observer) = send_to(receiver.local_addr(), destination(TransportMode::Async), &source);
+    standby.wait("a stream is live", |state| !state.starts.is_empty());
+    let began = Instant::now();
+    sender.stop();
+    live.stop();
+    receiver.stop();
+    assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
+    assert!(observer.events.read(|events| events.is_empty()), "a stop is no trouble");
+}
+
+#[test]
+fn plain_tcp_does_not_leave_the_machine_unasked() {
+    let service = Service::standby("oslo", &first());
+    let refused = Receiver::start(receiver_config("0.0.0.0:0"), service.clone(), None);
+    assert!(matches!(refused, Err(TransportError::Insecure { .. })));
+    let config = ReceiverConfig { insecure: true, ..receiver_config("0.0.0.0:0") };
+    assert!(Receiver::start(config, service, None).is_ok());
+}

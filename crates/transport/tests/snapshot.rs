@@ -1,0 +1,156 @@
+//! Requests: copies for a new standby, and the state of an instance.
+
+mod common;
+
+use common::*;
+use standfast_format::StreamCrc;
+use standfast_transport::*;
+use standfast_types::{DatabaseId, PageNo, Scn};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[derive(Default)]
+struct Copies {
+    manifest: Option<Manifest>,
+    pages: BTreeMap<DatabaseId, Vec<u8>>,
+    ends: Vec<SnapshotInfo>,
+    fail_at: Option<PageNo>,
+}
+
+impl SnapshotSink for Copies {
+    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError> {
+        self.manifest = Some(manifest.clone());
+        Ok(())
+    }
+    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError> {
+        self.pages.insert(database.id, Vec::new());
+        Ok(())
+    }
+    fn pages(&mut self, database: DatabaseId, first: PageNo, bytes: &[u8]) -> Result<(), StationError> {
+        if self.fail_at == Some(first) {
+            return Err("no space left; make room".into());
+        }
+        let copy = self.pages.get_mut(&database).unwrap();
+        assert_eq!(copy.len(), (first as usize - 1) * 512);
+        copy.extend_from_slice(bytes);
+        Ok(())
+    }
+    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StationError> {
+        self.ends.push(*info);
+        Ok(())
+    }
+}
+
+fn primary(databases: Vec<(DatabaseInfo, Vec<u8>, Scn)>) -> (Arc<MemorySource>, Arc<Service>, Receiver) {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    source.write(&redo(Scn::START, 1000, 1));
+    source.0.change(|state| state.databases = databases);
+    let service = Service::primary(&source);
+    let receiver = Receiver::start(receiver_config("127.0.0.1:0"), service.clone(), None).unwrap();
+    (source, service, receiver)
+}
+
+#[test]
+fn a_new_standby_gets_all_databases_and_the_place_where_its_redo_begins() {
+    let all = vec![database(0, 3, Scn(5000)), database(7, 5000, Scn(4800)), database(2, 2, Scn(4900))];
+    let (source, service, receiver) = primary(all.clone());
+    let mut copies = Copies::default();
+    let start = fetch_snapshot(&receiver.local_addr().to_string(), false, "oslo", &mut copies).unwrap();
+    assert_eq!(start.start, Scn(4800), "the oldest of the copies");
+    assert_eq!(source.stream_crc(Scn(4800)).unwrap(), Some(StreamCrc(start.crc)));
+    assert_eq!(start.log.sequence, 1);
+    assert_eq!(copies.manifest.unwrap().source, source.identity());
+    for ((info, bytes, scn), end) in all.iter().zip(&copies.ends) {
+        assert!(copies.pages[&info.id] == *bytes, "{info:?}");
+        assert_eq!(*end, SnapshotInfo { database: info.id, scn: *scn, pages: (bytes.len() / 512) as u32 });
+    }
+    service.wait_event("it is reported", |event| matches!(event, ReceiverEvent::SnapshotDone { .. }));
+
+    // The standby goes on from there.
+    let standby = empty_standby();
+    standby.change(|state| {
+        (state.first, state.confirmed, state.applied) = (start.start, start.start, start.start);
+    });
+    struct Created(MemoryLog, SnapshotStart);
+    impl StandbyLog for Created {
+        fn received_end(&self) -> Scn {
+            self.0.received_end()
+        }
+        fn confirmed(&self) -> Scn {
+            self.0.confirmed()
+        }
+        fn applied(&self) -> Scn {
+            self.0.applied()
+        }
+        fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
+            let more = self.0.0.read(|state| state.bytes[..at.bytes_since(self.1.start) as usize].to_vec());
+            Ok(Some(StreamCrc(self.1.crc).after(&more)))
+        }
+        fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StationError> {
+            self.0.read(from, bytes)
+        }
+        fn log_containing(&self, at: Scn) -> Option<LogSwitch> {
+            self.0.log_containing(at)
+        }
+        fn cut(&mut self, at: Scn) -> Result<(), StationError> {
+            self.0.cut(at)
+        }
+        fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
+            self.0.begin(start)
+        }
+        fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+            self.0.append(slices, confirmed)
+        }
+        fn switch(&mut self, log: &LogSwitch) -> Result<(), StationError> {
+            self.0.switch(log)
+        }
+        fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
+            self.0.confirm(confirmed)
+        }
+        fn hardened_notice(&self) {
+            self.0.hardened_notice();
+        }
+    }
+    let log = Box::new(Created(MemoryLog(standby.clone()), start));
+    let service = Service::standby("oslo", &[incarnation(1, 4096)]);
+    let receiver = Receiver::start(receiver_config("127.0.0.1:0"), service, Some(log)).unwrap();
+    let (_sender, _observer) = send_to(receiver.local_addr(), destination(TransportMode::Async), &source);
+    let end = source.end();
+    let standby = standby.when("it has caught up", |state| state.end() == end);
+    source.0.read(|source| assert!(source.slice(start.start, end) == standby.bytes));
+}
+
+#[test]
+fn an_instance_without_databases_can_have_a_standby_too() {
+    let (source, _, receiver) = primary(Vec::new());
+    let start =
+        fetch_snapshot(&receiver.local_addr().to_string(), false, "oslo", &mut Copies::default()).unwrap();
+    assert_eq!(start.start, source.durable());
+}
+
+#[test]
+fn a_sink_that_fails_ends_the_copy_with_its_own_words() {
+    let (_, _, receiver) = primary(vec![database(0, 3, Scn(5000))]);
+    let mut copies = Copies { fail_at: Some(2), ..Copies::default() };
+    let error = fetch_snapshot(&receiver.local_addr().to_string(), false, "oslo", &mut copies).unwrap_err();
+    assert!(error.to_string().contains("make room"), "{error}");
+}
+
+#[test]
+fn a_standby_gives_no_copies_but_tells_its_state() {
+    let service = Service::standby("oslo", &[incarnation(1, 4096)]);
+    let receiver = listen(&service, &empty_standby());
+    let address = receiver.local_addr().to_string();
+    let error = fetch_snapshot(&address, false, "bergen", &mut Copies::default()).unwrap_err();
+    assert!(error.to_string().contains("primary"), "{error}");
+    assert_eq!(fetch_status(&address, false).unwrap(), r#"{"state":"fine"}"#);
+}
+
+#[test]
+fn a_copy_whose_redo_is_gone_is_refused() {
+    let (source, _, receiver) = primary(vec![database(0, 3, Scn(4200))]);
+    source.0.change(|state| state.oldest = Scn(4500));
+    let error = fetch_snapshot(&receiver.local_addr().to_string(), false, "oslo", &mut Copies::default())
+        .unwrap_err();
+    assert!(error.to_string().contains("4500"), "{error}");
+}

@@ -1,0 +1,97 @@
+//! What happens to commits when a destination does not answer.
+
+mod common;
+
+use common::*;
+use standfast_transport::*;
+use standfast_types::Scn;
+use std::time::Duration;
+
+fn quick(on_timeout: OnTimeout) -> DestinationConfig {
+    DestinationConfig {
+        net_timeout: Duration::from_millis(400),
+        on_timeout,
+        ..destination(TransportMode::SyncAffirm)
+    }
+}
+
+fn pair(on_timeout: OnTimeout) -> Pair {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    Pair::connect(source, empty_standby(), quick(on_timeout))
+}
+
+#[test]
+fn a_standby_that_hangs_is_waited_for_and_then_left_behind_until_it_has_caught_up() {
+    let pair = pair(OnTimeout::Degrade);
+    pair.standby.change(|state| state.hold = true);
+    pair.source.commit(&pair.sender, &redo(Scn::START, 100, 1));
+    assert!(pair.sender.is_required());
+    assert_eq!(releasable(pair.source.durable(), &[pair.sender.release_view()]), Scn::START);
+    pair.observer.wait_event("it is degraded", |event| matches!(event, SenderEvent::Degraded { .. }));
+    assert_eq!(releasable(pair.source.durable(), &[pair.sender.release_view()]), pair.source.end());
+    pair.source.commit(&pair.sender, &redo(pair.source.end(), 100, 1));
+    pair.standby.change(|state| state.hold = false);
+    pair.observer.wait_event("it is back", |event| matches!(event, SenderEvent::Resynchronised { .. }));
+    assert!(pair.sender.is_required() && pair.sender.acknowledged() == pair.source.end());
+    pair.caught_up();
+}
+
+#[test]
+fn under_maximum_protection_commits_stall_and_that_is_reported() {
+    let pair = pair(OnTimeout::Stall);
+    pair.standby.change(|state| state.hold = true);
+    pair.source.commit(&pair.sender, &redo(Scn::START, 100, 1));
+    pair.observer.wait_event("the stall is reported", |event| matches!(event, SenderEvent::Stalled { .. }));
+    let view = [pair.sender.release_view()];
+    assert_eq!(releasable(pair.source.durable(), &view), Scn::START);
+    assert_eq!(withheld_by(pair.source.end(), pair.source.durable(), &view), ["oslo"]);
+    pair.standby.change(|state| state.hold = false);
+    pair.observer.wait_event("the stall ends", |event| matches!(event, SenderEvent::StallEnded { .. }));
+    assert_eq!(releasable(pair.source.durable(), &[pair.sender.release_view()]), pair.source.end());
+}
+
+#[test]
+fn a_standby_that_was_never_there_holds_commits_back_for_the_net_timeout_only() {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (sender, observer) = send_to(nobody, quick(OnTimeout::Degrade), &source);
+    assert!(sender.is_required());
+    source.commit(&sender, &redo(Scn::START, 100, 1));
+    let SenderEvent::Degraded { reason, .. } =
+        observer.wait_event("it is degraded", |event| matches!(event, SenderEvent::Degraded { .. }))
+    else {
+        panic!()
+    };
+    assert!(reason.contains("net_timeout"), "{reason}");
+    let connecting = observer.events.read(|events| {
+        events.iter().filter(|event| matches!(event, SenderEvent::Disconnected { .. })).count()
+    });
+    assert_eq!(connecting, 1, "one report for many attempts");
+    assert!(sender.status().last_trouble.is_some());
+}
+
+#[test]
+fn a_peer_that_falls_silent_is_disconnected_also_when_nobody_waits_for_it() {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let silent = DestinationConfig { mode: TransportMode::Async, ..quick(OnTimeout::Degrade) };
+    let pair = Pair::connect(source, empty_standby(), silent);
+    pair.standby.change(|state| state.hold = true);
+    pair.source.commit(&pair.sender, &redo(Scn::START, 100, 1));
+    let reason = pair
+        .observer
+        .wait_event("it is disconnected", |event| matches!(event, SenderEvent::Disconnected { .. }));
+    assert!(reason.to_string().contains("no answer"), "{reason}");
+    pair.standby.change(|state| state.hold = false);
+    pair.caught_up();
+}
+
+#[test]
+fn a_primary_that_falls_silent_is_given_up_by_the_standby() {
+    // A sender with a long net timeout to itself, but the receiver was told a short one.
+    let pair = pair(OnTimeout::Degrade);
+    pair.sender.stop();
+    let ended =
+        pair.service.wait_event("the stream ends", |event| matches!(event, ReceiverEvent::Ended { .. }));
+    assert!(ended.to_string().contains("paris"), "{ended}");
+    assert!(!pair.receiver.is_streaming());
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Links and paths in the documents must lead somewhere: relative links, and `paths/in/the/repository` in backquotes."""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+QUOTED = re.compile(r"`((?:crates|docs|demo|scripts|tests|bench)/[\w./-]+)`")
+
+
+def dead_ends(document):
+    text = document.read_text()
+    for link in LINK.findall(text):
+        if "://" not in link and not (document.parent / link).exists():
+            yield link
+    for path in QUOTED.findall(text):
+        # What is built from sources, or a name with a wildcard cut off, is not looked for.
+        if not (ROOT / path).exists() and not list(ROOT.glob(path.rstrip("*") + "*")):
+            yield path
+
+
+documents = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+found = [(document.relative_to(ROOT), end) for document in documents for end in dead_ends(document)]
+for document, end in found:
+    print(f"{document}: {end} does not exist")
+print(f"{len(documents)} documents, {len(found)} dead ends")
+sys.exit(1 if found else 0)

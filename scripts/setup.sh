@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Makes sure that the Debian packages a target needs are there: scripts/setup.sh build|demo|test|bench
+#
+# Nothing is installed that is there already. Installing needs root, or sudo without a password; otherwise the
+# command to run is printed. What a target can do without is named and left out when it cannot be had.
+set -euo pipefail
+
+need=()  # packages without which the target cannot run
+like=()  # packages without which it does less
+
+# Adds the package to the list unless the test command succeeds.
+wants() {
+  local -n list=$1
+  local package=$2
+  shift 2
+  "$@" >/dev/null 2>&1 || list+=("$package")
+}
+has() { command -v "$1"; }
+
+build() {
+  has cargo >/dev/null || { echo "setup: cargo is missing: install Rust from https://rustup.rs" >&2; exit 1; }
+  wants need build-essential has cc
+  wants need libc6-dev test -e /usr/include/stdlib.h
+}
+
+case "${1:?build, demo, test or bench}" in
+  build) build ;;
+  demo)
+    build
+    wants need python3 python3 -c 'import sqlite3'
+    # Without it the demo runs on loopback.
+    wants like iproute2 has ip
+    ;;
+  test)
+    build
+    wants need python3 python3 -c 'import sqlite3'
+    wants need sqlite3 has sqlite3
+    wants like iproute2 has ip
+    # For better-sqlite3, which npm may have to compile against Debian's node headers.
+    wants like nodejs has node
+    wants like npm has npm
+    wants like libnode-dev test -d /usr/include/node
+    ;;
+  bench)
+    build
+    # Litestream is built from its Go module by bench/rivals.sh, with a newer Go than Debian 12 has.
+    wants like postgresql bash -c 'ls /usr/lib/postgresql/*/bin/initdb'
+    ;;
+  *)
+    echo "usage: scripts/setup.sh build|demo|test|bench" >&2
+    exit 2
+    ;;
+esac
+
+if [ ${#need[@]} = 0 ] && [ ${#like[@]} = 0 ]; then
+  exit 0
+fi
+
+as_root=()
+[ "$(id -u)" = 0 ] || as_root=(sudo -n)
+install_packages() {
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >/dev/null </dev/null
+}
+may_install() {
+  has apt-get >/dev/null && { [ "$(id -u)" = 0 ] || sudo -n true 2>/dev/null; }
+}
+
+if ! may_install; then
+  if [ ${#need[@]} != 0 ]; then
+    echo "setup: missing: ${need[*]}; run as root: apt-get install ${need[*]} ${like[*]}" >&2
+    exit 1
+  fi
+  echo "setup: going on without ${like[*]}; to have them: apt-get install ${like[*]}" >&2
+  exit 0
+fi
+
+echo "setup: installing ${need[*]} ${like[*]}" >&2
+"${as_root[@]}" apt-get update -qq </dev/null || echo "setup: apt-get update failed; trying with the lists that are there" >&2
+if [ ${#need[@]} != 0 ]; then
+  install_packages "${need[@]}"
+fi
+for package in "${like[@]}"; do
+  if [ "$package" = postgresql ] && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+    # The bench makes clusters of its own; a server of the system is not wanted.
+    "${as_root[@]}" mkdir -p /etc/postgresql-common
+    echo "create_main_cluster = false" | "${as_root[@]}" tee /etc/postgresql-common/createcluster.conf >/dev/null
+  fi
+  install_packages "$package" || echo "setup: going on without $package" >&2
+done
