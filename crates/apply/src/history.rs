@@ -83,15 +83,15 @@ impl History {
     /// Where redo for `database` must be read from when its WAL, after SQLite's recovery, is at `at`; `None`
     /// when nothing is known. Every fact used is a lower bound of what the database holds, so the greatest
     /// is:
-    /// - a floor, because its WAL prefix was synced;
+    /// - a floor, because the WAL was synced before it was written down;
     /// - a position of the same WAL generation at or before `at.frame`. Had the WAL lost that frame in a power
-    ///   loss and grown past it again, then by recovery, which replays beyond everything applied before;
-    /// - a position of another generation: SQLite resets a WAL only after all of it is synced in the database
-    ///   file, and syncs the header of the new generation before its first frame, so the other generation
-    ///   is an earlier one.
+    ///   loss and grown past it again, then by recovery, which replays beyond everything applied before.
+    ///
+    /// A position of another generation says nothing: that generation may have lost frames in a power loss, and
+    /// then been copied into the database and removed by the first process that closed it.
     pub fn lower_bound(&self, database: DatabaseId, at: WalPosition) -> Option<Scn> {
         let known = self.databases.get(&database)?;
-        let reached = |position: &WalPosition| position.salts != at.salts || position.frame <= at.frame;
+        let reached = |position: &WalPosition| position.salts == at.salts && position.frame <= at.frame;
         let position = known.positions.iter().filter(|(position, _)| reached(position)).map(|(_, scn)| *scn).max();
         position.max(known.floor)
     }
@@ -175,10 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_generation_counts_as_a_whole() {
+    fn another_generation_says_nothing() {
         let history = history(&[(OLD, 500, 100), (NOW, 3, 200)]);
-        assert_eq!(bound(&history, NOW, 0), Some(Scn(100)));
-        assert_eq!(bound(&history, WalSalts(0, 0), 0), Some(Scn(200)));
+        assert_eq!(bound(&history, NOW, 0), None);
+        assert_eq!(bound(&history, OLD, 500), Some(Scn(100)));
+        assert_eq!(bound(&history, WalSalts(0, 0), 0), None);
     }
 
     #[test]

@@ -114,7 +114,25 @@ impl Apply {
             database.outcome = Some(result.map(|()| Done::default()));
         });
         self.collect(report);
-        Ok(())
+        self.note_floors()
+    }
+
+    /// A database whose WAL is all in its file has been synced in passing; and a position in a WAL that is
+    /// about to be started anew will say nothing any more.
+    fn note_floors(&mut self) -> Result<(), ApplyError> {
+        let mut facts = Vec::new();
+        for database in self.databases.values_mut() {
+            if std::mem::replace(&mut database.due, Due::Nothing) == Due::Nothing || database.condition != Condition::Live {
+                continue;
+            }
+            let now = database.file.checkpointed()?;
+            if now.backfilled == now.frames {
+                database.unsynced = false;
+                facts.push(Fact::Floor { database: database.id, scn: database.need });
+            }
+        }
+        let written = self.journal.append(&facts);
+        written.map_err(|source| self.journal_error(source))
     }
 
     /// Ends apply before this instance becomes primary: drops transactions without a commit record, copies all

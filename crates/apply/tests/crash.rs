@@ -78,11 +78,14 @@ impl Scene {
                     follow_well(apply, &self.stream);
                 }
             }
-            if self.rng.chance(50) {
+            let (checkpoint, sync) = (self.rng.chance(20), self.rng.chance(20));
+            if checkpoint {
                 apply.checkpoint_if_due(&mut Default::default()).unwrap();
             }
-            if self.rng.chance(20) {
+            if sync {
                 apply.sync(&mut Default::default()).unwrap();
+            }
+            if checkpoint || sync {
                 self.synced = NAMES.map(|name| wal_state(&wal(self.standby.path(), name)));
             }
         }

@@ -118,6 +118,12 @@ fn check(machine: &Arc<SimMachine>, story: &Story, outside: &Outside, at: Scn) -
 /// One life of the standby, until the redo ends or something fails.
 fn live(machine: &Arc<SimMachine>, story: &Story, outside: &mut Outside, rng: &mut Rng) -> Result<(), String> {
     let failed = |error: ApplyError| error.to_string();
+    if rng.chance(30) {
+        // A reader that comes before the standby recovers the WAL, and removes it when it goes.
+        for (_, name, ..) in outside.catalogue.lock().unwrap().iter() {
+            read(machine, name).map_err(|error| error.to_string())?;
+        }
+    }
     let mut apply = open(machine, outside).map_err(failed)?;
     let from = apply.resume_scn().unwrap_or(Scn::START);
     assert!(from >= outside.promised, "redo from {from} is asked for, {} was promised", outside.promised);
@@ -127,9 +133,10 @@ fn live(machine: &Arc<SimMachine>, story: &Story, outside: &mut Outside, rng: &m
     check(machine, story, outside, apply.applied())?;
     while apply.applied() < story.end() {
         let from = apply.applied();
-        let upto = (from + 200 + rng.below(6_000)).min(story.end());
-        outside.confirmed = outside.confirmed.max(upto);
         let start = from.bytes_since(Scn::START) as usize;
+        let record = standfast_format::peek_length(&story.redo[start..]).unwrap() as u64;
+        let upto = (from + record.max(200 + rng.below(6_000))).min(story.end());
+        outside.confirmed = outside.confirmed.max(upto);
         let report = apply.apply(from, &story.redo[start..], upto).map_err(failed)?;
         well(&report)?;
         let mut report = ApplyReport::default();

@@ -196,7 +196,12 @@ impl Instance {
     /// # Errors
     /// When it fails.
     pub fn status(&self) -> Result<Status> {
-        Status::parse(&self.must(&["status", "--json"])?)
+        let finished = self.run(&["status", "--json"])?;
+        // Exit code 1 says that the instance has failed, which is what is asked here.
+        if finished.code == 1 && finished.stdout.starts_with('{') {
+            return Status::parse(&finished.stdout);
+        }
+        Status::parse(&finished.ok()?)
     }
 
     /// Waits until the status fulfils `condition`.

@@ -23,6 +23,13 @@ enum Command {
     /// The application of a campaign.
     #[command(hide = true)]
     App(AppArguments),
+    /// An application that does what it is told on standard input.
+    #[command(hide = true)]
+    Client {
+        #[arg(long)]
+        extension: Option<PathBuf>,
+        database: PathBuf,
+    },
 }
 
 #[derive(Args)]
@@ -73,6 +80,9 @@ fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Kill(arguments) => kill(arguments),
         Command::App(arguments) => app(arguments).map(|()| true),
+        Command::Client { extension, database } => {
+            application::client::serve(extension.as_deref(), &database).map(|()| true)
+        }
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

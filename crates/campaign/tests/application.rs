@@ -1,6 +1,9 @@
 //! The application of the campaign against stock SQLite: what it writes is worth checking, and the checks can
 //! tell right from wrong.
 
+// Helpers of tests are tests: a panic is how they fail.
+#![allow(clippy::unwrap_used)]
+
 use rusqlite::Connection;
 use standfast_campaign::acknowledgements::Acknowledgements;
 use standfast_campaign::process::{Process, await_condition};

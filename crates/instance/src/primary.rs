@@ -520,7 +520,7 @@ impl Primary {
             }
             last = Some(mark.database);
             if let Some(served) = self.served.get(&mark.database.0)
-                && mark.release > served.shared.local()
+                && mark.release >= served.shared.local()
             {
                 let scn = first + mark.end as u64;
                 served.shared.set_captured(mark.release, scn);

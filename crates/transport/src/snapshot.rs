@@ -29,7 +29,7 @@ const MANIFEST: u64 = 1;
 const BEGIN: u64 = 2;
 const PAGES: u64 = 3;
 const END: u64 = 4;
-/// Pages are sent in frames of at most this size, whatever the source gives at once.
+/// Pages are sent in frames of at most this size, whatever the source gives at once; a multiple of any page size.
 const PAGE_BYTES_PER_FRAME: usize = 1024 * 1024;
 /// Silence after which a copy is given up.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -111,18 +111,12 @@ fn send_copies(source: &dyn RedoSource, writer: &mut FrameWriter<&TcpStream>) ->
     let mut start = source.durable();
     for database in &manifest.databases {
         let id = u64::from(database.id.0);
-        let page_bytes = database.page_size.bytes();
         let header = FrameHeader::new(FrameKind::Data, BEGIN, id, 0, 0);
         writer.write(header, &json(database)?).map_err(&copying)?;
-        let info = source.snapshot(database.id, &mut |first, pages| {
-            let mut page = u64::from(first);
-            for bytes in pages.chunks((PAGE_BYTES_PER_FRAME / page_bytes).max(1) * page_bytes) {
-                writer.write(FrameHeader::new(FrameKind::Data, PAGES, id, page, 0), bytes)?;
-                page += (bytes.len() / page_bytes) as u64;
-            }
-            Ok(())
-        });
-        let info = info.map_err(refused)?;
+        let mut pages = PageFrames { writer, database, first: 1, waiting: Vec::new() };
+        let info =
+            source.snapshot(database.id, &mut |first, bytes| pages.add(first, bytes)).map_err(refused)?;
+        pages.flush().map_err(&copying)?;
         writer.write(FrameHeader::new(FrameKind::Data, END, id, 0, 0), &json(&info)?).map_err(&copying)?;
         start = start.min(info.scn);
     }
@@ -134,6 +128,39 @@ fn send_copies(source: &dyn RedoSource, writer: &mut FrameWriter<&TcpStream>) ->
     let done = SnapshotStart { start, crc: crc.0, log };
     writer.write_json(FrameKind::Done, 0, &done).map_err(&copying)?;
     Ok(start)
+}
+
+/// Gathers pages, which may come one by one, into frames worth sending.
+struct PageFrames<'a, 'w> {
+    writer: &'a mut FrameWriter<&'w TcpStream>,
+    database: &'a DatabaseInfo,
+    first: PageNo,
+    waiting: Vec<u8>,
+}
+
+impl PageFrames<'_, '_> {
+    fn add(&mut self, first: PageNo, bytes: &[u8]) -> std::io::Result<()> {
+        if self.waiting.len() + bytes.len() > PAGE_BYTES_PER_FRAME {
+            self.flush()?;
+        }
+        if self.waiting.is_empty() {
+            self.first = first;
+        }
+        self.waiting.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let page_bytes = self.database.page_size.bytes();
+        let mut page = u64::from(self.first);
+        for bytes in self.waiting.chunks(PAGE_BYTES_PER_FRAME / page_bytes * page_bytes) {
+            let header = FrameHeader::new(FrameKind::Data, PAGES, u64::from(self.database.id.0), page, 0);
+            self.writer.write(header, bytes)?;
+            page += (bytes.len() / page_bytes) as u64;
+        }
+        self.waiting.clear();
+        Ok(())
+    }
 }
 
 fn json(message: &impl Serialize) -> Result<Vec<u8>, TransportError> {

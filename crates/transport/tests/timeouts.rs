@@ -87,11 +87,12 @@ fn a_peer_that_falls_silent_is_disconnected_also_when_nobody_waits_for_it() {
 
 #[test]
 fn a_primary_that_falls_silent_is_given_up_by_the_standby() {
-    // A sender with a long net timeout to itself, but the receiver was told a short one.
-    let pair = pair(OnTimeout::Degrade);
-    pair.sender.stop();
-    let ended =
-        pair.service.wait_event("the stream ends", |event| matches!(event, ReceiverEvent::Ended { .. }));
-    assert!(ended.to_string().contains("paris"), "{ended}");
-    assert!(!pair.receiver.is_streaming());
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let service = Service::standby("oslo", &[incarnation(1, 4096)]);
+    let receiver = listen(&service, &empty_standby());
+    let mut silent = ByHand::begin_with(receiver.local_addr(), &source, 200);
+    let ended = service.wait_event("the stream ends", |event| matches!(event, ReceiverEvent::Ended { .. }));
+    assert!(ended.to_string().contains("nothing heard"), "{ended}");
+    silent.assert_closed();
+    assert!(receiver.detach().is_some());
 }

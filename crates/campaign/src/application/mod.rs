@@ -1,6 +1,7 @@
 //! The application: a process of its own, with several threads and the extension loaded, that writes until it
 //! is told to stop or killed.
 
+pub mod client;
 mod transactions;
 mod writer;
 

@@ -1,0 +1,96 @@
+//! The instance is not there, or comes and goes under a living application.
+
+use crate::support::{A_WHILE, INSERT, Place, SQLITE_READONLY, assert_same, must, rows, start};
+use standfast_campaign::application::client::Answer;
+use std::time::Instant;
+
+#[test]
+fn without_the_instance_reading_works_and_writing_fails_after_the_configured_wait_and_names_it() {
+    let place = Place::new("down");
+    let mut primary = place.instance("south");
+    primary.configure("commit", "write_wait_ms", 300).unwrap();
+    start(&mut primary);
+    let database = place.database("app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    for orderly in [true, false] {
+        if orderly {
+            primary.stop().unwrap()
+        } else {
+            primary.kill()
+        }
+        assert_eq!(application.run("SELECT count(*) FROM t")[0][0], 2);
+        for client in [&mut application, &mut place.application(&database)] {
+            let begun = Instant::now();
+            client.fails(INSERT, SQLITE_READONLY);
+            let waited = begun.elapsed().as_millis();
+            assert!((300..5_000).contains(&waited), "waited {waited} ms");
+            let status = client.run("SELECT standfast_status()")[0][0].to_string();
+            let directory = primary.directory.to_string_lossy().into_owned();
+            for word in ["south", &directory, "standfast start"] {
+                assert!(status.contains(word), "{status} does not say {word}");
+                assert!(client.said().contains(word), "{} does not say {word}", client.said());
+            }
+        }
+        start(&mut primary);
+    }
+    application.run(INSERT);
+    assert_eq!(rows(&database), 3);
+}
+
+#[test]
+fn writers_wait_for_a_restarted_instance_and_then_go_on() {
+    let place = Place::new("restart");
+    let mut primary = place.instance("south");
+    primary.configure("commit", "write_wait_ms", 60_000).unwrap();
+    start(&mut primary);
+    let database = place.database("app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    for round in 0..3 {
+        primary.kill();
+        application.send(INSERT);
+        // A killed instance is noticed within a second at most, and the statement may have got in before.
+        let early = application.answer_within(A_WHILE);
+        assert_eq!(early, None, "round {round}");
+        start(&mut primary);
+        assert_eq!(application.answer(), Answer::Rows(vec![]), "round {round}: {}", application.said());
+    }
+    application.run(INSERT);
+    assert_eq!(rows(&database), 6);
+}
+
+#[test]
+fn a_commit_that_waits_for_durability_survives_the_death_of_the_instance() {
+    let place = Place::new("in-flight");
+    let (mut primary, standby, database) = place.pair(&["--on-timeout", "stall"]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    primary.process().unwrap().freeze(true);
+    application.send(INSERT);
+    assert_eq!(application.answer_within(A_WHILE), None, "acknowledged by a frozen instance");
+    // In the write-ahead log and visible, but known to nobody else.
+    assert_eq!(rows(&database), 3);
+    assert_eq!(rows(&standby.standby_database("app.db")), 2);
+    primary.kill();
+    start(&mut primary);
+    assert_eq!(application.answer(), Answer::Rows(vec![]), "{}", application.said());
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn a_killed_application_leaves_nothing_locked_and_nothing_uncaptured() {
+    let place = Place::new("dead-application");
+    let (primary, standby, database) = place.pair(&[]);
+    for _ in 0..5 {
+        let mut dying = place.application(&database);
+        dying.run(INSERT);
+        dying.run("BEGIN IMMEDIATE; INSERT INTO t(x) VALUES('never committed')");
+        dying.kill();
+        place.application(&database).run(INSERT);
+    }
+    assert_same(&primary, &standby, &database);
+    assert_eq!(rows(&database), 11);
+}

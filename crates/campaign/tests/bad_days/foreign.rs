@@ -1,0 +1,123 @@
+//! Processes that know nothing of Standfast and open a protected database all the same.
+
+use crate::support::{INSERT, Place, assert_same, await_alert, await_status, must, rows, start};
+
+#[test]
+fn what_a_foreign_process_writes_is_captured() {
+    let place = Place::new("foreign");
+    let (primary, standby, database) = place.pair(&[]);
+    let mut foreigner = place.foreigner(&database);
+    for _ in 0..10 {
+        foreigner.run(INSERT);
+    }
+    // Nobody tells the instance: it has to find out by itself, without any application.
+    let copy = standby.standby_database("app.db");
+    await_status(&primary, "the instance finds the foreign commits", |_| rows(&copy) == 11);
+    place.application(&database).run(INSERT);
+    foreigner.run(INSERT);
+    foreigner.close();
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    assert_eq!(rows(&copy), 14);
+}
+
+#[test]
+fn a_foreign_process_cannot_reset_the_log_or_leave_wal_mode_under_a_running_instance() {
+    let place = Place::new("foreign-reset");
+    let (primary, standby, database) = place.pair(&[]);
+    let mut foreigner = place.foreigner(&database);
+    foreigner.run("PRAGMA busy_timeout=200");
+    foreigner.run(INSERT);
+    let checkpoint = foreigner.try_run("PRAGMA wal_checkpoint(TRUNCATE)");
+    let mode = foreigner.try_run("PRAGMA journal_mode=DELETE");
+    foreigner.run(INSERT);
+    assert_eq!(foreigner.run("PRAGMA journal_mode")[0][0], "wal", "after {mode:?}, {checkpoint:?}");
+    foreigner.close();
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    assert_eq!(rows(&standby.standby_database("app.db")), 4);
+}
+
+#[test]
+fn what_a_foreign_process_writes_while_the_instance_is_down_is_captured_at_its_start() {
+    let place = Place::new("foreign-down");
+    let (mut primary, standby, database) = place.pair(&[]);
+    for orderly in [true, false] {
+        if orderly {
+            primary.stop().unwrap()
+        } else {
+            primary.kill()
+        }
+        let mut foreigner = place.foreigner(&database);
+        foreigner.run("PRAGMA wal_autocheckpoint=0");
+        foreigner.run(INSERT);
+        // Killed, so that closing does not reset the log.
+        foreigner.kill();
+        start(&mut primary);
+        place.application(&database).run(INSERT);
+        assert_same(&primary, &standby, &database);
+    }
+    assert_eq!(rows(&standby.standby_database("app.db")), 5);
+}
+
+#[test]
+fn a_log_that_was_reset_while_the_instance_was_down_leads_to_a_fresh_copy() {
+    let place = Place::new("reset-down");
+    let (mut primary, standby, database) = place.pair(&[]);
+    place.application(&database).run(INSERT);
+    for orderly in [true, false] {
+        if orderly {
+            primary.stop().unwrap()
+        } else {
+            primary.kill()
+        }
+        let mut foreigner = place.foreigner(&database);
+        foreigner.run("INSERT INTO t(x) VALUES('lost on the way')");
+        foreigner.run("PRAGMA wal_checkpoint(TRUNCATE)");
+        foreigner.run(INSERT);
+        foreigner.kill();
+        start(&mut primary);
+        place.application(&database).run(INSERT);
+        assert_same(&primary, &standby, &database);
+        await_alert(&primary, "app.db");
+    }
+    let alerts = primary.alerts();
+    assert!(alerts.contains("reset by a process that does not use Standfast"), "{alerts}");
+    assert_eq!(rows(&standby.standby_database("app.db")), 2 + 2 * 3);
+}
+
+#[test]
+fn a_log_that_was_removed_while_the_instance_was_down_leads_to_a_fresh_copy() {
+    let place = Place::new("removed-down");
+    let (mut primary, standby, database) = place.pair(&[]);
+    place.application(&database).run(INSERT);
+    primary.stop().unwrap();
+    // The last connection to close moves everything into the database and removes the log.
+    let mut foreigner = place.foreigner(&database);
+    foreigner.run(INSERT);
+    foreigner.close();
+    start(&mut primary);
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    assert_eq!(rows(&standby.standby_database("app.db")), 4);
+}
+
+#[test]
+fn after_unprotect_the_database_is_one_like_any_other_and_can_be_protected_again() {
+    let place = Place::new("unprotect");
+    let (mut primary, standby, database) = place.pair(&[]);
+    let file = database.to_string_lossy();
+    must(&primary, &["unprotect", &file]);
+    assert!(!std::path::Path::new(&format!("{file}-standfast")).exists());
+    primary.stop().unwrap();
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    assert_eq!(application.run("PRAGMA journal_mode=DELETE")[0][0], "delete");
+    assert_eq!(application.run("PRAGMA journal_mode=WAL")[0][0], "wal");
+    application.close();
+    start(&mut primary);
+    must(&primary, &["protect", &file]);
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    assert_eq!(rows(&standby.standby_database("app.db")), 3);
+}

@@ -1,0 +1,125 @@
+//! The network and those on the other end of it.
+
+use crate::support::{
+    A_WHILE, INSERT, PATIENCE, Place, add_destination, assert_same, await_alert, await_status, rows,
+};
+use standfast_campaign::status::Status;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+#[test]
+fn garbage_on_the_port_is_turned_away_and_disturbs_nobody() {
+    let place = Place::new("garbage");
+    let (primary, standby, database) = place.pair(&[]);
+    let mut garbage = vec![0xa5u8; 100_000];
+    garbage.iter_mut().enumerate().for_each(|(at, byte)| *byte ^= (at * 31 % 251) as u8);
+    for (instance, bytes) in [
+        (&primary, &garbage[..]),
+        (&standby, &garbage[..]),
+        (&standby, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+        (&primary, &[0; 4096]),
+        (&standby, &[0xff; 4096]),
+    ] {
+        let mut stream = TcpStream::connect(&instance.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The other end may close before it has all of it.
+        let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
+        let mut answer = Vec::new();
+        let end = stream.read_to_end(&mut answer);
+        assert!(
+            !matches!(&end, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock),
+            "left open: {end:?}"
+        );
+        assert!(answer.len() < 4096);
+    }
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn half_open_connections_keep_nobody_out() {
+    let place = Place::new("half-open");
+    let (primary, database) = place.protecting();
+    let silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&primary.address).unwrap()).collect();
+    let standby = place.standby_of(&primary, "north");
+    let more: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&standby.address).unwrap()).collect();
+    add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    drop((silent, more));
+}
+
+#[test]
+fn a_standby_of_another_primary_refuses_and_is_left_alone() {
+    let place = Place::new("wrong-peer");
+    let (primary, standby, database) = place.pair(&[]);
+    let stranger = place.primary("west");
+    add_destination(&stranger, &standby, &["--mode", "async"]);
+    let status = await_status(&stranger, "the destination refuses", |status| {
+        status.text("/destinations/0/state") == "failed"
+    });
+    assert_eq!(status.number("/destinations/0/hardened"), 0);
+    await_alert(&stranger, "north");
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn a_silent_standby_holds_commits_up_for_the_net_timeout_and_then_they_go_on_loudly() {
+    let place = Place::new("degrade");
+    let (primary, standby, database) = place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "700"]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    standby.process().unwrap().freeze(true);
+    let begun = Instant::now();
+    application.run(INSERT);
+    let waited = begun.elapsed().as_millis();
+    assert!(waited >= 600, "went on after {waited} ms");
+    let status = primary.status().unwrap();
+    assert_eq!(status.json()["destinations"][0]["required"], false, "{}", status.json());
+    await_alert(&primary, "north");
+    let begun = Instant::now();
+    application.run(INSERT);
+    assert!(begun.elapsed().as_millis() < 600, "degraded, commits do not wait");
+    standby.process().unwrap().freeze(false);
+    await_status(&primary, "commits wait for the standby again", |status| {
+        status.json()["destinations"][0]["required"] == true
+    });
+    application.run(INSERT);
+    assert_same(&primary, &standby, &database);
+    assert_eq!(rows(&database), 5);
+}
+
+#[test]
+fn with_stall_commits_wait_for_a_silent_standby_as_long_as_it_takes() {
+    let place = Place::new("stall");
+    let (primary, standby, database) = place.pair(&["--on-timeout", "stall", "--net-timeout-ms", "400"]);
+    let mut application = place.application(&database);
+    standby.process().unwrap().freeze(true);
+    application.send(INSERT);
+    await_alert(&primary, "north");
+    assert_eq!(application.answer_within(4 * A_WHILE), None, "committed without the standby");
+    let status = primary.status().unwrap();
+    assert_ne!(status.text("/waiting_for"), "", "the wait has no name: {}", status.json());
+    standby.process().unwrap().freeze(false);
+    application.answer();
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn a_standby_that_dies_is_caught_up_when_it_returns() {
+    let place = Place::new("returns");
+    let (primary, mut standby, database) =
+        place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "300"]);
+    let mut application = place.application(&database);
+    standby.kill();
+    // More than the log buffer's share of one log group: the rest comes from the logs.
+    for _ in 0..40 {
+        application.run(crate::support::INSERT_BULK);
+    }
+    crate::support::start(&mut standby);
+    await_status(&primary, "the standby has caught up", |status| status.streams() && status.settled());
+    assert_same(&primary, &standby, &database);
+    assert!(Status::settled(&primary.status().unwrap()));
+}

@@ -1,0 +1,278 @@
+//! Instances, databases and application processes of a test, in a directory that goes with it.
+
+use standfast_campaign::application::client::Answer;
+use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
+use standfast_campaign::programs::Programs;
+use standfast_campaign::status::Status;
+use standfast_campaign::verify::{check_integrity, compare_pages};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// Longest time for anything that has to happen.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long something that must not happen is given to happen.
+pub const A_WHILE: Duration = Duration::from_millis(400);
+
+pub const SQLITE_READONLY: i32 = 8;
+pub const SQLITE_IOERR: i32 = 10;
+
+/// A directory of the test's own, on the disk of the build directory; kept when the test fails.
+pub struct Place {
+    pub directory: PathBuf,
+    pub programs: Programs,
+}
+
+impl Place {
+    pub fn new(test: &str) -> Place {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{test}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bad-days").join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        Place { directory, programs: Programs::find(None).unwrap_or_else(|error| panic!("{error}")) }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// A WAL database with one table.
+    pub fn database(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection
+            .execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(id INTEGER PRIMARY KEY, x BLOB); INSERT INTO t VALUES(1, 'first')")
+            .unwrap();
+        path
+    }
+
+    /// A primary that is not started.
+    pub fn instance(&self, name: &str) -> Instance {
+        let more = ["--group-bytes", "8388608"];
+        Instance::init(&self.programs, &self.path(name), name, &more)
+            .unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// A running primary.
+    pub fn primary(&self, name: &str) -> Instance {
+        let mut instance = self.instance(name);
+        start(&mut instance);
+        instance
+    }
+
+    /// A running primary that protects a database.
+    pub fn protecting(&self) -> (Instance, PathBuf) {
+        let (primary, database) = (self.primary("south"), self.database("app.db"));
+        must(&primary, &["protect", &database.to_string_lossy()]);
+        (primary, database)
+    }
+
+    /// A primary that protects a database, and its synchronous standby. `more` completes `destination add`.
+    pub fn pair(&self, more: &[&str]) -> (Instance, Instance, PathBuf) {
+        let (primary, database) = self.protecting();
+        let standby = self.standby_of(&primary, "north");
+        add_destination(&primary, &standby, &[&["--mode", "sync-affirm"], more].concat());
+        await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+        (primary, standby, database)
+    }
+
+    /// A running standby that is no destination yet.
+    pub fn standby_of(&self, primary: &Instance, name: &str) -> Instance {
+        let mut standby =
+            Instance::standby_of(primary, &self.path(name), name).unwrap_or_else(|error| panic!("{error}"));
+        start(&mut standby);
+        standby
+    }
+
+    /// An application with the extension.
+    pub fn application(&self, database: &Path) -> Client {
+        Client::start(self, Some(&self.programs.extension), database)
+    }
+
+    /// A process that knows nothing of Standfast.
+    pub fn foreigner(&self, database: &Path) -> Client {
+        Client::start(self, None, database)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("kept {}", self.directory.display());
+        } else {
+            let _ = std::fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+#[track_caller]
+pub fn start(instance: &mut Instance) {
+    instance.start().unwrap_or_else(|error| panic!("{error}{}", instance.last_words()));
+}
+
+/// Runs a command that must succeed.
+#[track_caller]
+pub fn must(instance: &Instance, words: &[&str]) -> String {
+    instance.must(words).unwrap_or_else(|error| panic!("{error}{}", instance.last_words()))
+}
+
+/// Runs a command that must fail with `code`; what it says on standard error has to contain all of `words`.
+#[track_caller]
+pub fn refuses(instance: &Instance, command: &[&str], code: i32, words: &[&str]) -> String {
+    let finished = instance.run(command).unwrap();
+    let said = finished.stderr;
+    assert_eq!(finished.code, code, "{command:?} said: {said}{}", finished.stdout);
+    for word in words {
+        assert!(said.contains(word), "{command:?} does not say `{word}`: {said}");
+    }
+    said
+}
+
+#[track_caller]
+pub fn await_status(instance: &Instance, what: &str, condition: impl FnMut(&Status) -> bool) -> Status {
+    instance.await_status(what, condition).unwrap_or_else(|error| panic!("{error}{}", instance.last_words()))
+}
+
+/// Waits until the alert log contains `words`.
+#[track_caller]
+pub fn await_alert(instance: &Instance, words: &str) {
+    await_condition(&format!("`{words}` in the alert log"), PATIENCE, || {
+        let alerts = instance.alerts();
+        Ok(if alerts.contains(words) { Ok(()) } else { Err(alerts) })
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[track_caller]
+pub fn add_destination(primary: &Instance, standby: &Instance, more: &[&str]) {
+    let name = standby.directory.file_name().unwrap().to_string_lossy().into_owned();
+    must(primary, &[&["destination", "add", &name, &standby.address], more].concat());
+}
+
+/// Waits until the standby has everything, then compares `database` with its copy.
+#[track_caller]
+pub fn assert_same(primary: &Instance, standby: &Instance, database: &Path) {
+    await_status(primary, "the standby has applied everything", Status::settled);
+    let copy = standby.standby_database(&database.file_name().unwrap().to_string_lossy());
+    let found = compare_pages(database, &copy).unwrap_or_else(|error| panic!("{error}")).findings;
+    assert!(found.none(), "{:?}", found.notes);
+    let integrity = check_integrity(&copy).unwrap();
+    assert!(integrity.none(), "{:?}", integrity.notes);
+}
+
+/// Rows of `t` as a reader without the extension sees them.
+#[track_caller]
+pub fn rows(database: &Path) -> i64 {
+    let connection = standfast_campaign::verify::open_plain(database).unwrap();
+    connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
+}
+
+/// Adds one row.
+pub const INSERT: &str = "INSERT INTO t(x) VALUES('row')";
+/// Adds one row of half a megabyte that no compression makes small.
+pub const INSERT_BULK: &str = "INSERT INTO t(x) VALUES(randomblob(500000))";
+
+/// An application process that runs one statement at a time.
+pub struct Client {
+    child: Child,
+    input: Option<ChildStdin>,
+    answers: Receiver<Answer>,
+    log: PathBuf,
+}
+
+impl Client {
+    fn start(place: &Place, extension: Option<&Path>, database: &Path) -> Client {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let log = place.path(&format!("client-{}.err", NUMBER.fetch_add(1, Relaxed)));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_standfast-campaign"));
+        command.arg("client").arg(database).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(std::fs::File::create(&log).unwrap());
+        if let Some(extension) = extension {
+            command.arg("--extension").arg(extension);
+        }
+        let mut child = command.spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (send, answers) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if send.send(serde_json::from_str(&line).unwrap()).is_err() {
+                    return;
+                }
+            }
+        });
+        Client { input: child.stdin.take(), child, answers, log }
+    }
+
+    /// Hands over a statement; the answer is to be asked for.
+    pub fn send(&mut self, sql: &str) {
+        let line = format!("{}\n", serde_json::json!(sql));
+        self.input.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+    }
+
+    /// The answer, if it comes within `limit`.
+    pub fn answer_within(&self, limit: Duration) -> Option<Answer> {
+        self.answers.recv_timeout(limit).ok()
+    }
+
+    /// The answer.
+    #[track_caller]
+    pub fn answer(&self) -> Answer {
+        self.answer_within(PATIENCE)
+            .unwrap_or_else(|| panic!("no answer; the application said: {}", self.said()))
+    }
+
+    pub fn try_run(&mut self, sql: &str) -> Answer {
+        self.send(sql);
+        self.answer()
+    }
+
+    /// Runs a statement that must succeed.
+    #[track_caller]
+    pub fn run(&mut self, sql: &str) -> Vec<Vec<serde_json::Value>> {
+        match self.try_run(sql) {
+            Answer::Rows(rows) => rows,
+            Answer::Failed { code, message } => panic!("{sql}: {message} ({code}); it said: {}", self.said()),
+        }
+    }
+
+    /// Runs a statement that must fail with the primary result code `code`. Returns SQLite's words.
+    #[track_caller]
+    pub fn fails(&mut self, sql: &str, code: i32) -> String {
+        match self.try_run(sql) {
+            Answer::Failed { code: found, message } if found & 0xff == code => message,
+            other => panic!("{sql}: expected result code {code}, got {other:?}; it said: {}", self.said()),
+        }
+    }
+
+    /// What the extension wrote to standard error.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// `kill -9`.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    /// Lets it close its connection and end.
+    #[track_caller]
+    pub fn close(mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().unwrap().success(), "{}", self.said());
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
