@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import signal
+import socket
 import subprocess
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -36,6 +37,13 @@ class Host:
             return command
         return ["nsenter", f"--net=/proc/{self.holder.pid}/ns/net", "--", *command]
 
+    def free_port(self):
+        """A namespace of its own has all ports free; on loopback one is asked for."""
+        if self.holder is not None:
+            return 7411
+        with socket.create_server((self.address, 0)) as server:
+            return server.getsockname()[1]
+
     def spawn(self, command, **options):
         # A session of its own: Ctrl-C reaches only the driver, which then ends everything in order.
         child = subprocess.Popen(
@@ -58,6 +66,12 @@ class Host:
             said = (done.stderr or done.stdout).strip()
             raise DemoError(f"`{' '.join(command)}` ended with exit code {done.returncode}:\n{said}")
         return done.stdout
+
+    def unplug(self):
+        """Cuts the link to the other host."""
+        if self.holder is None:
+            raise DemoError("the link can be cut only between network namespaces: run as root")
+        self.run(["ip", "link", "set", "veth0", "down"])
 
     def close(self):
         for child in [*self.children, *([self.holder] if self.holder else [])]:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Links and paths in the documents must lead somewhere: relative links, and `paths/in/the/repository` in backquotes."""
+"""What the documents name must exist: relative links, `paths/in/the/repository`, and tests by their names."""
 
 import re
 import sys
@@ -8,6 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 QUOTED = re.compile(r"`((?:crates|docs|demo|scripts|tests|bench)/[\w./-]+)`")
+# Tests are named as sentences: no other name has so many words.
+TEST = re.compile(r"`([a-z0-9]+(?:_[a-z0-9]+){4,})`")
+TESTS = set(re.findall(r"fn (\w+)\(", "\n".join(path.read_text() for path in ROOT.glob("crates/**/*.rs"))))
 
 
 def dead_ends(document):
@@ -19,6 +22,7 @@ def dead_ends(document):
         # What is built from sources, or a name with a wildcard cut off, is not looked for.
         if not (ROOT / path).exists() and not list(ROOT.glob(path.rstrip("*") + "*")):
             yield path
+    yield from (name for name in TEST.findall(text) if name not in TESTS)
 
 
 documents = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

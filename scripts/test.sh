@@ -45,6 +45,7 @@ step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
 check "documents" scripts/check-docs.py
 # Tests with real processes use these binaries.
 step "build" cargo build --release --workspace --locked
+check "reference" scripts/reference.py --check
 step "cargo test" cargo_tests
 passed=$(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }' "$output")
 
@@ -53,6 +54,12 @@ if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi
 check "kill campaign" "$STANDFAST_BIN/standfast-campaign" kill --cycles "${KILL_CYCLES:-20}"
 check "power campaign" "$STANDFAST_BIN/standfast-campaign" power --seeds "${POWER_SEEDS:-100}"
 check "demo" demo/run --quick --no-build
+# Without a standby that commits wait for, and without a link to it, the same demo must find a loss.
+loses_something() {
+  demo/run --quick --no-build --mode async --cut | tee "$output" || true
+  grep -q '^acknowledged .* lost [1-9]' "$output"
+}
+if [ "$(id -u)" = 0 ] && command -v ip >/dev/null; then check "demo that must lose" loses_something; fi
 
 echo
 echo "standfast: $passed tests passed, 0 failed, in $((SECONDS - began)) s"

@@ -1,8 +1,8 @@
 //! How fast a backlog is applied: transactions that each change a random one of 400 pages and append to another,
 //! as an UPDATE of a 100,000-row table with an INSERT into a growing one does.
 //!
-//! `cargo run --release -p standfast-apply --example apply_speed -- [DATABASES] [TRANSACTIONS] [WORKERS] [MIB]`
-//! where MIB is the redo given in one call. The time ends when every database is synced.
+//! `cargo run --release -p standfast-apply --example apply_speed -- [DATABASES] [TRANSACTIONS] [WORKERS] [KIB]`
+//! where KIB is the redo given in one call. The time ends when every database is synced.
 
 use standfast_apply::{Apply, ApplyConfig, ApplyReport, Limits, RedoInMemory};
 use standfast_format::{Attach, RecordBuilder, page_sum};
@@ -40,7 +40,11 @@ impl Model {
         let pages = ACCOUNT_PAGES + 2;
         first[28..32].copy_from_slice(&pages.to_be_bytes());
         let model = Model { id, accounts, tail: vec![0; PAGE], first, pages, rows: 0 };
-        let attach = Attach { database: id, page_size: PageSize::new(4096).expect("valid"), name: &format!("{}.db", id.0) };
+        let attach = Attach {
+            database: id,
+            page_size: PageSize::new(4096).expect("valid"),
+            name: &format!("{}.db", id.0),
+        };
         RecordBuilder::attach(redo, &attach);
         RecordBuilder::baseline(redo, id);
         let mut scratch = Vec::new();
@@ -92,9 +96,11 @@ impl Model {
 }
 
 fn main() {
-    let argument = |at: usize, default: u64| std::env::args().nth(at).map_or(default, |text| text.parse().expect("a number"));
+    let argument = |at: usize, default: u64| {
+        std::env::args().nth(at).map_or(default, |text| text.parse().expect("a number"))
+    };
     let (databases, transactions) = (argument(1, 1), argument(2, 1_000_000));
-    let (workers, call_bytes) = (argument(3, 1) as usize, argument(4, 16) << 20);
+    let (workers, call_bytes) = (argument(3, 1) as usize, argument(4, 16 << 10) << 10);
     let mut rng = Rng::new(1);
     let mut redo = Vec::new();
     let mut models: Vec<_> = (0..databases as u16).map(|id| Model::new(id, &mut rng, &mut redo)).collect();
@@ -105,7 +111,11 @@ fn main() {
         models[model].transaction(&mut rng, &mut redo, &mut scratch);
     }
     let upto = Scn::START + redo.len() as u64;
-    println!("{} MiB of redo, {} bytes a transaction", redo.len() >> 20, upto.bytes_since(setup) / transactions);
+    println!(
+        "{} MiB of redo, {} bytes a transaction",
+        redo.len() >> 20,
+        upto.bytes_since(setup) / transactions
+    );
 
     let standby = TempDir::new("apply-speed").expect("a directory");
     let config = ApplyConfig {
@@ -117,13 +127,16 @@ fn main() {
         limits: Limits::default(),
     };
     let mut apply = Apply::open(config, Box::new(|_| Ok(()))).expect("apply opens");
-    apply.recover(Scn::START, Scn::START, &mut RedoInMemory { first: Scn::START, bytes: &[] }).expect("nothing to do");
+    apply
+        .recover(Scn::START, Scn::START, &mut RedoInMemory { first: Scn::START, bytes: &[] })
+        .expect("nothing to do");
     let all = |apply: &mut Apply, upto: Scn| {
         let mut total = ApplyReport::default();
         while apply.applied().max(Scn::START) < upto {
             let from = apply.applied().max(Scn::START);
             let start = from.bytes_since(Scn::START) as usize;
-            let end = redo.len().min(start + call_bytes as usize);
+            let record = standfast_format::peek_length(&redo[start..]).expect("whole records");
+            let end = redo.len().min(start + record.max(call_bytes as usize));
             let report = apply.apply(from, &redo[start..end], upto).expect("redo applies");
             total.transactions += report.transactions;
             total.pages += report.pages;

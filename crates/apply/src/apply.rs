@@ -56,14 +56,16 @@ impl Apply {
     /// # Errors
     /// When the journal cannot be read or the guard VFS not be registered.
     pub fn open(config: ApplyConfig, observer: Observer) -> Result<Apply, ApplyError> {
-        let journal = Journal::open(config.disk, &config.journal, config.limits.journal_bytes).map_err(|source| {
-            match source.kind() {
-                std::io::ErrorKind::InvalidData => {
-                    ApplyError::ForeignJournal { path: config.journal.clone(), why: "not readable as a journal" }
+        let journal =
+            Journal::open(config.disk, &config.journal, config.limits.journal_bytes).map_err(|source| {
+                match source.kind() {
+                    std::io::ErrorKind::InvalidData => ApplyError::ForeignJournal {
+                        path: config.journal.clone(),
+                        why: "not readable as a journal",
+                    },
+                    _ => ApplyError::Journal { path: config.journal.clone(), source },
                 }
-                _ => ApplyError::Journal { path: config.journal.clone(), source },
-            }
-        })?;
+            })?;
         let guard_vfs = register_guard_vfs(config.vfs_base.as_deref())
             .map_err(|source| ApplyError::Guard { name: "(all)".to_owned(), source })?;
         Ok(Apply {
@@ -109,14 +111,21 @@ impl Apply {
         for database in self.databases.values_mut() {
             if database.condition == Condition::Live && database.read < first {
                 database.condition = Condition::Failed;
-                let gap = ApplyError::Gap { name: database.name.clone(), needed: database.read, given: first };
+                let gap =
+                    ApplyError::Gap { name: database.name.clone(), needed: database.read, given: first };
                 report.errors.push((database.id, gap));
             }
         }
     }
 
     /// Takes in all whole records that end at or before `upto`; returns where the last one ends.
-    pub(crate) fn run(&mut self, redo: Redo<'_>, upto: Scn, mode: Mode, report: &mut ApplyReport) -> Result<Scn, ApplyError> {
+    pub(crate) fn run(
+        &mut self,
+        redo: Redo<'_>,
+        upto: Scn,
+        mode: Mode,
+        report: &mut ApplyReport,
+    ) -> Result<Scn, ApplyError> {
         let mut at = 0;
         loop {
             let stretch = self.deal(redo, &mut at, upto, mode, report)?;
@@ -136,7 +145,14 @@ impl Apply {
     }
 
     /// Puts records into the inboxes of their databases, up to the next event.
-    fn deal(&mut self, redo: Redo<'_>, at: &mut usize, upto: Scn, mode: Mode, report: &mut ApplyReport) -> Result<Stretch, ApplyError> {
+    fn deal(
+        &mut self,
+        redo: Redo<'_>,
+        at: &mut usize,
+        upto: Scn,
+        mode: Mode,
+        report: &mut ApplyReport,
+    ) -> Result<Stretch, ApplyError> {
         while *at < redo.bytes.len() {
             let start = redo.first + *at as u64;
             let damaged = |source| ApplyError::Redo { scn: start, source };
@@ -162,7 +178,9 @@ impl Apply {
                     self.post(database, start, offset, mode, report);
                 }
                 Record::Attach(attach) => return Ok(Stretch::Event(attached(&attach, start), start)),
-                Record::Detach { database } => return Ok(Stretch::Event(ApplyEvent::Detached { database, scn: end }, start)),
+                Record::Detach { database } => {
+                    return Ok(Stretch::Event(ApplyEvent::Detached { database, scn: end }, start));
+                }
                 Record::Incarnation { number, id, branch, time_us } => {
                     let event = ApplyEvent::Incarnation { number, id, branch, time_us, scn: end };
                     return Ok(Stretch::Event(event, start));
@@ -189,7 +207,8 @@ impl Apply {
 
     /// In a replay only the databases that are being recovered have anything in their inbox.
     fn take_inboxes(&mut self, redo: Redo<'_>, mode: Mode, report: &mut ApplyReport) {
-        let mut busy: Vec<_> = self.databases.values_mut().filter(|database| !database.inbox.is_empty()).collect();
+        let mut busy: Vec<_> =
+            self.databases.values_mut().filter(|database| !database.inbox.is_empty()).collect();
         if busy.is_empty() {
             return;
         }
@@ -244,7 +263,8 @@ impl Apply {
                 facts.push(Fact::Position { database: database.id, at, scn: database.need });
             }
         }
-        let written = self.journal.append(&facts).and_then(|()| if stopped { self.journal.sync() } else { Ok(()) });
+        let written =
+            self.journal.append(&facts).and_then(|()| if stopped { self.journal.sync() } else { Ok(()) });
         facts.clear();
         self.facts = facts;
         written.map_err(|source| self.journal_error(source))
@@ -256,5 +276,10 @@ impl Apply {
 }
 
 fn attached(attach: &Attach<'_>, scn: Scn) -> ApplyEvent {
-    ApplyEvent::Attached { database: attach.database, name: attach.name.to_owned(), page_size: attach.page_size, scn }
+    ApplyEvent::Attached {
+        database: attach.database,
+        name: attach.name.to_owned(),
+        page_size: attach.page_size,
+        scn,
+    }
 }

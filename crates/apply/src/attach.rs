@@ -23,7 +23,10 @@ impl Apply {
         let file = StandbyFile::open(self.plan(name, page_size)?, start.empty)?;
         let history = self.journal.history();
         let bound = history.lower_bound(id, file.wal_position()?).filter(|bound| *bound >= start.scn);
-        if file.pages() <= 1 && history.floor(id).is_some_and(|floor| floor > start.scn) && bound > Some(start.scn) {
+        if file.pages() <= 1
+            && history.floor(id).is_some_and(|floor| floor > start.scn)
+            && bound > Some(start.scn)
+        {
             // A database of one page is possible, but its redo is not worth the risk of taking a file that
             // vanished for it.
             let why = "the file is empty, but redo has been applied to it";
@@ -69,7 +72,10 @@ impl Apply {
 
     fn plan(&self, name: &str, page_size: PageSize) -> Result<FilePlan, ApplyError> {
         if Path::new(name).file_name().is_none_or(|file| file != name) {
-            return Err(ApplyError::Unusable { name: name.to_owned(), why: "its name is not a plain file name" });
+            return Err(ApplyError::Unusable {
+                name: name.to_owned(),
+                why: "its name is not a plain file name",
+            });
         }
         Ok(FilePlan {
             name: name.to_owned(),
@@ -90,7 +96,9 @@ impl Apply {
         report: &mut ApplyReport,
     ) -> Result<(), ApplyError> {
         match &event {
-            ApplyEvent::Attached { database, name, page_size, .. } if !self.databases.contains_key(database) => {
+            ApplyEvent::Attached { database, name, page_size, .. }
+                if !self.databases.contains_key(database) =>
+            {
                 if let Err(error) = self.attach_new(*database, name, *page_size, start, mode) {
                     report.errors.push((*database, error));
                     return Ok(());
@@ -102,10 +110,20 @@ impl Apply {
         (self.observer)(&event).map_err(|source| ApplyError::Event { scn: start, source })
     }
 
-    fn attach_new(&mut self, id: DatabaseId, name: &str, page_size: PageSize, start: Scn, mode: Mode) -> Result<(), ApplyError> {
+    fn attach_new(
+        &mut self,
+        id: DatabaseId,
+        name: &str,
+        page_size: PageSize,
+        start: Scn,
+        mode: Mode,
+    ) -> Result<(), ApplyError> {
         let file = StandbyFile::open(self.plan(name, page_size)?, true)?;
         if file.pages() > 1 {
-            return Err(ApplyError::Unusable { name: name.to_owned(), why: "a database of that name is in the way" });
+            return Err(ApplyError::Unusable {
+                name: name.to_owned(),
+                why: "a database of that name is in the way",
+            });
         }
         let mut database = Database::new(id, name, file, start, start, &self.directory, &self.limits);
         if mode == Mode::Live {

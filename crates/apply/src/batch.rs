@@ -42,8 +42,18 @@ impl Batch {
     }
 
     /// Makes ready for the vectors of another commit.
-    pub fn begin_commit(&mut self, file: &StandbyFile, overlay: &mut Overlay, replaces_all: bool) {
+    ///
+    /// # Errors
+    /// When SQLite cannot open a transaction.
+    pub fn begin_commit(
+        &mut self,
+        file: &mut StandbyFile,
+        overlay: &mut Overlay,
+        replaces_all: bool,
+    ) -> Result<(), ApplyError> {
         if self.commits == 0 {
+            // Pages are read in the transaction that will write them: it takes its locks once.
+            file.begin()?;
             *self = Batch { pages: file.pages(), void_beyond: file.pages(), ..Batch::default() };
         }
         if replaces_all {
@@ -53,13 +63,20 @@ impl Batch {
             (self.void_beyond, self.highest, self.replaced) = (0, 0, true);
         }
         self.commits += 1;
+        Ok(())
     }
 
     /// Applies vectors to the images; `scn` is that of their record's end.
     ///
     /// # Errors
     /// When a page cannot be read, or the vectors make no sense.
-    pub fn take(&mut self, vectors: Vectors<'_>, scn: Scn, file: &StandbyFile, overlay: &mut Overlay) -> Result<(), ApplyError> {
+    pub fn take(
+        &mut self,
+        vectors: Vectors<'_>,
+        scn: Scn,
+        file: &StandbyFile,
+        overlay: &mut Overlay,
+    ) -> Result<(), ApplyError> {
         for vector in vectors {
             let vector = vector.map_err(|source| ApplyError::Redo { scn, source })?;
             if vector.page_no != file.lock_page() {
@@ -69,7 +86,13 @@ impl Batch {
         Ok(())
     }
 
-    fn take_one(&mut self, vector: &PageVector<'_>, scn: Scn, file: &StandbyFile, overlay: &mut Overlay) -> Result<(), ApplyError> {
+    fn take_one(
+        &mut self,
+        vector: &PageVector<'_>,
+        scn: Scn,
+        file: &StandbyFile,
+        overlay: &mut Overlay,
+    ) -> Result<(), ApplyError> {
         let page_no = vector.page_no;
         let image = match overlay.touch(page_no, vector.sum_after, scn) {
             Ok(image) => {
@@ -119,7 +142,6 @@ impl Batch {
     /// # Errors
     /// When SQLite cannot take the pages.
     pub fn spill(&mut self, file: &mut StandbyFile, overlay: &mut Overlay) -> Result<(), ApplyError> {
-        file.begin()?;
         overlay.sort();
         file.write_pages(later_pages(overlay))?;
         for slot in overlay.slots().iter().filter(|slot| slot.page_no > 1) {
@@ -136,7 +158,12 @@ impl Batch {
     ///
     /// # Errors
     /// `Diverged` when a page is not what the primary has, else when SQLite fails. Nothing is committed.
-    pub fn finish(&mut self, file: &mut StandbyFile, overlay: &mut Overlay, name: &str) -> Result<u64, ApplyError> {
+    pub fn finish(
+        &mut self,
+        file: &mut StandbyFile,
+        overlay: &mut Overlay,
+        name: &str,
+    ) -> Result<u64, ApplyError> {
         if self.commits == 0 {
             return Ok(0);
         }
@@ -149,16 +176,17 @@ impl Batch {
             found,
         };
         for slot in overlay.slots() {
-            verify(slot.page_no, overlay.image(*slot), slot.sum_after).map_err(|found| diverged(*slot, found))?;
+            verify(slot.page_no, overlay.image(*slot), slot.sum_after)
+                .map_err(|found| diverged(*slot, found))?;
         }
-        file.begin()?;
         file.write_pages(later_pages(overlay))?;
         self.write_zeros(file, overlay)?;
         let mut page = vec![0; if self.spilled.is_empty() { 0 } else { file.page_size().bytes() }];
         for (page_no, (sum, scn)) in &self.spilled {
             if overlay.find(*page_no).is_none() {
                 file.read_page(*page_no, &mut page)?;
-                verify(*page_no, &page, *sum).map_err(|found| self.diverged(name, *page_no, *scn, *sum, found))?;
+                verify(*page_no, &page, *sum)
+                    .map_err(|found| self.diverged(name, *page_no, *scn, *sum, found))?;
             }
         }
         let first = match (overlay.find(1), &self.first) {
@@ -215,5 +243,9 @@ fn verify(page_no: PageNo, image: &[u8], expected: u32) -> Result<(), u32> {
 
 /// See [`standfast_io::fault`].
 fn strike(fault: Fault, name: &str) -> Result<(), ApplyError> {
-    fault::check(fault).map_err(|source| ApplyError::Io { name: name.to_owned(), doing: "committing", source })
+    fault::check(fault).map_err(|source| ApplyError::Io {
+        name: name.to_owned(),
+        doing: "committing",
+        source,
+    })
 }

@@ -33,7 +33,9 @@ pub fn share_out<'d>(
     std::thread::scope(|scope| {
         for overlay in others {
             // A thread that cannot be started leaves its share to the others.
-            let _ = std::thread::Builder::new().name("apply".to_owned()).spawn_scoped(scope, move || run(overlay));
+            let _ = std::thread::Builder::new()
+                .name("apply".to_owned())
+                .spawn_scoped(scope, move || run(overlay));
         }
         run(own);
     });

@@ -85,6 +85,8 @@ pub struct Database {
     pub unnoted: bool,
     /// The journal says that it stopped, which is no longer so.
     pub was_stopped: bool,
+    /// Its WAL has grown since it was last asked whether a checkpoint is due.
+    pub grown: bool,
     /// When to checkpoint.
     pub clock: CheckpointClock,
     /// The checkpoint that it is time for.
@@ -100,7 +102,15 @@ pub struct Database {
 
 impl Database {
     /// A database whose file holds all commits up to `state`, and that needs redo from `need` on.
-    pub fn new(id: DatabaseId, name: &str, file: StandbyFile, need: Scn, state: Scn, directory: &Path, limits: &Limits) -> Database {
+    pub fn new(
+        id: DatabaseId,
+        name: &str,
+        file: StandbyFile,
+        need: Scn,
+        state: Scn,
+        directory: &Path,
+        limits: &Limits,
+    ) -> Database {
         Database {
             id,
             name: name.to_owned(),
@@ -113,6 +123,7 @@ impl Database {
             unsynced: true,
             unnoted: false,
             was_stopped: false,
+            grown: true,
             clock: CheckpointClock::default(),
             due: Due::Nothing,
             inbox: Vec::new(),
@@ -127,11 +138,17 @@ impl Database {
     ///
     /// # Errors
     /// See [`ApplyError`]; whatever was not committed is given up, and `need` says where to start again.
-    pub fn take_inbox(&mut self, redo: Redo<'_>, mode: Mode, overlay: &mut Overlay) -> Result<Done, ApplyError> {
+    pub fn take_inbox(
+        &mut self,
+        redo: Redo<'_>,
+        mode: Mode,
+        overlay: &mut Overlay,
+    ) -> Result<Done, ApplyError> {
         overlay.clear(self.file.page_size().bytes());
         let inbox = std::mem::take(&mut self.inbox);
         let mut done = Done::default();
-        let result = inbox.iter().try_for_each(|offset| self.take_record(redo, *offset, mode, overlay, &mut done));
+        let result =
+            inbox.iter().try_for_each(|offset| self.take_record(redo, *offset, mode, overlay, &mut done));
         let result = result.and_then(|()| match mode {
             Mode::Live => self.commit(overlay, &mut done),
             Mode::Replay if overlay.is_empty() => Ok(()),
@@ -153,13 +170,23 @@ impl Database {
         result.map(|()| done).inspect_err(|_| self.give_up(overlay))
     }
 
-    fn take_record(&mut self, redo: Redo<'_>, offset: u32, mode: Mode, overlay: &mut Overlay, done: &mut Done) -> Result<(), ApplyError> {
+    fn take_record(
+        &mut self,
+        redo: Redo<'_>,
+        offset: u32,
+        mode: Mode,
+        overlay: &mut Overlay,
+        done: &mut Done,
+    ) -> Result<(), ApplyError> {
         let start = redo.first + u64::from(offset);
         let bytes = &redo.bytes[offset as usize..];
-        let (record, length) = decode_record(bytes).map_err(|source| ApplyError::Redo { scn: start, source })?;
+        let (record, length) =
+            decode_record(bytes).map_err(|source| ApplyError::Redo { scn: start, source })?;
         let end = start + length as u64;
         match record {
-            Record::Change { .. } => self.pending.push(start, &bytes[..length]).map_err(|source| self.spill_failed(source))?,
+            Record::Change { .. } => {
+                self.pending.push(start, &bytes[..length]).map_err(|source| self.spill_failed(source))?
+            }
             Record::Commit { database_pages, vectors, .. } if end > self.state => {
                 self.begin_commit(end, overlay)?;
                 self.batch.take(vectors, end, &self.file, overlay)?;
@@ -185,7 +212,7 @@ impl Database {
 
     /// Begins the commit that ends at `end` with the pieces of it that came before.
     fn begin_commit(&mut self, end: Scn, overlay: &mut Overlay) -> Result<(), ApplyError> {
-        self.batch.begin_commit(&self.file, overlay, self.pending.replaces_all);
+        self.batch.begin_commit(&mut self.file, overlay, self.pending.replaces_all)?;
         self.pending.replaces_all = false;
         if self.pending.start().is_none() {
             return Ok(());
@@ -202,7 +229,9 @@ impl Database {
         };
         pending.drain(take).map_err(|error| match error {
             Piece::Apply(error) => error,
-            Piece::Io(source) => ApplyError::Io { name: name.clone(), doing: "reading a large transaction", source },
+            Piece::Io(source) => {
+                ApplyError::Io { name: name.clone(), doing: "reading a large transaction", source }
+            }
         })
     }
 
@@ -213,7 +242,7 @@ impl Database {
         }
         let pages = self.batch.finish(&mut self.file, overlay, &self.name)?;
         self.state = last_commit;
-        (self.unsynced, self.unnoted) = (true, true);
+        (self.unsynced, self.unnoted, self.grown) = (true, true, true);
         done.transactions += transactions;
         done.pages += pages;
         Ok(())

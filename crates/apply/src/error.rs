@@ -17,7 +17,9 @@ pub enum ApplyError {
         source: std::io::Error,
     },
     /// The apply journal belongs to something else.
-    #[error("apply journal {path}: {why}\nhint: the file was not written by this version of standfast; create the standby again")]
+    #[error(
+        "apply journal {path}: {why}\nhint: the file was not written by this version of standfast; create the standby again"
+    )]
     ForeignJournal {
         /// The file.
         path: PathBuf,
@@ -25,7 +27,9 @@ pub enum ApplyError {
         why: &'static str,
     },
     /// Redo that cannot be decoded. Nothing after it is applied.
-    #[error("redo at SCN {scn} is damaged: {source}\nhint: the standby log holds bytes that the primary did not write; fetch the log again")]
+    #[error(
+        "redo at SCN {scn} is damaged: {source}\nhint: the standby log holds bytes that the primary did not write; fetch the log again"
+    )]
     Redo {
         /// Where the damaged record starts.
         scn: Scn,
@@ -41,7 +45,9 @@ pub enum ApplyError {
         source: std::io::Error,
     },
     /// Something that the redo says could not be remembered.
-    #[error("cannot record what the redo says at SCN {scn}: {source}\nhint: check the disk of the standby's own files, then restart it")]
+    #[error(
+        "cannot record what the redo says at SCN {scn}: {source}\nhint: check the disk of the standby's own files, then restart it"
+    )]
     Event {
         /// Start of the record.
         scn: Scn,
@@ -49,7 +55,9 @@ pub enum ApplyError {
         source: std::io::Error,
     },
     /// Redo was given that starts behind what a database needs next.
-    #[error("database {name}: redo from SCN {needed} on is needed, but what was given starts at {given}\nhint: fetch the archived logs in between, or create the copy again")]
+    #[error(
+        "database {name}: redo from SCN {needed} on is needed, but what was given starts at {given}\nhint: fetch the archived logs in between, or create the copy again"
+    )]
     Gap {
         /// The database.
         name: String,
@@ -59,7 +67,9 @@ pub enum ApplyError {
         given: Scn,
     },
     /// A record of a database that was never announced.
-    #[error("redo at SCN {scn} changes database number {database}, which this standby does not have\nhint: create the copy of that database again")]
+    #[error(
+        "redo at SCN {scn} changes database number {database}, which this standby does not have\nhint: create the copy of that database again"
+    )]
     UnknownDatabase {
         /// Its number.
         database: DatabaseId,
@@ -67,7 +77,9 @@ pub enum ApplyError {
         scn: Scn,
     },
     /// A page is not what the primary had: a lost write, damaged storage or a foreign writer.
-    #[error("database {name}: page {page} is not what the primary has as of SCN {scn} (sum {found:08x}, expected {expected:08x})\nhint: apply of this database has stopped, nothing was overwritten; a write was lost or somebody changed the file: check the storage, then create the copy of this database again")]
+    #[error(
+        "database {name}: page {page} is not what the primary has as of SCN {scn} (sum {found:08x}, expected {expected:08x})\nhint: apply of this database has stopped, nothing was overwritten; a write was lost or somebody changed the file: check the storage, then create the copy of this database again"
+    )]
     Diverged {
         /// The database.
         name: String,
@@ -81,7 +93,9 @@ pub enum ApplyError {
         found: u32,
     },
     /// The database had stopped before this process started.
-    #[error("database {name}: apply stopped at SCN {scn} because a page differed from the primary\nhint: create the copy of this database again")]
+    #[error(
+        "database {name}: apply stopped at SCN {scn} because a page differed from the primary\nhint: create the copy of this database again"
+    )]
     Stopped {
         /// The database.
         name: String,
@@ -89,7 +103,9 @@ pub enum ApplyError {
         scn: Scn,
     },
     /// SQLite failed.
-    #[error("database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby")]
+    #[error(
+        "database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby"
+    )]
     Sqlite {
         /// The database.
         name: String,
@@ -107,7 +123,9 @@ pub enum ApplyError {
         source: GuardError,
     },
     /// The file system failed.
-    #[error("database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby")]
+    #[error(
+        "database {name}: {doing}: {source}\nhint: apply of this database pauses; mend the cause (space, permissions, disk) and restart the standby"
+    )]
     Io {
         /// The database.
         name: String,

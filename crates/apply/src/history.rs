@@ -92,7 +92,8 @@ impl History {
     pub fn lower_bound(&self, database: DatabaseId, at: WalPosition) -> Option<Scn> {
         let known = self.databases.get(&database)?;
         let reached = |position: &WalPosition| position.salts == at.salts && position.frame <= at.frame;
-        let position = known.positions.iter().filter(|(position, _)| reached(position)).map(|(_, scn)| *scn).max();
+        let position =
+            known.positions.iter().filter(|(position, _)| reached(position)).map(|(_, scn)| *scn).max();
         position.max(known.floor)
     }
 

@@ -63,7 +63,8 @@ impl Journal {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        let bytes = bytes.max(JOURNAL_BYTES_MIN).next_multiple_of(2 * HEADER_BYTES as u64) as usize + HEADER_BYTES;
+        let bytes =
+            bytes.max(JOURNAL_BYTES_MIN).next_multiple_of(2 * HEADER_BYTES as u64) as usize + HEADER_BYTES;
         Ok(Journal {
             disk,
             path: path.to_owned(),

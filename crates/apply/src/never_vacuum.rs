@@ -14,5 +14,9 @@ pub fn never_vacuum(connection: &Connection) -> Result<(), rusqlite::Error> {
     let code: c_int = unsafe {
         ffi::sqlite3_autovacuum_pages(connection.handle(), Some(no_pages), std::ptr::null_mut(), None)
     };
-    if code == ffi::SQLITE_OK { Ok(()) } else { Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)) }
+    if code == ffi::SQLITE_OK {
+        Ok(())
+    } else {
+        Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+    }
 }

@@ -99,7 +99,9 @@ impl Overlay {
     pub fn touch(&mut self, page_no: PageNo, sum_after: u32, scn: Scn) -> Result<&mut [u8], &mut [u8]> {
         let (at, known) = match self.index.entry(page_no) {
             std::collections::hash_map::Entry::Occupied(entry) => (*entry.get(), true),
-            std::collections::hash_map::Entry::Vacant(entry) => (*entry.insert(self.slots.len() as u32), false),
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                (*entry.insert(self.slots.len() as u32), false)
+            }
         };
         if !known {
             self.slots.push(Slot { page_no, sum_after, scn, image: self.images });
@@ -109,7 +111,8 @@ impl Overlay {
         slot.sum_after = sum_after;
         slot.scn = scn;
         let per_chunk = CHUNK_BYTES / self.page_bytes;
-        let (chunk, start) = (slot.image as usize / per_chunk, slot.image as usize % per_chunk * self.page_bytes);
+        let (chunk, start) =
+            (slot.image as usize / per_chunk, slot.image as usize % per_chunk * self.page_bytes);
         while chunk >= self.chunks.len() {
             self.chunks.push(vec![0; CHUNK_BYTES].into_boxed_slice());
         }
@@ -165,7 +168,8 @@ mod tests {
         assert!(overlay.find(9).is_none() && overlay.find(7).is_none());
         assert!(overlay.touch(9, 0, Scn(2)).is_err(), "a page that was cut starts anew");
         overlay.sort();
-        let pages: Vec<_> = overlay.slots().iter().map(|slot| (slot.page_no, overlay.image(*slot)[0])).collect();
+        let pages: Vec<_> =
+            overlay.slots().iter().map(|slot| (slot.page_no, overlay.image(*slot)[0])).collect();
         assert_eq!(pages[..3], [(1, 1), (3, 3), (5, 5)]);
     }
 }

@@ -65,7 +65,10 @@ impl Pending {
     ///
     /// # Errors
     /// Those of `take`, and of reading the file.
-    pub fn drain<E: From<Error>>(&mut self, mut take: impl FnMut(&[u8]) -> std::result::Result<(), E>) -> std::result::Result<(), E> {
+    pub fn drain<E: From<Error>>(
+        &mut self,
+        mut take: impl FnMut(&[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         if let Some(mut file) = self.file.take() {
             file.seek(SeekFrom::Start(0))?;
             let mut piece = Vec::new();
@@ -92,7 +95,10 @@ const PIECE: u64 = 4 << 20;
 const KEPT_MEMORY: usize = 64 << 10;
 
 /// Hands the whole records at the start of `bytes` to `take`; returns their length.
-fn each_record<E>(bytes: &[u8], take: &mut impl FnMut(&[u8]) -> std::result::Result<(), E>) -> std::result::Result<usize, E> {
+fn each_record<E>(
+    bytes: &[u8],
+    take: &mut impl FnMut(&[u8]) -> std::result::Result<(), E>,
+) -> std::result::Result<usize, E> {
     let mut at = 0;
     while let Ok(length) = standfast_format::peek_length(&bytes[at..])
         && at + length <= bytes.len()
@@ -104,7 +110,8 @@ fn each_record<E>(bytes: &[u8], take: &mut impl FnMut(&[u8]) -> std::result::Res
 }
 
 fn nameless_file(directory: &Path) -> Result<File> {
-    let path = directory.join(format!(".pending-redo-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let path =
+        directory.join(format!(".pending-redo-{}-{:?}", std::process::id(), std::thread::current().id()));
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
@@ -128,6 +135,14 @@ mod tests {
             .collect()
     }
 
+    fn drain_into(pending: &mut Pending, back: &mut Vec<Vec<u8>>) {
+        let take = |record: &[u8]| {
+            back.push(record.to_vec());
+            Ok::<(), Error>(())
+        };
+        pending.drain(take).unwrap();
+    }
+
     #[test]
     fn records_come_back_in_order_from_memory_and_from_the_file() {
         for memory in [100, 2000, 1 << 20] {
@@ -138,7 +153,7 @@ mod tests {
                 }
                 assert_eq!(pending.start(), Some(Scn(100 * round)));
                 let mut back = Vec::new();
-                pending.drain(|record| Ok::<(), Error>(back.push(record.to_vec()))).unwrap();
+                drain_into(&mut pending, &mut back);
                 assert_eq!(back, records());
                 assert_eq!(pending.start(), None);
             }
@@ -152,7 +167,7 @@ mod tests {
         pending.clear();
         pending.push(Scn(2), &records()[7]).unwrap();
         let mut back = Vec::new();
-        pending.drain(|record| Ok::<(), Error>(back.push(record.to_vec()))).unwrap();
+        drain_into(&mut pending, &mut back);
         assert_eq!(back, [records()[7].clone()]);
     }
 }

@@ -6,10 +6,10 @@
 //! bound in one transaction ends in exactly the pages of the upper bound, because vectors hold absolute bytes;
 //! states in between would be mixtures, so nobody may see them, and only at the end do the sums mean anything.
 
+use crate::ApplyError;
 use crate::apply::{Apply, ApplyReport};
 use crate::crew::share_out;
 use crate::database::{Condition, Mode, Redo};
-use crate::ApplyError;
 use standfast_io::fault::{self, Fault};
 use standfast_types::Scn;
 
@@ -44,11 +44,26 @@ impl RedoSource for RedoInMemory<'_> {
 }
 
 impl Apply {
-    /// Where recovery has to read redo from; `None` when there is no database. A start that is not in a
-    /// standby log any more means that the databases in question must be copied again.
+    /// Where recovery has to read redo from; `None` when no database needs any. Redo from earlier does no harm:
+    /// what is in a database already is skipped. It is needed when the catalogue may lack a database that was
+    /// attached before.
     pub fn resume_scn(&self) -> Option<Scn> {
-        let recovering = self.databases.values().filter(|database| database.condition == Condition::Recovering);
+        let recovering =
+            self.databases.values().filter(|database| database.condition == Condition::Recovering);
         recovering.map(|database| database.need).min()
+    }
+
+    /// The oldest redo there is begins at `oldest`: databases that need earlier redo fail now, and do not keep
+    /// the others from being recovered. They have to be copied again.
+    pub fn redo_begins_at(&mut self, oldest: Scn, report: &mut ApplyReport) {
+        for database in self.databases.values_mut() {
+            if database.condition == Condition::Recovering && database.need < oldest {
+                database.condition = Condition::Failed;
+                let gap =
+                    ApplyError::Gap { name: database.name.clone(), needed: database.need, given: oldest };
+                report.errors.push((database.id, gap));
+            }
+        }
     }
 
     /// Brings all databases that were attached since, or that failed, to a known state, with redo from `from`
@@ -58,7 +73,12 @@ impl Apply {
     ///
     /// # Errors
     /// What ends all apply; what concerns one database is in the report.
-    pub fn recover(&mut self, from: Scn, upto: Scn, source: &mut dyn RedoSource) -> Result<ApplyReport, ApplyError> {
+    pub fn recover(
+        &mut self,
+        from: Scn,
+        upto: Scn,
+        source: &mut dyn RedoSource,
+    ) -> Result<ApplyReport, ApplyError> {
         let horizon = self.journal.history().horizon();
         let target = horizon.map_or(upto, |horizon| horizon.min(upto));
         self.raise_horizon(target)?;
@@ -81,7 +101,8 @@ impl Apply {
     }
 
     fn finish_replays(&mut self, at: Scn, report: &mut ApplyReport) -> Result<(), ApplyError> {
-        let databases = self.databases.values_mut().filter(|database| database.condition == Condition::Recovering);
+        let databases =
+            self.databases.values_mut().filter(|database| database.condition == Condition::Recovering);
         share_out(databases, &mut self.overlays, |database, overlay| {
             let struck = fault::check(Fault::RecoveryApply).map_err(|source| ApplyError::Io {
                 name: database.name.clone(),
@@ -91,7 +112,9 @@ impl Apply {
             database.outcome = Some(struck.and_then(|()| database.finish_replay(overlay)));
         });
         self.collect(report);
-        for database in self.databases.values_mut().filter(|database| database.condition == Condition::Recovering) {
+        for database in
+            self.databases.values_mut().filter(|database| database.condition == Condition::Recovering)
+        {
             database.condition = Condition::Live;
             // Also without a commit: the file may hold more than its newest position says.
             database.unnoted = true;
@@ -103,7 +126,8 @@ impl Apply {
     /// Makes databases that failed, but whose pages were never found wrong, ready for another
     /// [`Apply::recover`], up to [`Apply::applied`], once the cause is mended. Returns where to read from.
     pub fn retry_failed(&mut self) -> Option<Scn> {
-        for database in self.databases.values_mut().filter(|database| database.condition == Condition::Failed) {
+        for database in self.databases.values_mut().filter(|database| database.condition == Condition::Failed)
+        {
             database.condition = Condition::Recovering;
         }
         self.resume_scn()

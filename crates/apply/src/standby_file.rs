@@ -128,9 +128,10 @@ impl StandbyFile {
 
     fn take_locks(&self) -> Result<(), ApplyError> {
         let guard = self.guard()?;
-        guard.hold_write_lock_within(OPEN_WAIT).and_then(|()| guard.hold_checkpoint_lock()).map_err(|source| {
-            ApplyError::Guard { name: self.plan.name.clone(), source }
-        })
+        guard
+            .hold_write_lock_within(OPEN_WAIT)
+            .and_then(|()| guard.hold_checkpoint_lock())
+            .map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
     }
 
     /// Lets others write and checkpoint.
@@ -142,11 +143,14 @@ impl StandbyFile {
     }
 
     fn guard(&self) -> Result<Guard<'_>, ApplyError> {
-        Guard::of(&self.connection).map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
+        Guard::of(&self.connection)
+            .map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
     }
 
     fn pragma<T: rusqlite::types::FromSql>(&self, sql: &str) -> Result<T, ApplyError> {
-        self.connection.query_row(sql, [], |row| row.get(0)).map_err(|source| self.sqlite("reading the header", source))
+        self.connection
+            .query_row(sql, [], |row| row.get(0))
+            .map_err(|source| self.sqlite("reading the header", source))
     }
 
     fn sqlite(&self, doing: &'static str, source: rusqlite::Error) -> ApplyError {
@@ -178,7 +182,9 @@ impl StandbyFile {
     /// # Errors
     /// `Guard` when the wal-index cannot be read.
     pub fn wal_position(&self) -> Result<WalPosition, ApplyError> {
-        self.guard()?.wal_position().map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
+        self.guard()?
+            .wal_position()
+            .map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
     }
 
     /// Frames of the WAL, and those of them that are in the database file.
@@ -187,7 +193,8 @@ impl StandbyFile {
     /// `Guard` when the wal-index cannot be read.
     pub fn checkpointed(&self) -> Result<Checkpointed, ApplyError> {
         let guard = self.guard()?;
-        let read = guard.wal_header().and_then(|header| Ok((header.frames(), guard.wal_index()?.backfilled())));
+        let read =
+            guard.wal_header().and_then(|header| Ok((header.frames(), guard.wal_index()?.backfilled())));
         let (frames, backfilled) =
             read.map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })?;
         Ok(Checkpointed { frames, backfilled })
@@ -213,14 +220,12 @@ impl StandbyFile {
         read().map_err(|source| self.sqlite("reading a page", source))
     }
 
-    /// Opens a transaction unless one is open.
+    /// Opens a transaction.
     ///
     /// # Errors
     /// `Sqlite`.
     pub fn begin(&mut self) -> Result<(), ApplyError> {
-        if self.in_transaction {
-            return Ok(());
-        }
+        debug_assert!(!self.in_transaction);
         self.execute("BEGIN IMMEDIATE", "opening a transaction")?;
         self.in_transaction = true;
         self.seen_pages = self.pages;
@@ -330,7 +335,9 @@ impl StandbyFile {
     /// # Errors
     /// `Sqlite`.
     pub fn reset_wal(&self) -> Result<(), ApplyError> {
-        let wait = |limit| self.connection.busy_timeout(limit).map_err(|source| self.sqlite("checkpointing", source));
+        let wait = |limit| {
+            self.connection.busy_timeout(limit).map_err(|source| self.sqlite("checkpointing", source))
+        };
         wait(RESET_WAIT)?;
         let result = self.run_checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
         wait(OPEN_WAIT)?;
@@ -340,7 +347,11 @@ impl StandbyFile {
     fn run_checkpoint(&self, sql: &str) -> Result<(), ApplyError> {
         let run = || self.connection.prepare_cached(sql)?.query_row([], |_| Ok(()));
         match run() {
-            Err(rusqlite::Error::SqliteFailure(error, _)) if error.code == rusqlite::ErrorCode::DatabaseBusy => Ok(()),
+            Err(rusqlite::Error::SqliteFailure(error, _))
+                if error.code == rusqlite::ErrorCode::DatabaseBusy =>
+            {
+                Ok(())
+            }
             other => other.map_err(|source| self.sqlite("checkpointing", source)),
         }
     }
@@ -372,16 +383,19 @@ fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
     let open = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let flags = if create { flags | OpenFlags::SQLITE_OPEN_CREATE } else { flags };
-        let connection = Connection::open_with_flags_and_vfs(Path::new(&plan.path), flags, plan.vfs.as_str())?;
+        let connection =
+            Connection::open_with_flags_and_vfs(Path::new(&plan.path), flags, plan.vfs.as_str())?;
         connection.busy_timeout(OPEN_WAIT)?;
+        // A schema that this SQLite cannot parse is none of our business: pages are. To be said before anything
+        // makes it read the schema.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
         if create && connection.query_row("PRAGMA page_count", [], |row| row.get::<_, u32>(0))? == 0 {
             let page_bytes = plan.page_size.bytes();
             connection.execute_batch(&format!("PRAGMA page_size={page_bytes}; PRAGMA journal_mode=WAL"))?;
         }
-        // A schema that this SQLite cannot parse is none of our business: pages are.
         connection.execute_batch(&format!(
             "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-{}; \
-             PRAGMA mmap_size=0; PRAGMA writable_schema=ON",
+             PRAGMA mmap_size=0",
             plan.cache_kib
         ))?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;

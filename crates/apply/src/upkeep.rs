@@ -57,8 +57,9 @@ impl Apply {
     /// # Errors
     /// When the journal cannot be written; a WAL that cannot be synced makes its database fail.
     pub fn sync(&mut self, report: &mut ApplyReport) -> Result<Scn, ApplyError> {
-        let behind =
-            |database: &&mut Database| database.condition == Condition::Live && database.need > database.floor;
+        let behind = |database: &&mut Database| {
+            database.condition == Condition::Live && database.need > database.floor
+        };
         share_out(self.databases.values_mut().filter(behind), &mut self.overlays, |database, _| {
             if database.unsynced {
                 let synced = database.file.sync_wal();
@@ -88,6 +89,9 @@ impl Apply {
         let (every, reset_at) = (self.limits.checkpoint_frames, self.limits.reset_frames);
         let mut due = Vec::new();
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
+            if !std::mem::take(&mut database.grown) {
+                continue;
+            }
             let now = database.file.checkpointed()?;
             match database.clock.due(now, every, reset_at) {
                 Due::Nothing => {}
@@ -122,7 +126,9 @@ impl Apply {
     fn note_floors(&mut self) -> Result<(), ApplyError> {
         let mut facts = Vec::new();
         for database in self.databases.values_mut() {
-            if std::mem::replace(&mut database.due, Due::Nothing) == Due::Nothing || database.condition != Condition::Live {
+            if std::mem::replace(&mut database.due, Due::Nothing) == Due::Nothing
+                || database.condition != Condition::Live
+            {
                 continue;
             }
             let now = database.file.checkpointed()?;

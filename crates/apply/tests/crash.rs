@@ -1,5 +1,7 @@
 //! A standby that dies goes on where it was, whatever of its files survived.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;
@@ -49,14 +51,23 @@ impl Scene {
     fn new(seed: u64) -> Scene {
         let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
         let mut stream = Stream::default();
-        let mut primaries = [Primary::new(here.path(), 1, "a.db", 1024), Primary::new(here.path(), 2, "b.db", 4096)];
+        let mut primaries =
+            [Primary::new(here.path(), 1, "a.db", 1024), Primary::new(here.path(), 2, "b.db", 4096)];
         let apply = fresh(&standby, 0, small_limits());
         for primary in &mut primaries {
             primary.past = Some(Vec::new());
             primary.run(&mut Stream::default(), TABLE);
             primary.attach(&mut stream);
         }
-        let mut scene = Scene { _here: here, primaries, stream, standby, apply: Some(apply), rng: Rng::new(seed), synced: Default::default() };
+        let mut scene = Scene {
+            _here: here,
+            primaries,
+            stream,
+            standby,
+            apply: Some(apply),
+            rng: Rng::new(seed),
+            synced: Default::default(),
+        };
         scene.go_on(1);
         scene
     }

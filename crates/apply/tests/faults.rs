@@ -1,5 +1,7 @@
 //! What is wrong stops what it concerns, and nothing else.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;
@@ -50,19 +52,23 @@ fn a_lost_write_stops_its_database_only_and_for_good() {
     pair.a.run(&mut pair.stream, "UPDATE t SET body=zeroblob(50) WHERE id=10");
     pair.b.run(&mut pair.stream, "UPDATE t SET body=zeroblob(50) WHERE id=10");
     let report = follow(&mut pair.apply, &pair.stream);
-    let [(id, ApplyError::Diverged { name, page, scn, .. })] = &report.errors[..] else { panic!("{:?}", report.errors) };
+    let [(id, ApplyError::Diverged { name, page, scn, .. })] = &report.errors[..] else {
+        panic!("{:?}", report.errors)
+    };
     assert_eq!((*id, name.as_str()), (pair.a.id, "a.db"));
     assert!(*page > 1 && *scn < pair.stream.end());
     assert_eq!(condition(&pair.apply, &pair.a), Condition::Stopped);
     pair.b.check(&pair.standby);
     let copy = Connection::open(pair.standby.join("a.db")).unwrap();
-    let untouched: u32 = copy.query_row("SELECT length(body) FROM t WHERE id=10", [], |row| row.get(0)).unwrap();
+    let untouched: u32 =
+        copy.query_row("SELECT length(body) FROM t WHERE id=10", [], |row| row.get(0)).unwrap();
     assert_eq!(untouched, 100);
     pair.apply.sync(&mut Default::default()).unwrap();
     assert_eq!(pair.apply.durable_scn(), pair.stream.end(), "its redo is not kept");
     drop(pair.apply);
 
-    let (mut apply, _) = again(&pair.standby, &[&pair.a, &pair.b], &pair.stream, pair.stream.end(), small_limits());
+    let (mut apply, _) =
+        again(&pair.standby, &[&pair.a, &pair.b], &pair.stream, pair.stream.end(), small_limits());
     assert_eq!(condition(&apply, &pair.a), Condition::Stopped);
     pair.a.run(&mut pair.stream, "DELETE FROM t");
     pair.b.run(&mut pair.stream, "DELETE FROM t");
@@ -75,7 +81,8 @@ fn a_lost_write_stops_its_database_only_and_for_good() {
     assert_eq!(condition(&apply, &pair.a), Condition::Live);
     pair.a.check(&pair.standby);
     drop(apply);
-    let (apply, _) = again(&pair.standby, &[&pair.a, &pair.b], &pair.stream, pair.stream.end(), small_limits());
+    let (apply, _) =
+        again(&pair.standby, &[&pair.a, &pair.b], &pair.stream, pair.stream.end(), small_limits());
     assert_eq!(condition(&apply, &pair.a), Condition::Live, "a full copy ends the stop");
 }
 
@@ -91,10 +98,8 @@ fn a_new_copy_catches_up_with_the_others() {
     for suffix in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
     }
-    let sql = format!("VACUUM INTO '{}'", file.display());
     pair.a.connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     std::fs::copy(pair.a.connection.path().unwrap(), &file).unwrap();
-    drop(sql);
     pair.a.run(&mut pair.stream, &insert(50, 100));
     pair.b.run(&mut pair.stream, &insert(50, 100));
     assert_eq!(follow(&mut pair.apply, &pair.stream).errors.len(), 1, "its redo is reported as nobody's");
@@ -118,11 +123,33 @@ fn a_gap_in_the_redo_is_never_jumped() {
     pair.a.run(&mut pair.stream, "UPDATE t SET body=2");
     let report = pair.apply.apply(from, pair.stream.from(from), pair.stream.end()).unwrap();
     assert_eq!(report.errors.len(), 2);
-    assert!(matches!(report.errors[0].1, ApplyError::Gap { needed, given, .. } if needed == skipped && given == from));
+    assert!(
+        matches!(report.errors[0].1, ApplyError::Gap { needed, given, .. } if needed == skipped && given == from)
+    );
     assert_eq!(pair.apply.retry_failed(), Some(skipped));
     let mut redo = RedoInMemory { first: Scn::START, bytes: &pair.stream.bytes };
     assert!(pair.apply.recover(skipped, pair.stream.end(), &mut redo).unwrap().errors.is_empty());
     pair.a.check(&pair.standby);
+}
+
+#[test]
+fn a_database_whose_redo_is_gone_does_not_keep_the_others_from_recovering() {
+    let mut pair = pair();
+    let oldest = pair.stream.end();
+    pair.apply.sync(&mut Default::default()).unwrap();
+    drop(pair.apply);
+    pair.b.run(&mut pair.stream, "UPDATE t SET body=1");
+    let mut apply = Apply::open(config(&pair.standby, 0, small_limits()), Box::new(|_| Ok(()))).unwrap();
+    // The journal says that `a` has everything before `oldest`; a fresh copy of `b` is older.
+    apply.attach_existing(pair.a.id, "a.db", pair.a.page_size, StartPoint::attached_at(Scn::START)).unwrap();
+    apply.attach_copy(pair.b.id, "b.db", pair.b.page_size, StartPoint::copy_at(Scn(5000))).unwrap();
+    let mut report = Default::default();
+    apply.redo_begins_at(oldest, &mut report);
+    assert!(matches!(&report.errors[..], [(id, ApplyError::Gap { .. })] if *id == pair.b.id), "{report:?}");
+    assert_eq!(apply.resume_scn(), Some(oldest));
+    let mut redo = RedoInMemory { first: oldest, bytes: pair.stream.from(oldest) };
+    assert!(apply.recover(oldest, pair.stream.end(), &mut redo).unwrap().errors.is_empty());
+    assert_eq!(condition(&apply, &pair.a), Condition::Live);
 }
 
 #[test]
@@ -178,7 +205,9 @@ fn a_reader_sees_only_committed_states_while_redo_is_applied() {
             let mut reads = 0;
             while !done.load(Ordering::Relaxed) || reads < 10 {
                 let (sum, count): (i64, i64) = connection
-                    .query_row("SELECT sum(bal), count(*) FROM acct", [], |row| Ok((row.get(0)?, row.get(1)?)))
+                    .query_row("SELECT sum(bal), count(*) FROM acct", [], |row| {
+                        Ok((row.get(0)?, row.get(1)?))
+                    })
                     .unwrap();
                 assert_eq!((sum, count), (500_000, 500));
                 reads += 1;
@@ -239,11 +268,14 @@ fn events_are_told_in_the_order_of_the_redo() {
     apply.recover(Scn::START, Scn::START, empty).unwrap();
     apply.apply(Scn::START, &stream.bytes, stream.end()).unwrap();
     let told = told.lock().unwrap();
-    assert!(matches!(&told[..], [
+    assert!(
+        matches!(&told[..], [
         ApplyEvent::Incarnation { number: 3, .. },
         ApplyEvent::Attached { name, .. },
         ApplyEvent::EndOfRedo { time_us: 6, scn },
-    ] if name == "app.db" && *scn == stream.end()), "{told:?}");
+    ] if name == "app.db" && *scn == stream.end()),
+        "{told:?}"
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Redo of real SQLite histories into a standby: the pages are those of the primary.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;
@@ -57,7 +59,14 @@ fn growth_and_shrinking_are_followed_within_a_batch_and_across() {
     let mut apply = fresh(&standby, 0, small_limits());
     follow_well(&mut apply, &stream);
     for together in [false, true, false, true] {
-        for sql in [&insert(500, 300), "DELETE FROM t WHERE id % 10 > 0", "VACUUM", &insert(20, 300), "DELETE FROM t", "VACUUM"] {
+        for sql in [
+            &insert(500, 300),
+            "DELETE FROM t WHERE id % 10 > 0",
+            "VACUUM",
+            &insert(20, 300),
+            "DELETE FROM t",
+            "VACUUM",
+        ] {
             primary.run(&mut stream, sql);
             if !together {
                 follow_well(&mut apply, &stream);
@@ -137,12 +146,66 @@ fn a_second_baseline_replaces_what_was_there() {
 }
 
 #[test]
+fn a_copy_may_change_what_sqlite_learns_only_once() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let utf16 = Connection::open(here.join("app.db")).unwrap();
+    utf16
+        .execute_batch("PRAGMA encoding='UTF-16le'; PRAGMA auto_vacuum=INCREMENTAL; CREATE TABLE a(x)")
+        .unwrap();
+    drop(utf16);
+    let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
+    primary.run(&mut Stream::default(), TABLE);
+    primary.attach(&mut stream);
+    let mut apply = fresh(&standby, 0, small_limits());
+    follow_well(&mut apply, &stream);
+    for sql in [
+        "CREATE TABLE b(x); INSERT INTO b VALUES('text')",
+        "DROP TABLE b",
+        "PRAGMA incremental_vacuum",
+        &insert(90, 90),
+    ] {
+        primary.run(&mut stream, sql);
+        follow_well(&mut apply, &stream);
+        primary.check(&standby);
+    }
+}
+
+#[test]
+fn a_schema_that_this_sqlite_cannot_parse_is_applied_all_the_same() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
+    primary.run(&mut Stream::default(), TABLE);
+    primary.attach(&mut stream);
+    let mut apply = fresh(&standby, 0, small_limits());
+    for sql in [
+        "CREATE TABLE future(x); PRAGMA writable_schema=ON; \
+         UPDATE sqlite_schema SET sql='CREATE TABLE future(x) WITH NEW SYNTAX' WHERE name='future'; PRAGMA schema_version=77",
+        "INSERT INTO t(body) VALUES(1)",
+        "PRAGMA schema_version=78",
+        "INSERT INTO t(body) VALUES(2)",
+    ] {
+        primary.run(&mut stream, sql);
+        follow_well(&mut apply, &stream);
+    }
+    let (here, copy) = (pages(&primary.connection), Connection::open(standby.join("app.db")).unwrap());
+    copy.execute_batch("PRAGMA writable_schema=ON").unwrap();
+    same(&here, &pages(&copy), "app.db");
+    drop(apply);
+    let (mut apply, _) = again(&standby, &[&primary], &stream, stream.end(), small_limits());
+    primary.run(&mut stream, "INSERT INTO t(body) VALUES(3)");
+    follow_well(&mut apply, &stream);
+}
+
+#[test]
 fn many_databases_share_the_stream() {
     for workers in [0, 2] {
         let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
         let mut stream = Stream::default();
         let mut rng = Rng::new(5);
-        let mut primaries: Vec<_> = (0..6).map(|i| Primary::new(here.path(), i, &format!("{i}.db"), 512 << i)).collect();
+        let mut primaries: Vec<_> =
+            (0..6).map(|i| Primary::new(here.path(), i, &format!("{i}.db"), 512 << i)).collect();
         let mut apply = fresh(&standby, workers, small_limits());
         for primary in &mut primaries {
             primary.run(&mut Stream::default(), TABLE);

@@ -17,7 +17,7 @@ use crate::stations::{ApplyBench, LogBench, Stations};
 use crate::suite::{Missing, Suite};
 use crate::systems::{Case, SystemKind};
 use crate::workload::Layout;
-use crate::{BenchError, Context, Result, interrupt, worker};
+use crate::{Context, Result, interrupt, worker};
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
@@ -187,7 +187,7 @@ pub fn this_program(arguments: &[&str]) -> Result<WorkerCommand> {
 
 impl BenchCommand {
     /// Runs the command; false when something was measured and found wanting. Call it before starting threads.
-    pub fn run(&self, worker: &WorkerCommand, stations: &Stations) -> Result<bool> {
+    pub fn run(&self, worker: &WorkerCommand) -> Result<bool> {
         match self {
             BenchCommand::Worker => return worker::main().map(|()| true),
             BenchCommand::Echo => return worker::echo(raw::MESSAGE).map(|()| true),
@@ -195,8 +195,8 @@ impl BenchCommand {
         }
         match self {
             BenchCommand::Commit(args) => args.run(worker),
-            BenchCommand::Apply(args) => args.run(worker, stations),
-            BenchCommand::Log(args) => args.run(worker, stations),
+            BenchCommand::Apply(args) => args.run(worker),
+            BenchCommand::Log(args) => args.run(worker),
             BenchCommand::Raw(common) => {
                 let context = common.context(worker);
                 let conditions = Conditions::read(&context);
@@ -204,7 +204,7 @@ impl BenchCommand {
                 common.show(&Document { conditions, results }, &report::limits(&results))?;
                 Ok(true)
             }
-            BenchCommand::Figures(args) => args.run(worker, stations),
+            BenchCommand::Figures(args) => args.run(worker),
             BenchCommand::Worker | BenchCommand::Echo => Ok(true),
         }
     }
@@ -237,14 +237,14 @@ impl CommitArgs {
 }
 
 impl ApplyArgs {
-    fn run(&self, worker: &WorkerCommand, stations: &Stations) -> Result<bool> {
-        let station = stations.apply.as_deref().ok_or_else(|| not_linked("apply"))?;
+    fn run(&self, worker: &WorkerCommand) -> Result<bool> {
+        let stations = Stations::real();
         let context = self.common.context(worker);
         let conditions = Conditions::read(&context);
         let (mut results, mut table) = (Vec::new(), String::new());
         for &databases in &self.databases {
             let bench = ApplyBench { transactions: self.transactions, databases, rounds: self.rounds };
-            let result = bench.run(&context, station)?;
+            let result = bench.run(&context, &*stations.apply)?;
             table.push_str(&report::apply(&result));
             results.push(result);
         }
@@ -254,24 +254,20 @@ impl ApplyArgs {
 }
 
 impl LogArgs {
-    fn run(&self, worker: &WorkerCommand, stations: &Stations) -> Result<bool> {
-        let station = stations.log.as_deref().ok_or_else(|| not_linked("the log writer"))?;
+    fn run(&self, worker: &WorkerCommand) -> Result<bool> {
+        let stations = Stations::real();
         let context = self.common.context(worker);
         let conditions = Conditions::read(&context);
         let bench = LogBench { producers: self.producers, time: context.measure, rounds: self.rounds };
-        let results = bench.run(&context, station)?;
+        let results = bench.run(&context, &*stations.log)?;
         let table = report::log(&results);
         self.common.show(&Document { conditions, results }, &table)?;
         Ok(true)
     }
 }
 
-fn not_linked(station: &str) -> BenchError {
-    BenchError::Unavailable(format!("this program was built without {station}: use `standfast bench`"))
-}
-
 impl FiguresArgs {
-    fn run(&self, worker: &WorkerCommand, stations: &Stations) -> Result<bool> {
+    fn run(&self, worker: &WorkerCommand) -> Result<bool> {
         let mut groups = self.group.clone();
         if groups.is_empty() {
             groups = <Group as clap::ValueEnum>::value_variants().to_vec();
@@ -284,6 +280,6 @@ impl FiguresArgs {
             }
         });
         let out = self.common.out.clone().unwrap_or_else(|| PathBuf::from("target/figures.json"));
-        figures(&self.common.context(worker), &FiguresConfig { groups, count: self.count, out }, stations)
+        figures(&self.common.context(worker), &FiguresConfig { groups, count: self.count, out }, &Stations::real())
     }
 }

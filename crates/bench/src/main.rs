@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use standfast_bench::command::{BenchCommand, this_program};
-use standfast_bench::stations::Stations;
 
 /// Measures Standfast beside the systems it is compared with
 #[derive(Parser)]
@@ -16,7 +15,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let done = this_program(&[]).and_then(|worker| arguments.command.run(&worker, &Stations::default()));
+    let done = this_program(&[]).and_then(|worker| arguments.command.run(&worker));
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),

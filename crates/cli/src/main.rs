@@ -6,7 +6,6 @@
 mod args;
 mod dump;
 mod show;
-mod stations;
 
 use args::{Args, Command, DestinationCommand, LogCommand, StandbyCommand};
 use clap::Parser;
@@ -106,7 +105,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         Command::Bench { command } => {
             let program = standfast_bench::command::this_program(&["bench"]);
             let program = program.map_err(|error| InstanceError::Failed(error.to_string()))?;
-            let run = command.run(&program, &stations::stations());
+            let run = command.run(&program);
             return run.map_err(|error| InstanceError::Failed(error.to_string()));
         }
     }

@@ -1,7 +1,7 @@
 //! A full copy of a database in the redo stream: for standbys when a database becomes protected, and when
 //! its WAL was reset by somebody else.
 
-use crate::database::Database;
+use crate::database::{Database, committed_pages};
 use crate::error::InstanceError;
 use rusqlite::Connection;
 use standfast_format::{RecordBuilder, page_sum};
@@ -21,14 +21,15 @@ impl BaselineJob {
     /// Fixes the state to copy.
     ///
     /// # Errors
-    /// See [`Database::snapshot`].
+    /// See [`Database::snapshot_and`].
     pub fn begin(database: &Database) -> Result<BaselineJob, InstanceError> {
-        let (reader, header) = database.snapshot()?;
+        let (reader, (position, pages)) = database
+            .snapshot_and(|reader, header| Ok((header.position(), committed_pages(reader, header)?)))?;
         Ok(BaselineJob {
             database: database.id(),
             reader,
-            position: header.position(),
-            pages: header.database_pages(),
+            position,
+            pages,
             next_page: 1,
             scratch: Vec::new(),
         })

@@ -121,22 +121,14 @@ impl Database {
             .map_err(InstanceError::io(&self.record.path))
     }
 
-    /// Another connection in a read transaction, with the committed state that it sees. Writers are held up
-    /// for the moment in which the transaction begins.
+    /// Another connection in a read transaction, and what `find` says of the committed state that it sees.
+    /// Writers are held up until then, so that no other commit follows it.
     ///
     /// # Errors
-    /// When a writer keeps the write lock for more than 60 s, or SQLite's.
-    pub fn snapshot(&self) -> Result<(Connection, WalIndexHeader), InstanceError> {
-        self.snapshot_and(|header| Ok(*header))
-    }
-
-    /// As [`Database::snapshot`]; `find` is asked about the state before any other commit can follow it.
-    ///
-    /// # Errors
-    /// As [`Database::snapshot`], and what `find` returns.
+    /// When a writer keeps the write lock for more than 60 s, SQLite's, and what `find` returns.
     pub fn snapshot_and<T>(
         &self,
-        find: impl FnOnce(&WalIndexHeader) -> Result<T, InstanceError>,
+        find: impl FnOnce(&Connection, &WalIndexHeader) -> Result<T, InstanceError>,
     ) -> Result<(Connection, T), InstanceError> {
         let reader = open_guarded(&self.record.path, self.vfs_base.as_deref())?;
         let connection = self.connection();
@@ -145,7 +137,7 @@ impl Database {
         let begun = reader
             .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
             .map_err(InstanceError::from)
-            .and_then(|()| find(&guard.wal_header()?));
+            .and_then(|()| find(&reader, &guard.wal_header()?));
         guard.release_write_lock();
         Ok((reader, begun?))
     }
@@ -233,6 +225,18 @@ pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, I
     Database::recover_index(&connection)?;
     keep_wal(&connection);
     Ok(connection)
+}
+
+/// Size of the database in pages in the state that `header` shows. An empty log does not say: then it is that
+/// of the file, which `connection` reads while nobody can commit.
+///
+/// # Errors
+/// SQLite's.
+pub fn committed_pages(connection: &Connection, header: &WalIndexHeader) -> Result<u32, InstanceError> {
+    if header.frames() > 0 {
+        return Ok(header.database_pages());
+    }
+    Ok(connection.query_row("PRAGMA page_count", [], |row| row.get(0))?)
 }
 
 /// SQLITE_FCNTL_PERSIST_WAL: the last connection to close leaves the WAL where it is.

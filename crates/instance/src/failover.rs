@@ -5,7 +5,7 @@
 //! says primary. A crash before the last step leaves a standby that can be failed over again.
 
 use crate::control::{Control, Incarnation, Role};
-use crate::database::open_guarded;
+use crate::database::{committed_pages, open_guarded};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::now_us;
@@ -76,7 +76,7 @@ fn opening_records(
         match open_guarded(&record.path, environment.vfs_base.as_deref()) {
             Ok(connection) => {
                 let header = Guard::of(&connection)?.wal_header()?;
-                let pages = header.database_pages();
+                let pages = committed_pages(&connection, &header)?;
                 RecordBuilder::wal_generation(&mut records, record.id, header.position(), pages, true);
                 keepers.push(connection);
             }

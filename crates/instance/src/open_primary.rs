@@ -3,7 +3,7 @@
 use crate::baseline::BaselineJob;
 use crate::checkpointer::redo_before_data;
 use crate::control::DatabaseRecord;
-use crate::database::Database;
+use crate::database::{Database, committed_pages};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{Primary, PrimaryShared, SwitchHelper};
@@ -123,9 +123,9 @@ fn reconcile_database(
                     record.name, anchor.scn
                 ));
                 let header = guard.wal_header()?;
-                (header.position(), header.database_pages(), None)
+                (header.position(), committed_pages(&connection, &header)?, None)
             }
-            Plan::CopyAfresh(why) => (header.position(), header.database_pages(), Some(why)),
+            Plan::CopyAfresh(why) => (header.position(), committed_pages(&connection, &header)?, Some(why)),
         }
     };
     let capture = database.capture_from(position, pages)?;

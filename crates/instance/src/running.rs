@@ -3,6 +3,7 @@
 use crate::config::{CONFIG_FILE, DestinationConfig};
 use crate::control::Role;
 use crate::create;
+use crate::database::committed_pages;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failover;
@@ -272,8 +273,10 @@ impl Running {
         let copy_now = !self.configured().is_empty();
         let served = database.clone();
         primary.threads.call(move |primary| {
-            let header = served.header().ok_or_else(|| InstanceError::Failed("a writer is publishing".into()))?;
-            let capture = served.capture_from(header.position(), header.database_pages())?;
+            let (_, (position, pages)) = served.snapshot_and(|connection, header| {
+                Ok((header.position(), committed_pages(connection, header)?))
+            })?;
+            let capture = served.capture_from(position, pages)?;
             primary.serve(served.clone(), capture, true)?;
             if copy_now {
                 primary.await_baseline(served.id());

@@ -168,7 +168,7 @@ impl RedoSource for PrimarySource {
         let database = self.shared.database(id).ok_or_else(gone)?;
         // Held first, so that the redo from the copy's SCN on is there when the standby connects.
         self.hold(self.durable());
-        let (reader, scn) = database.snapshot_and(|header| self.commit_of(&database, header)).map_err(failed)?;
+        let (reader, scn) = database.snapshot_and(|_, header| self.commit_of(&database, header)).map_err(failed)?;
         let pages = read_pages::<CopyError>(&reader, |page_no, image| sink(page_no, image).map_err(CopyError::Sink))
             .map_err(|error| match error {
                 CopyError::Sink(error) => SourceError::Sink(error),

@@ -1,8 +1,8 @@
 //! A primary whose redo is made by comparing all pages before and after each transaction, and helpers.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use rusqlite::Connection;
-use standfast_apply::{Apply, ApplyConfig, ApplyReport, Limits, RedoInMemory, StartPoint};
+use standfast_apply::{Apply, ApplyConfig, ApplyReport, Limits, RedoInMemory, RedoSource, StartPoint};
 use standfast_format::{Attach, RecordBuilder, page_sum};
 use standfast_io::DirectDisk;
 use standfast_testkit::{Rng, TempDir};
@@ -158,7 +158,13 @@ pub fn pages(connection: &Connection) -> Vec<Vec<u8>> {
 }
 
 pub fn small_limits() -> Limits {
-    Limits { image_bytes: 1 << 20, pending_bytes: 4 << 10, checkpoint_frames: 50, reset_frames: 400, ..Limits::default() }
+    Limits {
+        image_bytes: 1 << 20,
+        pending_bytes: 4 << 10,
+        checkpoint_frames: 50,
+        reset_frames: 400,
+        ..Limits::default()
+    }
 }
 
 pub fn config(standby: &TempDir, workers: usize, limits: Limits) -> ApplyConfig {
@@ -175,21 +181,49 @@ pub fn config(standby: &TempDir, workers: usize, limits: Limits) -> ApplyConfig 
 /// A standby that starts at the beginning of the stream.
 pub fn fresh(standby: &TempDir, workers: usize, limits: Limits) -> Apply {
     let mut apply = Apply::open(config(standby, workers, limits), Box::new(|_| Ok(()))).unwrap();
-    let report = apply.recover(Scn::START, Scn::START, &mut RedoInMemory { first: Scn::START, bytes: &[] }).unwrap();
+    let report =
+        apply.recover(Scn::START, Scn::START, &mut RedoInMemory { first: Scn::START, bytes: &[] }).unwrap();
     assert!(report.errors.is_empty());
     apply
 }
 
+/// Redo in memory, handed out in small stretches.
+pub struct InPieces<'a>(pub RedoInMemory<'a>);
+
+impl RedoSource for InPieces<'_> {
+    fn read(&mut self, from: Scn, upto: Scn, out: &mut Vec<u8>) -> std::io::Result<()> {
+        let bytes = &self.0.bytes[from.bytes_since(self.0.first) as usize..];
+        let mut end = 0;
+        while end < 5_000 && end < bytes.len() {
+            end += standfast_format::peek_length(&bytes[end..]).unwrap();
+        }
+        self.0.read(from, upto.min(from + end as u64), out)
+    }
+}
+
 /// A standby after a crash: everything that was attached is attached again and recovered.
-pub fn again(standby: &TempDir, primaries: &[&Primary], stream: &Stream, confirmed: Scn, limits: Limits) -> (Apply, ApplyReport) {
+pub fn again(
+    standby: &TempDir,
+    primaries: &[&Primary],
+    stream: &Stream,
+    confirmed: Scn,
+    limits: Limits,
+) -> (Apply, ApplyReport) {
     let mut apply = Apply::open(config(standby, 0, limits), Box::new(|_| Ok(()))).unwrap();
     for primary in primaries {
         apply
-            .attach_existing(primary.id, &primary.name, primary.page_size, StartPoint::attached_at(Scn::START))
+            .attach_existing(
+                primary.id,
+                &primary.name,
+                primary.page_size,
+                StartPoint::attached_at(Scn::START),
+            )
             .unwrap();
     }
     let from = apply.resume_scn().unwrap();
-    let report = apply.recover(from, confirmed, &mut RedoInMemory { first: Scn::START, bytes: &stream.bytes }).unwrap();
+    let report = apply
+        .recover(from, confirmed, &mut RedoInMemory { first: Scn::START, bytes: &stream.bytes })
+        .unwrap();
     assert!(report.errors.is_empty(), "{:?}", report.errors);
     (apply, report)
 }

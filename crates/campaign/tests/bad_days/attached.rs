@@ -26,6 +26,7 @@ fn an_unprotected_database_beside_a_protected_one_stays_as_it_is() {
     let place = Place::new("attached-plain");
     let (primary, standby, protected) = place.pair(&[]);
     let plain = place.path("plain.db");
+    rusqlite::Connection::open(&plain).unwrap().execute_batch("PRAGMA user_version=1").unwrap();
     let mut application = place.application(&protected);
     application.run(&format!("ATTACH '{}' AS plain; CREATE TABLE plain.t(x)", plain.display()));
     application.run("BEGIN; INSERT INTO t(x) VALUES('a'); INSERT INTO plain.t(x) VALUES('b'); COMMIT");

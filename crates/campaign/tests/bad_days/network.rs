@@ -101,7 +101,8 @@ fn with_stall_commits_wait_for_a_silent_standby_as_long_as_it_takes() {
     await_alert(&primary, "north");
     assert_eq!(application.answer_within(4 * A_WHILE), None, "committed without the standby");
     let status = primary.status().unwrap();
-    assert_ne!(status.text("/waiting_for"), "", "the wait has no name: {}", status.json());
+    assert_eq!(status.text("/destinations/0/standing"), "stalled", "{}", status.json());
+    assert_eq!(status.number("/waiting_commits"), 1);
     standby.process().unwrap().freeze(false);
     application.answer();
     assert_same(&primary, &standby, &database);

@@ -1,5 +1,8 @@
-//! The log writer and apply on their own: the runs and their timing are here, the stations themselves come as
-//! closures from the program that links them.
+//! The log writer and apply on their own: the runs and their timing are here, the stations themselves in
+//! `log_writer` and `backlog`.
+
+mod backlog;
+mod log_writer;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +16,19 @@ use crate::statistics::MinMedianMax;
 use crate::workload::Layout;
 use crate::{BenchError, Context, Result, interrupt, raw};
 
-/// The stations that a program can measure alone; without one, its figures are skipped.
-#[derive(Default)]
+/// The stations that are measured alone.
 pub struct Stations {
     /// The log writer.
-    pub log: Option<Box<dyn LogStation>>,
+    pub log: Box<dyn LogStation>,
     /// Apply.
-    pub apply: Option<Box<dyn ApplyStation>>,
+    pub apply: Box<dyn ApplyStation>,
+}
+
+impl Stations {
+    /// Those of this build.
+    pub fn real() -> Stations {
+        Stations { log: Box::new(log_writer::RealLog), apply: Box::new(backlog::RealApply::default()) }
+    }
 }
 
 /// Opens a redo log for the bench of the log writer.

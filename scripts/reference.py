@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Writes docs/reference from what the program says and the sources document, so that they cannot disagree.
+
+    scripts/reference.py           writes cli.md and configuration.md
+    scripts/reference.py --check   fails when they are not what it would write
+
+The binary is taken from STANDFAST_BIN, else from target/release.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "reference"
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "release"
+PROGRAM = Path(os.environ.get("STANDFAST_BIN") or TARGET) / "standfast"
+CONFIG = ROOT / "crates" / "instance" / "src" / "config.rs"
+NOTE = "<!-- Written by scripts/reference.py; do not edit. -->"
+
+
+def said(*arguments):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("STANDFAST_")}
+    done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.rstrip() + "\n"
+
+
+def subcommands(help_text):
+    listed = re.search(r"^Commands:\n((?:  .*\n)+)", help_text, re.M)
+    names = re.findall(r"^  (\S+)", listed.group(1), re.M) if listed else []
+    return [name for name in names if name != "help"]
+
+
+def command_line(path=()):
+    text = said(*path, "--help")
+    yield f"{'##' if path else '#'} `{' '.join(['standfast', *path])}`\n\n```text\n{text}```\n"
+    for name in subcommands(text):
+        yield from command_line((*path, name))
+
+
+def settings(source, structure):
+    """(setting, its documentation) of one structure, in order."""
+    body = re.search(rf"pub struct {structure} \{{\n(.*?)^\}}", source, re.S | re.M).group(1)
+    words = []
+    for line in map(str.strip, body.splitlines()):
+        if line.startswith("///"):
+            words.append(line[3:].strip())
+        elif field := re.match(r"pub (\w+):", line):
+            yield field.group(1), " ".join(words)
+            words = []
+
+
+def default_in_words(source, setting):
+    """The default of a destination's setting, which is a function."""
+    body = re.search(rf"fn default_{setting}\(\) -> \w+ \{{\n\s*(.*?)\n", source)
+    if not body:
+        return "none: must be given"
+    value = body.group(1).rsplit("::", 1)[-1].replace("_", "")
+    return f"`{value}`" if value.isdigit() else f"`{kebab(value)}`"
+
+
+def kebab(name):
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
+
+
+def configuration():
+    source = CONFIG.read_text()
+    defaults = tomllib.loads(said("config", "--defaults"))
+    yield (
+        "# Configuration\n\n`standfast.toml` in the instance directory. A setting that is not there has its default; one "
+        "that is unknown is\nan error. `standfast config -D DIR` prints the settings in force. Changes count from the next "
+        "start.\n"
+    )
+    for section, structure in re.findall(r"^/// `\[(\w+)\]`\n(?:#.*\n)*pub struct (\w+)", source, re.M):
+        yield f"## `[{section}]`\n\n| setting | default | |\n|---|---|---|\n" + "".join(
+            f"| `{name}` | `{shown(defaults[section][name])}` | {words} |\n" for name, words in settings(source, structure)
+        )
+    yield "## `[[destination]]`\n\n| setting | default | |\n|---|---|---|\n" + "".join(
+        f"| `{name}` | {default_in_words(source, name)} | {words} |\n" for name, words in settings(source, "DestinationConfig")
+    )
+
+
+def shown(value):
+    return str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
+
+
+def main():
+    pages = {"cli.md": command_line(), "configuration.md": configuration()}
+    wrong = []
+    for name, parts in pages.items():
+        text = NOTE + "\n\n" + "\n".join(parts)
+        path = FOLDER / name
+        if sys.argv[1:] != ["--check"]:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            wrong.append(name)
+    if wrong:
+        sys.exit(f"docs/reference: {', '.join(wrong)} out of date; run scripts/reference.py")
+
+
+main()
