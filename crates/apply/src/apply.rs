@@ -26,7 +26,8 @@ pub struct Apply {
     pub(crate) vfs_base: Option<String>,
     pub(crate) guard_vfs: String,
     pub(crate) observer: Observer,
-    facts: Vec<Fact>,
+    /// Facts to be journalled with the next ones: that databases stopped.
+    pub(crate) facts: Vec<Fact>,
 }
 
 /// What a call has done.
@@ -230,11 +231,14 @@ impl Apply {
                     report.pages += pages;
                 }
                 Some(Err(error)) => {
-                    database.condition = Condition::Failed;
-                    if matches!(error, ApplyError::Diverged { .. }) {
-                        database.condition = Condition::Stopped;
-                        self.facts.push(Fact::Stopped { database: database.id, scn: database.state });
-                    }
+                    database.condition = match &error {
+                        ApplyError::Diverged { .. } | ApplyError::SyncFailed { .. } => {
+                            self.facts.push(Fact::Stopped { database: database.id, scn: database.state });
+                            Condition::Stopped
+                        }
+                        ApplyError::Stopped { .. } => Condition::Stopped,
+                        _ => Condition::Failed,
+                    };
                     report.errors.push((database.id, error));
                 }
                 None => {}

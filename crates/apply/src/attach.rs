@@ -34,11 +34,13 @@ impl Apply {
         }
         let (need, state) = bound.map_or((start.redo_from, start.scn), |bound| (bound, bound));
         let floor = history.floor(id).filter(|floor| *floor >= start.scn).unwrap_or(start.redo_from);
-        let stopped = history.stopped(id).is_some();
+        let stopped = history.stopped(id);
         let mut database = Database::new(id, name, file, need, state, &self.directory, &self.limits);
         database.floor = floor;
-        if stopped {
+        if let Some(scn) = stopped {
             database.condition = Condition::Stopped;
+            // Said with the next report.
+            database.outcome = Some(Err(ApplyError::Stopped { name: name.to_owned(), scn }));
         }
         self.databases.insert(id, database);
         Ok(())

@@ -46,7 +46,8 @@ pub enum Condition {
     Recovering,
     /// Applying.
     Live,
-    /// A page differed from the primary's: nothing is applied before the database is copied again.
+    /// A page differed from the primary's, the storage failed, or redo is gone: nothing is applied before the
+    /// database is copied again.
     Stopped,
     /// Something failed that may be mended: nothing is applied before a new replay.
     Failed,

@@ -94,7 +94,7 @@ pub enum ApplyError {
     },
     /// The database had stopped before this process started.
     #[error(
-        "database {name}: apply stopped at SCN {scn} because a page differed from the primary\nhint: create the copy of this database again"
+        "database {name}: apply stopped at SCN {scn} because a page differed from the primary or the storage failed\nhint: create the copy of this database again"
     )]
     Stopped {
         /// The database.
@@ -133,6 +133,17 @@ pub enum ApplyError {
         doing: &'static str,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The storage could not make a database durable. Trying again would prove nothing: the system may have
+    /// dropped what it could not write.
+    #[error(
+        "database {name}: syncing failed: {why}\nhint: apply of this database has stopped, since what the storage lost is not known; check the storage, then create the copy of this database again"
+    )]
+    SyncFailed {
+        /// The database.
+        name: String,
+        /// What failed.
+        why: String,
     },
     /// The file is not the database it should be.
     #[error("database {name}: {why}\nhint: move the file away and create the copy of this database again")]

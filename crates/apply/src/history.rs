@@ -28,7 +28,7 @@ pub enum Fact {
         /// An upper bound.
         scn: Scn,
     },
-    /// Apply of the database stopped because a page differed from the primary's.
+    /// Apply of the database stopped because a page differed from the primary's, or the storage failed.
     Stopped {
         /// The database.
         database: DatabaseId,

@@ -53,12 +53,12 @@ impl Apply {
         recovering.map(|database| database.need).min()
     }
 
-    /// The oldest redo there is begins at `oldest`: databases that need earlier redo fail now, and do not keep
+    /// The oldest redo there is begins at `oldest`: databases that need earlier redo stop now, and do not keep
     /// the others from being recovered. They have to be copied again.
     pub fn redo_begins_at(&mut self, oldest: Scn, report: &mut ApplyReport) {
         for database in self.databases.values_mut() {
             if database.condition == Condition::Recovering && database.need < oldest {
-                database.condition = Condition::Failed;
+                database.condition = Condition::Stopped;
                 let gap =
                     ApplyError::Gap { name: database.name.clone(), needed: database.need, given: oldest };
                 report.errors.push((database.id, gap));

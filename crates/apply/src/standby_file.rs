@@ -13,7 +13,7 @@
 use crate::ApplyError;
 use crate::never_vacuum::never_vacuum;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 use standfast_sqlite_wal::guard::Guard;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind};
 use standfast_types::{PageNo, PageSize, WalPosition};
@@ -154,7 +154,13 @@ impl StandbyFile {
     }
 
     fn sqlite(&self, doing: &'static str, source: rusqlite::Error) -> ApplyError {
-        ApplyError::Sqlite { name: self.plan.name.clone(), doing, source }
+        let name = self.plan.name.clone();
+        match source {
+            rusqlite::Error::SqliteFailure(error, _) if error.extended_code == ffi::SQLITE_IOERR_FSYNC => {
+                ApplyError::SyncFailed { name, why: format!("{doing}: {source}") }
+            }
+            source => ApplyError::Sqlite { name, doing, source },
+        }
     }
 
     /// Committed size in pages.
@@ -359,14 +365,17 @@ impl StandbyFile {
     /// Makes all commits survive a power loss.
     ///
     /// # Errors
-    /// `Io`.
+    /// `SyncFailed`.
     pub fn sync_wal(&mut self) -> Result<(), ApplyError> {
-        let io = |source| ApplyError::Io { name: self.plan.name.clone(), doing: "syncing the WAL", source };
+        let failed = |error: std::io::Error| ApplyError::SyncFailed {
+            name: self.plan.name.clone(),
+            why: error.to_string(),
+        };
         if self.wal.is_none() {
             let opened = VfsFile::open(self.plan.vfs_base.as_deref(), &self.plan.path, VfsFileKind::Wal);
-            self.wal = Some(opened.map_err(io)?);
+            self.wal = Some(opened.map_err(failed)?);
         }
-        self.wal.as_mut().map_or(Ok(()), |wal| wal.sync().map_err(io))
+        self.wal.as_mut().map_or(Ok(()), |wal| wal.sync().map_err(failed))
     }
 }
 

@@ -68,7 +68,7 @@ impl Apply {
             }
         });
         self.collect(report);
-        let mut facts = Vec::new();
+        let mut facts = std::mem::take(&mut self.facts);
         for database in self.databases.values_mut().filter(behind) {
             facts.push(Fact::Floor { database: database.id, scn: database.need });
         }
@@ -124,7 +124,7 @@ impl Apply {
     /// A database whose WAL is all in its file has been synced in passing; and a position in a WAL that is
     /// about to be started anew will say nothing any more.
     fn note_floors(&mut self) -> Result<(), ApplyError> {
-        let mut facts = Vec::new();
+        let mut facts = std::mem::take(&mut self.facts);
         for database in self.databases.values_mut() {
             if std::mem::replace(&mut database.due, Due::Nothing) == Due::Nothing
                 || database.condition != Condition::Live

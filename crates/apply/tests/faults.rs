@@ -67,8 +67,9 @@ fn a_lost_write_stops_its_database_only_and_for_good() {
     assert_eq!(pair.apply.durable_scn(), pair.stream.end(), "its redo is not kept");
     drop(pair.apply);
 
-    let (mut apply, _) =
+    let (mut apply, report) =
         again(&pair.standby, &[&pair.a, &pair.b], &pair.stream, pair.stream.end(), small_limits());
+    assert!(matches!(&report.errors[..], [(id, ApplyError::Stopped { .. })] if *id == pair.a.id));
     assert_eq!(condition(&apply, &pair.a), Condition::Stopped);
     pair.a.run(&mut pair.stream, "DELETE FROM t");
     pair.b.run(&mut pair.stream, "DELETE FROM t");

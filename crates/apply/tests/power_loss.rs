@@ -8,7 +8,7 @@ mod common;
 use common::*;
 use rusqlite::{Connection, OpenFlags};
 use standfast_apply::{
-    Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Limits, RedoInMemory, StartPoint,
+    Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Condition, Limits, RedoInMemory, StartPoint,
 };
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine, TempDir, crash_replay_line, seeds};
 use standfast_types::{DatabaseId, PageSize, Scn};
@@ -225,4 +225,67 @@ fn a_power_loss_at_every_sync_of_a_history_is_survived() {
             assert_eq!(outcome, Ok(()), "boundary {boundary} {place:?}");
         }
     }
+}
+
+#[test]
+fn a_full_disk_pauses_apply_which_goes_on_when_there_is_room() {
+    let story = story();
+    let machine = SimMachine::new(3);
+    let outside = Outside { confirmed: Scn::START, ..Outside::default() };
+    let mut apply = open(&machine, &outside).unwrap();
+    let mut redo = RedoInMemory { first: Scn::START, bytes: &story.redo };
+    apply.recover(Scn::START, Scn::START, &mut redo).unwrap();
+    let half = story.redo.len() / 2;
+    let report = apply.apply(Scn::START, &story.redo[..half], story.end()).unwrap();
+    assert_eq!(well(&report), Ok(()));
+    let (from, before) = (apply.applied(), apply.sync(&mut Default::default()).unwrap());
+    machine.set_capacity(1 << 20);
+    let rest = &story.redo[from.bytes_since(Scn::START) as usize..];
+    let report = apply.apply(from, rest, story.end()).unwrap();
+    assert!(matches!(&report.errors[..], [(_, ApplyError::Sqlite { .. }), ..]), "{:?}", report.errors);
+    assert!(report.errors[0].1.to_string().contains("hint:"));
+    apply.sync(&mut Default::default()).unwrap();
+    assert_eq!(apply.durable_scn(), before, "the redo of a paused database is kept");
+    machine.set_capacity(1 << 40);
+    let again = apply.retry_failed().unwrap();
+    assert!(again <= from);
+    let report = apply.recover(again, apply.applied(), &mut redo).unwrap();
+    assert_eq!(well(&report), Ok(()));
+    check(&machine, story, &outside, story.end()).unwrap();
+    apply.sync(&mut Default::default()).unwrap();
+    assert_eq!(apply.durable_scn(), story.end());
+}
+
+#[test]
+fn a_journal_that_fails_ends_apply_and_says_so() {
+    let story = story();
+    let machine = SimMachine::new(3);
+    let outside = Outside { confirmed: Scn::START, ..Outside::default() };
+    let mut apply = open(&machine, &outside).unwrap();
+    machine.fail_at(1);
+    let error = apply.apply(Scn::START, &story.redo, story.end()).unwrap_err();
+    assert!(matches!(error, ApplyError::Journal { .. }), "{error}");
+    assert!(error.to_string().contains("hint:"));
+}
+
+#[test]
+fn a_sync_that_fails_stops_its_database_for_good() {
+    let story = story();
+    let machine = SimMachine::new(3);
+    let outside = Outside { confirmed: Scn::START, ..Outside::default() };
+    let mut apply = open(&machine, &outside).unwrap();
+    let report = apply.apply(Scn::START, &story.redo, story.end()).unwrap();
+    assert_eq!(well(&report), Ok(()));
+    machine.fail_at(1);
+    let mut report = ApplyReport::default();
+    apply.sync(&mut report).unwrap();
+    let [(stopped, ApplyError::SyncFailed { .. })] = &report.errors[..] else {
+        panic!("{:?}", report.errors)
+    };
+    let condition = |apply: &Apply| {
+        apply.databases().iter().find(|status| status.database == *stopped).unwrap().condition
+    };
+    assert_eq!(condition(&apply), Condition::Stopped);
+    drop(apply);
+    assert_eq!(condition(&open(&machine, &outside).unwrap()), Condition::Stopped);
 }

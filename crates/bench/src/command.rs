@@ -280,6 +280,10 @@ impl FiguresArgs {
             }
         });
         let out = self.common.out.clone().unwrap_or_else(|| PathBuf::from("target/figures.json"));
-        figures(&self.common.context(worker), &FiguresConfig { groups, count: self.count, out }, &Stations::real())
+        figures(
+            &self.common.context(worker),
+            &FiguresConfig { groups, count: self.count, out },
+            &Stations::real(),
+        )
     }
 }

@@ -183,6 +183,14 @@ impl Instance {
         run(self.command(words))
     }
 
+    /// Starts `standfast WORDS -D DIRECTORY` without waiting for its end.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn begin(&self, words: &[&str]) -> Result<Process> {
+        Process::start(self.command(words), &self.output_path())
+    }
+
     /// Runs `standfast WORDS -D DIRECTORY`, which must succeed, and returns its output.
     ///
     /// # Errors

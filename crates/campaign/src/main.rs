@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use standfast_campaign::application::{self, ApplicationConfig};
 use standfast_campaign::kill::{self, KillConfig};
 use standfast_campaign::programs::Programs;
-use standfast_campaign::scene::Applications;
+use standfast_campaign::scene::ScenePlan;
 use standfast_campaign::{During, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,6 +55,15 @@ struct KillArguments {
     /// Threads of each application.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
     threads: u16,
+    /// Check primary and standby every so many cycles.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    check_every: u64,
+    /// Lose the primary for good every so many cycles.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    failover_every: u64,
+    /// Control experiment: commits do not wait for the standby, so failovers must lose some.
+    #[arg(long, hide = true)]
+    unprotected: bool,
     /// Say nothing while it runs.
     #[arg(long)]
     quiet: bool,
@@ -105,10 +114,14 @@ fn kill(arguments: KillArguments) -> Result<bool> {
         cycles: arguments.cycles,
         seed,
         directory,
-        applications: Applications {
+        plan: ScenePlan {
             processes: arguments.applications.into(),
             threads: arguments.threads.into(),
+            late: false,
+            unprotected: arguments.unprotected,
         },
+        check_every: arguments.check_every,
+        failover_every: arguments.failover_every,
         verbose: !arguments.quiet,
     });
     eprintln!("{report}");

@@ -17,13 +17,18 @@ const DATABASES: [(&str, u32, bool); 2] = [("orders.db", 4096, false), ("stock.d
 /// The smallest log groups that are allowed, so that logs are switched and archived all the time.
 const GROUP_BYTES: &str = "8388608";
 
-/// How many applications there are, and how large.
+/// What a scene looks like.
 #[derive(Clone, Copy, Debug)]
-pub struct Applications {
-    /// Processes.
+pub struct ScenePlan {
+    /// Application processes.
     pub processes: usize,
     /// Threads of each.
     pub threads: usize,
+    /// The last database is protected only after the standby was made.
+    pub late: bool,
+    /// The control experiment: commits do not wait for the standby, which is slow. A campaign that finds
+    /// nothing lost then cannot find anything.
+    pub unprotected: bool,
 }
 
 /// See the module. Everything is killed on drop; the directory stays unless [`Scene::discard`]ed.
@@ -41,16 +46,16 @@ pub struct Scene {
     pub told: Acknowledgements,
     /// The applications that run, by number.
     pub applications: Vec<Option<Process>>,
-    size: Applications,
+    plan: ScenePlan,
 }
 
 impl Scene {
     /// Sets up a primary that ships SYNC AFFIRM to a standby, and waits until it does. Commits never go on
-    /// without the standby. `late` protects the last database only after the standby was made.
+    /// without the standby, unless the plan is the control experiment.
     ///
     /// # Errors
     /// When anything fails.
-    pub fn set_up(programs: &Programs, directory: &Path, size: Applications, late: bool) -> Result<Scene> {
+    pub fn set_up(programs: &Programs, directory: &Path, plan: ScenePlan) -> Result<Scene> {
         let data = directory.join("data");
         std::fs::create_dir_all(&data).during(|| format!("create {}", data.display()))?;
         let mut databases = Vec::new();
@@ -58,17 +63,21 @@ impl Scene {
             databases.push(data.join(name));
             create_database(&data.join(name), page_size, shrinking)?;
         }
-        let told = Acknowledgements::create(&directory.join("acknowledged"), size.processes * size.threads)?;
+        let told = Acknowledgements::create(&directory.join("acknowledged"), plan.processes * plan.threads)?;
         let mut primary =
             Instance::init(programs, &directory.join("primary"), "south", &["--group-bytes", GROUP_BYTES])?;
         primary.start()?;
-        let early = databases.len() - usize::from(late);
+        let early = databases.len() - usize::from(plan.late);
         for database in &databases[..early] {
             primary.must(&["protect", &database.to_string_lossy()])?;
         }
         let mut standby = Instance::standby_of(&primary, &directory.join("standby"), STANDBY)?;
+        if plan.unprotected {
+            standby.environment.push(("STANDFAST_FAULT", "received=sleep:40@1+".into()));
+        }
         standby.start()?;
-        let destination = ["destination", "add", STANDBY, &standby.address, "--mode", "sync-affirm"];
+        let mode = if plan.unprotected { "async" } else { "sync-affirm" };
+        let destination = ["destination", "add", STANDBY, &standby.address, "--mode", mode];
         primary
             .must(&[&destination[..], &["--on-timeout", "stall", "--net-timeout-ms", "20000"]].concat())?;
         for database in &databases[early..] {
@@ -76,8 +85,8 @@ impl Scene {
         }
         primary.await_status("the standby follows", |status| status.streams() && status.settled())?;
         let (programs, directory) = (programs.clone(), directory.to_owned());
-        let applications = (0..size.processes).map(|_| None).collect();
-        Ok(Scene { programs, directory, primary, standby, databases, told, applications, size })
+        let applications = (0..plan.processes).map(|_| None).collect();
+        Ok(Scene { programs, directory, primary, standby, databases, told, applications, plan })
     }
 
     /// Starts the application `number` on `databases`.
@@ -91,8 +100,8 @@ impl Scene {
             command.arg("--database").arg(path);
         });
         command.arg("--acknowledgements").arg(self.directory.join("acknowledged"));
-        command.arg("--first-writer").arg((number * self.size.threads).to_string());
-        command.arg("--threads").arg(self.size.threads.to_string()).arg("--seed").arg(seed.to_string());
+        command.arg("--first-writer").arg((number * self.plan.threads).to_string());
+        command.arg("--threads").arg(self.plan.threads.to_string()).arg("--seed").arg(seed.to_string());
         let log = self.directory.join(format!("application-{number}.out"));
         self.applications[number] = Some(Process::start(command, &log)?);
         Ok(())
@@ -100,7 +109,7 @@ impl Scene {
 
     /// Commits acknowledged to the application `number`.
     pub fn commits_of(&self, number: usize) -> u64 {
-        self.told.commits(number * self.size.threads..(number + 1) * self.size.threads)
+        self.told.commits(number * self.plan.threads..(number + 1) * self.plan.threads)
     }
 
     /// Commits acknowledged to all applications.

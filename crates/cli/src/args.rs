@@ -23,7 +23,14 @@ Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 refused as things stand,
 #[command(version, after_help = EXAMPLES)]
 pub struct Args {
     /// Instance directory.
-    #[arg(short = 'D', long = "directory", env = "STANDFAST_DIR", global = true, default_value = ".", value_name = "DIR")]
+    #[arg(
+        short = 'D',
+        long = "directory",
+        env = "STANDFAST_DIR",
+        global = true,
+        default_value = ".",
+        value_name = "DIR"
+    )]
     pub directory: PathBuf,
     #[command(subcommand)]
     pub command: Command,

@@ -15,7 +15,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Prints the records of `file`, or of the logs in the instance directory, from `from` on.
-pub fn dump(directory: &Path, file: Option<&Path>, from: Option<u64>, limit: u64, as_json: bool) -> Result<(), InstanceError> {
+pub fn dump(
+    directory: &Path,
+    file: Option<&Path>,
+    from: Option<u64>,
+    limit: u64,
+    as_json: bool,
+) -> Result<(), InstanceError> {
     let (log, start, end) = match file {
         Some(file) => open_file(file)?,
         None => open_instance(directory)?,
@@ -26,7 +32,8 @@ pub fn dump(directory: &Path, file: Option<&Path>, from: Option<u64>, limit: u64
     while printed < limit {
         let begin = reader.position();
         let Some((bytes, scn)) = reader.next_record()? else { break };
-        let (record, length) = decode_record(bytes).map_err(|error| InstanceError::Failed(error.to_string()))?;
+        let (record, length) =
+            decode_record(bytes).map_err(|error| InstanceError::Failed(error.to_string()))?;
         let value = describe(&record);
         let line = if as_json {
             json!({ "begin": begin, "scn": scn, "bytes": length, "record": value }).to_string()
@@ -105,7 +112,8 @@ fn words(value: &Value) -> String {
 
 fn open_instance(directory: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceError> {
     let config = Config::load(directory)?;
-    let paths = Paths::new(directory, &config).map_err(|source| InstanceError::Io { path: directory.to_owned(), source })?;
+    let paths = Paths::new(directory, &config)
+        .map_err(|source| InstanceError::Io { path: directory.to_owned(), source })?;
     let control = Control::load(&DirectDisk, &paths.control)?;
     let kind = if control.role == Role::Primary { LogKind::Online } else { LogKind::Standby };
     let config = LogConfig {
@@ -117,9 +125,10 @@ fn open_instance(directory: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceE
         archive_directory: paths.archive,
     };
     let (log, _, recovered) = RedoLog::open(Arc::new(DirectDisk), config)?;
-    let start = log.switches(Scn::ZERO, recovered.end).first().map_or(recovered.end, |switch| {
-        switch.first_scn + u64::from(switch.first_record)
-    });
+    let start = log
+        .switches(Scn::ZERO, recovered.end)
+        .first()
+        .map_or(recovered.end, |switch| switch.first_scn + u64::from(switch.first_record));
     Ok((log, start, recovered.end))
 }
 
@@ -129,7 +138,10 @@ fn open_file(file: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceError> {
     let mut block = vec![0; standfast_format::FILE_HEADER_BYTES];
     DirectDisk.open(file).and_then(|log| log.read_at(&mut block, 0)).map_err(io)?;
     let header = LogFileHeader::decode(&block).map_err(|error| {
-        InstanceError::refused(format!("{}: {error}", file.display()), "name an online, standby or archived redo log")
+        InstanceError::refused(
+            format!("{}: {error}", file.display()),
+            "name an online, standby or archived redo log",
+        )
     })?;
     let log = RedoLog::of_file(Arc::new(DirectDisk), file)?;
     let end = log.end_of_current()?;

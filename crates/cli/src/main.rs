@@ -57,7 +57,8 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             print_list(&answer["protected"], "protected");
         }
         Command::Unprotect { name } => {
-            let name = Path::new(&name).canonicalize().map_or(name.clone(), |path| path.display().to_string());
+            let name =
+                Path::new(&name).canonicalize().map_or(name.clone(), |path| path.display().to_string());
             let answer = server::ask(&directory, &Request::Unprotect { name })?;
             println!("no longer protected: {}", text(&answer["unprotected"]));
         }
@@ -79,7 +80,11 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         }
         Command::Status { json } => {
             let status = server::ask(&directory, &Request::Status)?;
-            if json { println!("{status:#}") } else { show::status(&status) }
+            if json {
+                println!("{status:#}")
+            } else {
+                show::status(&status)
+            }
             return Ok(status["failure"].is_null());
         }
         Command::Failover => {

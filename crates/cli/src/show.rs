@@ -86,7 +86,10 @@ fn destinations(destinations: &Value) {
     if list(destinations).is_empty() {
         return;
     }
-    println!("\n{:<12} {:<12} {:<12} {:<10} {:>13} {:>10}", "destination", "mode", "state", "commits", "transport lag", "apply lag");
+    println!(
+        "\n{:<12} {:<12} {:<12} {:<10} {:>13} {:>10}",
+        "destination", "mode", "state", "commits", "transport lag", "apply lag"
+    );
     for destination in list(destinations) {
         println!(
             "{:<12} {:<12} {:<12} {:<10} {:>13} {:>10}",
@@ -97,7 +100,9 @@ fn destinations(destinations: &Value) {
             bytes(&destination["transport_lag_bytes"]),
             bytes(&destination["apply_lag_bytes"]),
         );
-        if let Some(trouble) = destination["last_trouble"].as_str().filter(|_| destination["state"] != "streaming") {
+        if let Some(trouble) =
+            destination["last_trouble"].as_str().filter(|_| destination["state"] != "streaming")
+        {
             println!("             {trouble}");
         }
     }

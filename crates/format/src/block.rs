@@ -147,7 +147,11 @@ impl BlockWriter {
                 self.next_record = next;
             }
             let offset = self.next_record.0.wrapping_sub(position.0);
-            let first_record = if self.next_record >= position && offset < payload as u64 { offset as u16 } else { NO_RECORD };
+            let first_record = if self.next_record >= position && offset < payload as u64 {
+                offset as u16
+            } else {
+                NO_RECORD
+            };
             self.seal(block, position, payload as u16, first_record, confirmed, 0);
             self.stream_crc = self.stream_crc.after(&block[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + payload]);
             self.number += 1;
@@ -180,7 +184,15 @@ impl BlockWriter {
         self.block_bytes
     }
 
-    fn seal(&self, block: &mut [u8], position: Scn, payload_bytes: u16, first_record: u16, confirmed: Scn, flags: u32) {
+    fn seal(
+        &self,
+        block: &mut [u8],
+        position: Scn,
+        payload_bytes: u16,
+        first_record: u16,
+        confirmed: Scn,
+        flags: u32,
+    ) {
         block[4..8].copy_from_slice(&self.number.to_le_bytes());
         block[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         block[16..24].copy_from_slice(&position.0.to_le_bytes());

@@ -1,4 +1,4 @@
-use crc_fast::{CrcAlgorithm, checksum, Digest};
+use crc_fast::{CrcAlgorithm, Digest, checksum};
 use standfast_types::PageNo;
 
 /// CRC-32C (Castagnoli, as in iSCSI and ext4) of `bytes`.

@@ -129,7 +129,8 @@ impl<'a> Frame<'a> {
         if crc32c(&frame[8..]) != le::u32_at(frame, 4) {
             return Err(DecodeError::Checksum { item: "transport frame" });
         }
-        let kind = FrameKind::from_u16(le::u16_at(frame, 12)).ok_or(malformed("transport frame", "unknown kind"))?;
+        let kind =
+            FrameKind::from_u16(le::u16_at(frame, 12)).ok_or(malformed("transport frame", "unknown kind"))?;
         let header = FrameHeader {
             kind,
             flags: le::u16_at(frame, 14),

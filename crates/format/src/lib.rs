@@ -11,13 +11,16 @@ mod frame;
 mod record;
 mod varint;
 
-pub use block::{BLOCK_HEADER_BYTES, incarnation_tag, BlockHeader, BlockWriter, NO_RECORD, decode_block, payload_capacity};
+pub use block::{
+    BLOCK_HEADER_BYTES, BlockHeader, BlockWriter, NO_RECORD, decode_block, incarnation_tag, payload_capacity,
+};
 pub use crc::{StreamCrc, crc32c, page_sum};
 pub use diff::{Ranges, apply_ranges, encode_ranges};
 pub use file_header::{FILE_HEADER_BYTES, FILE_VERSION, LogFileHeader, LogKind};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, FrameKind, encode_frame};
 pub use record::{
-    Attach, PageVector, RECORD_HEADER_BYTES, Record, RecordBuilder, RecordKind, Vectors, decode_record, peek_length,
+    Attach, PageVector, RECORD_HEADER_BYTES, Record, RecordBuilder, RecordKind, Vectors, decode_record,
+    peek_length,
 };
 
 /// Why bytes are not what they should be.

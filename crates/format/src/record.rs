@@ -13,7 +13,8 @@
 use crate::diff::encode_ranges;
 use crate::{DecodeError, crc32c, le, malformed, varint};
 use standfast_types::{
-    DatabaseId, DATABASES_MAX, IncarnationId, IncarnationNo, PageNo, PageSize, RECORD_BYTES_MAX, Scn, WalPosition, WalSalts,
+    DATABASES_MAX, DatabaseId, IncarnationId, IncarnationNo, PageNo, PageSize, RECORD_BYTES_MAX, Scn,
+    WalPosition, WalSalts,
 };
 
 /// Bytes before a record's body.
@@ -151,7 +152,8 @@ pub struct Vectors<'a> {
 impl<'a> Vectors<'a> {
     fn decode_next(&mut self) -> Result<PageVector<'a>, DecodeError> {
         let page_no = varint::take_u32(self.bytes, &mut self.at)?;
-        let sum = self.bytes.get(self.at..self.at + 4).ok_or(malformed("page vector", "no room for its sum"))?;
+        let sum =
+            self.bytes.get(self.at..self.at + 4).ok_or(malformed("page vector", "no room for its sum"))?;
         self.at += 4;
         let length_and_base = varint::take_u32(self.bytes, &mut self.at)?;
         let length = (length_and_base >> 1) as usize;
@@ -163,7 +165,12 @@ impl<'a> Vectors<'a> {
         if page_no == 0 {
             return Err(malformed("page vector", "page 0"));
         }
-        Ok(PageVector { page_no, sum_after: le::u32_at(sum, 0), from_zeros: length_and_base & 1 == 1, ranges })
+        Ok(PageVector {
+            page_no,
+            sum_after: le::u32_at(sum, 0),
+            from_zeros: length_and_base & 1 == 1,
+            ranges,
+        })
     }
 }
 
@@ -255,7 +262,8 @@ struct Body<'a> {
 
 impl<'a> Body<'a> {
     fn fixed(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let bytes = self.bytes.get(self.at..self.at + length).ok_or(malformed("redo record", "body too short"))?;
+        let bytes =
+            self.bytes.get(self.at..self.at + length).ok_or(malformed("redo record", "body too short"))?;
         self.at += length;
         Ok(bytes)
     }
@@ -312,7 +320,13 @@ impl<'a> RecordBuilder<'a> {
     }
 
     /// The end of a transaction; add its last vectors, then [`finish`](Self::finish).
-    pub fn commit(out: &'a mut Vec<u8>, database: DatabaseId, time_us: u64, database_pages: u32, frame: u32) -> Self {
+    pub fn commit(
+        out: &'a mut Vec<u8>,
+        database: DatabaseId,
+        time_us: u64,
+        database_pages: u32,
+        frame: u32,
+    ) -> Self {
         let builder = Self::begin_for(out, RecordKind::Commit, database);
         builder.out.extend_from_slice(&time_us.to_le_bytes());
         varint::put(builder.out, u64::from(database_pages));
@@ -326,7 +340,14 @@ impl<'a> RecordBuilder<'a> {
     }
 
     /// Adds the change of one page from `before` (`None`: a page of zeros) to `after`, whose sum is given.
-    pub fn vector(&mut self, page_no: PageNo, before: Option<&[u8]>, after: &[u8], sum_after: u32, scratch: &mut Vec<u8>) {
+    pub fn vector(
+        &mut self,
+        page_no: PageNo,
+        before: Option<&[u8]>,
+        after: &[u8],
+        sum_after: u32,
+        scratch: &mut Vec<u8>,
+    ) {
         static ZEROS: [u8; 65_536] = [0; 65_536];
         scratch.clear();
         encode_ranges(before.unwrap_or(&ZEROS[..after.len()]), after, scratch);
@@ -384,7 +405,13 @@ impl<'a> RecordBuilder<'a> {
     }
 
     /// Appends a whole [`Record::Incarnation`].
-    pub fn incarnation(out: &'a mut Vec<u8>, number: IncarnationNo, id: IncarnationId, branch: Scn, time_us: u64) -> usize {
+    pub fn incarnation(
+        out: &'a mut Vec<u8>,
+        number: IncarnationNo,
+        id: IncarnationId,
+        branch: Scn,
+        time_us: u64,
+    ) -> usize {
         let builder = Self::begin(out, RecordKind::Incarnation);
         builder.out.extend_from_slice(&number.to_le_bytes());
         builder.out.extend_from_slice(&id.0);
@@ -440,7 +467,13 @@ mod tests {
         let mut out = Vec::new();
         let attach = Attach { database: DB, page_size: PageSize::new(65_536).unwrap(), name: "app.db" };
         let id = IncarnationId([1, 2, 3, 4, 5, 6, 7, 8]);
-        RecordBuilder::wal_generation(&mut out, DB, WalPosition { salts: WalSalts(1, 2), frame: 9 }, 44, true);
+        RecordBuilder::wal_generation(
+            &mut out,
+            DB,
+            WalPosition { salts: WalSalts(1, 2), frame: 9 },
+            44,
+            true,
+        );
         RecordBuilder::attach(&mut out, &attach);
         RecordBuilder::detach(&mut out, DB);
         RecordBuilder::baseline(&mut out, DB);

@@ -54,12 +54,18 @@ impl BaselineJob {
     ///
     /// # Errors
     /// SQLite's.
-    pub fn copy_piece(&mut self, limit: usize, now_us: u64, out: &mut Vec<u8>) -> Result<bool, InstanceError> {
+    pub fn copy_piece(
+        &mut self,
+        limit: usize,
+        now_us: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, InstanceError> {
         let start = out.len();
         if self.next_page == 1 {
             RecordBuilder::baseline(out, self.database);
         }
-        let mut statement = self.reader.prepare_cached("SELECT pgno, data FROM sqlite_dbpage('main') WHERE pgno = ?1")?;
+        let mut statement =
+            self.reader.prepare_cached("SELECT pgno, data FROM sqlite_dbpage('main') WHERE pgno = ?1")?;
         while self.next_page <= self.pages {
             if out.len() - start >= limit {
                 return Ok(false);

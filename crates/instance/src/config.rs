@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read {path}: {source}\nhint: make the directory with `standfast init -D DIR`, or name another with -D")]
+    #[error(
+        "cannot read {path}: {source}\nhint: make the directory with `standfast init -D DIR`, or name another with -D"
+    )]
     Read {
         /// File.
         path: PathBuf,
@@ -74,7 +76,12 @@ pub struct InstanceConfig {
 
 impl Default for InstanceConfig {
     fn default() -> Self {
-        InstanceConfig { name: "standfast".into(), listen: String::new(), insecure: false, mode: "0600".into() }
+        InstanceConfig {
+            name: "standfast".into(),
+            listen: String::new(),
+            insecure: false,
+            mode: "0600".into(),
+        }
     }
 }
 
@@ -244,7 +251,8 @@ impl Config {
     /// See [`ConfigError`].
     pub fn load(directory: &Path) -> Result<Config, ConfigError> {
         let path = directory.join(CONFIG_FILE);
-        let text = std::fs::read_to_string(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+        let text = std::fs::read_to_string(&path)
+            .map_err(|source| ConfigError::Read { path: path.clone(), source })?;
         Config::parse(&text, &path)
     }
 
@@ -267,8 +275,12 @@ impl Config {
         if !(2..=64).contains(&redo.groups) {
             return fail("redo.groups", redo.groups.to_string(), "2 to 64 groups");
         }
-        if redo.group_bytes < 8 << 20 || redo.group_bytes % 4096 != 0 {
-            return fail("redo.group_bytes", redo.group_bytes.to_string(), "at least 8 MiB (8388608), a multiple of 4096");
+        if redo.group_bytes < 8 << 20 || !redo.group_bytes.is_multiple_of(4096) {
+            return fail(
+                "redo.group_bytes",
+                redo.group_bytes.to_string(),
+                "at least 8 MiB (8388608), a multiple of 4096",
+            );
         }
         if redo.block_bytes != 512 && redo.block_bytes != 4096 {
             return fail("redo.block_bytes", redo.block_bytes.to_string(), "512 or 4096");
@@ -280,18 +292,28 @@ impl Config {
             return fail("redo.buffer_bytes", redo.buffer_bytes.to_string(), "at least 8 MiB (8388608)");
         }
         if self.commit_mode_bits().is_none() {
-            return fail("commit.write", self.commit.write.clone(), "wait or nowait, immediate or batch, separated by a comma");
+            return fail(
+                "commit.write",
+                self.commit.write.clone(),
+                "wait or nowait, immediate or batch, separated by a comma",
+            );
         }
         if !["early", "durable"].contains(&self.commit.visibility.as_str()) {
             return fail("commit.visibility", self.commit.visibility.clone(), "early or durable");
         }
         if self.mode_bits().is_none() {
-            return fail("instance.mode", self.instance.mode.clone(), "octal permissions such as 0600 or 0660");
+            return fail(
+                "instance.mode",
+                self.instance.mode.clone(),
+                "octal permissions such as 0600 or 0660",
+            );
         }
         if self.destinations.len() > standfast_types::DESTINATIONS_MAX {
             return fail("destination", self.destinations.len().to_string(), "at most 31 destinations");
         }
-        if self.checkpoint.passive_frames == 0 || self.checkpoint.reset_frames <= self.checkpoint.passive_frames {
+        if self.checkpoint.passive_frames == 0
+            || self.checkpoint.reset_frames <= self.checkpoint.passive_frames
+        {
             return fail(
                 "checkpoint.reset_frames",
                 self.checkpoint.reset_frames.to_string(),
@@ -300,11 +322,19 @@ impl Config {
         }
         for destination in &self.destinations {
             if destination.net_timeout_ms < 100 || destination.net_timeout_ms > 1_200_000 {
-                return fail("destination.net_timeout_ms", destination.net_timeout_ms.to_string(), "100 to 1200000");
+                return fail(
+                    "destination.net_timeout_ms",
+                    destination.net_timeout_ms.to_string(),
+                    "100 to 1200000",
+                );
             }
             let same_name = self.destinations.iter().filter(|other| other.name == destination.name).count();
             if same_name > 1 {
-                return fail("destination.name", destination.name.clone(), "each destination has a name of its own");
+                return fail(
+                    "destination.name",
+                    destination.name.clone(),
+                    "each destination has a name of its own",
+                );
             }
         }
         Ok(())
@@ -353,7 +383,10 @@ mod tests {
         assert!(error("[redo]\ngroups = 1").contains("redo.groups = 1: 2 to 64"));
         assert!(error("[redo]\ngruops = 3").contains("gruops"));
         assert!(error("[commit]\nwrite = \"later\"").contains("commit.write = later"));
-        assert!(error("[[destination]]\nname='b'\naddress='h:1'\nnet_timeout_ms=5").contains("net_timeout_ms = 5"));
+        assert!(
+            error("[[destination]]\nname='b'\naddress='h:1'\nnet_timeout_ms=5")
+                .contains("net_timeout_ms = 5")
+        );
     }
 
     #[test]

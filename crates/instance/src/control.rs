@@ -113,7 +113,8 @@ impl Control {
     /// # Errors
     /// When it cannot be written; the old content stays.
     pub fn store(&self, disk: &dyn Disk, path: &Path) -> Result<(), InstanceError> {
-        let body = serde_json::to_string_pretty(self).map_err(|error| InstanceError::Failed(error.to_string()))?;
+        let body =
+            serde_json::to_string_pretty(self).map_err(|error| InstanceError::Failed(error.to_string()))?;
         let text = format!("{FIRST_LINE}{:08x}\n{body}", crc32c(body.as_bytes()));
         disk.replace(path, text.as_bytes()).map_err(InstanceError::io(path))
     }
@@ -144,7 +145,12 @@ mod tests {
             instance: InstanceId([1; 16]),
             family: InstanceId([1; 16]),
             role: Role::Primary,
-            incarnations: vec![Incarnation { number: 1, id: IncarnationId([2; 8]), branch: Scn::START, time_us: 3 }],
+            incarnations: vec![Incarnation {
+                number: 1,
+                id: IncarnationId([2; 8]),
+                branch: Scn::START,
+                time_us: 3,
+            }],
             checkpoint: Scn(5),
             databases: vec![],
             next_database: 1,

@@ -8,7 +8,9 @@ use crate::paths::Paths;
 use standfast_format::{LogKind, StreamCrc};
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
-use standfast_transport::{DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StationError, fetch_snapshot, fetch_status};
+use standfast_transport::{
+    DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StationError, fetch_snapshot, fetch_status,
+};
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
 use std::fs::{DirBuilder, File};
 use std::io::{BufWriter, Write};
@@ -45,7 +47,9 @@ fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
         make_directory(folder)?;
     }
     let text = config.to_toml();
-    DirectDisk.replace(&directory.join(CONFIG_FILE), text.as_bytes()).map_err(InstanceError::io(directory))?;
+    DirectDisk
+        .replace(&directory.join(CONFIG_FILE), text.as_bytes())
+        .map_err(InstanceError::io(directory))?;
     File::create(&paths.lock).map_err(InstanceError::io(&paths.lock))?;
     Ok(paths)
 }
@@ -100,7 +104,11 @@ impl SnapshotSink for Copy<'_> {
     fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError> {
         let plain = Path::new(&database.name).file_name().is_some_and(|file| file == database.name.as_str());
         if !plain {
-            return Err(format!("the primary names a database `{}`, which is not a file name", database.name).into());
+            return Err(format!(
+                "the primary names a database `{}`, which is not a file name",
+                database.name
+            )
+            .into());
         }
         let path = self.paths.databases.join(&database.name);
         self.file = Some(BufWriter::with_capacity(1 << 20, File::create_new(&path)?));
@@ -202,7 +210,8 @@ fn copy_into(
         progress,
         bytes: 0,
     };
-    let start = fetch_snapshot(from, config.instance.insecure, &config.instance.name, &mut copy).map_err(failed)?;
+    let start =
+        fetch_snapshot(from, config.instance.insecure, &config.instance.name, &mut copy).map_err(failed)?;
     let Copy { manifest, databases, .. } = copy;
     let manifest = manifest.ok_or_else(|| InstanceError::Failed("the copy had no manifest".into()))?;
     let incarnations: Vec<Incarnation> = manifest

@@ -105,7 +105,8 @@ impl Database {
     /// When the WAL cannot be read up to there.
     pub fn capture_from(&self, position: WalPosition, database_pages: u32) -> Result<Capture, InstanceError> {
         let open = |kind| {
-            VfsFile::open(self.vfs_base.as_deref(), &self.record.path, kind).map_err(InstanceError::io(&self.record.path))
+            VfsFile::open(self.vfs_base.as_deref(), &self.record.path, kind)
+                .map_err(InstanceError::io(&self.record.path))
         };
         let (wal, file) = (open(VfsFileKind::Wal)?, open(VfsFileKind::Database)?);
         let (id, size) = (self.record.id, self.record.page_size);
@@ -218,10 +219,14 @@ pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, I
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(InstanceError::refused(
             format!("{} is in journal mode {mode}, not WAL", path.display()),
-            format!("run `sqlite3 {} 'PRAGMA journal_mode=WAL'` while no application uses it", path.display()),
+            format!(
+                "run `sqlite3 {} 'PRAGMA journal_mode=WAL'` while no application uses it",
+                path.display()
+            ),
         ));
     }
-    connection.execute_batch("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-256")?;
+    connection
+        .execute_batch("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-256")?;
     Database::recover_index(&connection)?;
     keep_wal(&connection);
     Ok(connection)

@@ -31,7 +31,13 @@ pub struct Environment {
 
 impl Environment {
     /// Of the instance whose control file holds `control`.
-    pub fn new(config: Config, paths: Paths, disk: Arc<dyn Disk>, alert: AlertLog, control: Control) -> Environment {
+    pub fn new(
+        config: Config,
+        paths: Paths,
+        disk: Arc<dyn Disk>,
+        alert: AlertLog,
+        control: Control,
+    ) -> Environment {
         let segment_path = crate::paths::segment_path(control.instance);
         Environment { config, paths, disk, alert, vfs_base: None, segment_path, control: Mutex::new(control) }
     }
@@ -79,7 +85,11 @@ impl Environment {
     pub fn log_identity(&self) -> LogIdentity {
         let control = self.lock();
         let incarnation = control.incarnation();
-        LogIdentity { instance: control.family, incarnation: incarnation.number, incarnation_id: incarnation.id }
+        LogIdentity {
+            instance: control.family,
+            incarnation: incarnation.number,
+            incarnation_id: incarnation.id,
+        }
     }
 
     /// What sessions are told.

@@ -1,3 +1,5 @@
+//! Why an operation on an instance failed.
+
 use std::path::PathBuf;
 
 /// Why an operation on an instance failed. The exit code of the command line is [`InstanceError::exit_code`].
@@ -47,7 +49,9 @@ pub enum InstanceError {
         directory: PathBuf,
     },
     /// Another process runs the instance.
-    #[error("the instance in {directory} already runs\nhint: stop it with `standfast stop -D {directory}`, or use another directory")]
+    #[error(
+        "the instance in {directory} already runs\nhint: stop it with `standfast stop -D {directory}`, or use another directory"
+    )]
     AlreadyRunning {
         /// Instance directory.
         directory: PathBuf,

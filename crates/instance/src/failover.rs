@@ -4,12 +4,13 @@
 //! archived; the online log begins with the incarnation and the state of every database; the control file
 //! says primary. A crash before the last step leaves a standby that can be failed over again.
 
+use crate::applier::Applier;
 use crate::control::{Control, Incarnation, Role};
 use crate::database::{committed_pages, open_guarded};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::now_us;
-use crate::standby::{LentLog, ReceivedLog, Standby, apply_everything};
+use crate::standby::{LentLog, ReceivedLog, Standby};
 use rusqlite::Connection;
 use standfast_format::{LogKind, RecordBuilder};
 use standfast_log::{LogIdentity, LogSwitch, RedoLog};
@@ -36,17 +37,28 @@ pub fn become_primary(
     standby: Standby,
     received: &Arc<Mutex<ReceivedLog>>,
 ) -> Result<FailedOver, InstanceError> {
-    let shared = standby.shared().clone();
-    let mut apply = standby.stop()?;
-    let branch = apply_everything(environment, &shared, &mut apply)?;
-    let dropped_bytes = shared.hardened().bytes_since(branch);
-    apply.release_for_failover()?;
+    take_over(environment, standby.stop()?, received)
+}
+
+/// [`become_primary`] once the threads of the standby have ended.
+///
+/// # Errors
+/// As there.
+pub fn take_over(
+    environment: &Arc<Environment>,
+    mut applier: Applier,
+    received: &Arc<Mutex<ReceivedLog>>,
+) -> Result<FailedOver, InstanceError> {
+    let branch = applier.apply_everything()?;
+    let dropped_bytes = applier.shared().hardened().bytes_since(branch);
+    applier.into_apply().release_for_failover()?;
     let crc = LentLog(received.clone()).close_at(branch)?;
 
     let control = environment.control();
     let id = IncarnationId::random().map_err(InstanceError::io("/dev/urandom"))?;
     let incarnation = Incarnation { number: control.incarnation().number + 1, id, branch, time_us: now_us() };
-    let identity = LogIdentity { instance: control.family, incarnation: incarnation.number, incarnation_id: id };
+    let identity =
+        LogIdentity { instance: control.family, incarnation: incarnation.number, incarnation_id: id };
     let config = environment.log_config(LogKind::Online);
     RedoLog::create_files(environment.disk.as_ref(), &config)?;
     let start = LogSwitch { sequence: 1, first_scn: branch, time_us: incarnation.time_us, first_record: 0 };
@@ -81,7 +93,9 @@ fn opening_records(
                 keepers.push(connection);
             }
             Err(error) => {
-                environment.alert.say(format!("database {} cannot be opened as primary: {error}", record.name));
+                environment
+                    .alert
+                    .say(format!("database {} cannot be opened as primary: {error}", record.name));
             }
         }
     }

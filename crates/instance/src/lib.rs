@@ -2,6 +2,7 @@
 //! standby's receive and apply path, checkpoints, roles, and the control socket.
 
 pub mod alert;
+pub mod applier;
 pub mod baseline;
 pub mod checkpointer;
 
@@ -18,6 +19,7 @@ pub mod paths;
 pub mod primary;
 pub mod primary_threads;
 pub mod protect;
+pub mod received_log;
 pub mod reconcile;
 pub mod release_queue;
 pub mod running;
@@ -31,5 +33,7 @@ pub use error::InstanceError;
 
 /// Microseconds since the Unix epoch, for times that people see.
 pub fn now_us() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_micros() as u64)
 }

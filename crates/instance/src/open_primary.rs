@@ -40,9 +40,13 @@ struct Reconciled {
 ///
 /// # Errors
 /// When the redo log cannot be opened. A database that cannot be opened is reported and left out.
-pub fn open_primary(environment: &Arc<Environment>, helper: Box<dyn SwitchHelper>) -> Result<OpenedPrimary, InstanceError> {
+pub fn open_primary(
+    environment: &Arc<Environment>,
+    helper: Box<dyn SwitchHelper>,
+) -> Result<OpenedPrimary, InstanceError> {
     let control = environment.control();
-    let (log, mut writer, recovered) = RedoLog::open(environment.disk.clone(), environment.log_config(LogKind::Online))?;
+    let (log, mut writer, recovered) =
+        RedoLog::open(environment.disk.clone(), environment.log_config(LogKind::Online))?;
     log.set_checkpoint(control.checkpoint);
     let scan = reconcile::scan(&log, control.checkpoint, recovered.end)?;
     if scan.end < recovered.end {
@@ -77,9 +81,12 @@ fn begin_serving(
 ) -> Result<(), InstanceError> {
     let id = database.id();
     install_hook(primary.shared(), &database, Duration::from_secs(10))?;
-    primary.serve(database.clone(), capture, false)?;
+    // A standby may not know it yet: the crash may have come between the control file and the redo.
+    primary.serve(database.clone(), capture, copy_afresh.is_some())?;
     if let Some(why) = copy_afresh {
-        environment.alert.say(format!("database {} is copied afresh into the redo: {why}", database.record().name));
+        environment
+            .alert
+            .say(format!("database {} is copied afresh into the redo: {why}", database.record().name));
         primary.await_baseline(id);
         primary.start_baseline(BaselineJob::begin(&database)?);
     }
@@ -90,7 +97,11 @@ fn begin_serving(
 ///
 /// # Errors
 /// When the connection is not guarded.
-pub fn install_hook(shared: &Arc<PrimaryShared>, database: &Arc<Database>, limit: Duration) -> Result<(), InstanceError> {
+pub fn install_hook(
+    shared: &Arc<PrimaryShared>,
+    database: &Arc<Database>,
+    limit: Duration,
+) -> Result<(), InstanceError> {
     let hook = redo_before_data(shared, database, limit);
     Ok(Guard::of(&database.connection())?.before_backfill(hook)?)
 }

@@ -113,9 +113,9 @@ impl PrimaryShared {
         let mut queue = self.queue();
         let upto = self.shipping().releasable(self.buffer.durable());
         self.released.fetch_max(upto.0, SeqCst);
-        for (database, position) in queue.release(upto) {
+        queue.release(upto, |database, position| {
             self.segment.publish_durable(database.0, position.0);
-        }
+        });
     }
 
     /// How far commits have been released.
@@ -148,7 +148,8 @@ impl PrimaryShared {
         if self.commands_waiting.load(SeqCst) == 0 {
             return Vec::new();
         }
-        let taken = std::mem::take(&mut *self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let taken =
+            std::mem::take(&mut *self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
         self.commands_waiting.fetch_sub(taken.len(), SeqCst);
         taken
     }
@@ -199,6 +200,7 @@ pub struct Primary {
     out: Vec<u8>,
     marks: Vec<CommitMark>,
     heal_after: Duration,
+    round_bytes: usize,
     anchors_due: bool,
 }
 
@@ -214,6 +216,7 @@ impl Primary {
             out: Vec::new(),
             marks: Vec::new(),
             heal_after: HEAL_AFTER,
+            round_bytes: ROUND_BYTES,
             anchors_due: false,
         }
     }
@@ -221,6 +224,11 @@ impl Primary {
     /// For simulations without time: obstructions are healed at once.
     pub fn heal_at_once(&mut self) {
         self.heal_after = Duration::ZERO;
+    }
+
+    /// For simulations with small log groups: what one round gathers must fit a group.
+    pub fn limit_round(&mut self, bytes: usize) {
+        self.round_bytes = bytes;
     }
 
     /// Replaces the helper.
@@ -248,7 +256,12 @@ impl Primary {
     ///
     /// # Errors
     /// When the redo cannot be written.
-    pub fn serve(&mut self, shared: Arc<Database>, mut capture: Capture, announce: bool) -> Result<(), InstanceError> {
+    pub fn serve(
+        &mut self,
+        shared: Arc<Database>,
+        mut capture: Capture,
+        announce: bool,
+    ) -> Result<(), InstanceError> {
         let record = shared.record().clone();
         if announce {
             let attach = Attach { database: record.id, page_size: record.page_size, name: &record.name };
@@ -310,8 +323,10 @@ impl Primary {
     /// A fresh copy of a database goes into the redo, in pieces between the commits of other databases.
     pub fn start_baseline(&mut self, job: BaselineJob) {
         if let Some(served) = self.served.get_mut(&job.database().0) {
+            let id = job.database().0;
             served.baseline = Some(job);
             served.awaiting_baseline = true;
+            self.retry_soon(id);
         }
     }
 
@@ -384,29 +399,20 @@ impl Primary {
 
     fn round(&mut self, dirty: &DirtySet) -> Result<Step, InstanceError> {
         let now = now_us();
-        let ids: Vec<u16> = dirty.iter().collect();
-        for id in ids {
-            self.capture_database(id, now)?;
-        }
-        for id in self.unfinished() {
+        for id in dirty.iter() {
             self.capture_database(id, now)?;
         }
         if !self.out.is_empty() {
             self.write_out()?;
             return Ok(Step::Wrote);
         }
-        Ok(if self.retry.is_empty() && self.unfinished().is_empty() { Step::Idle } else { Step::Blocked })
-    }
-
-    fn unfinished(&self) -> Vec<u16> {
-        let unfinished = |served: &Served| served.capture.in_transaction() || served.baseline.is_some();
-        self.served.iter().filter(|(_, served)| unfinished(served)).map(|(id, _)| *id).collect()
+        Ok(if self.retry.is_empty() { Step::Idle } else { Step::Blocked })
     }
 
     fn capture_database(&mut self, id: u16, now: u64) -> Result<(), InstanceError> {
         let Some(served) = self.served.get_mut(&id) else { return Ok(()) };
         if let Some(job) = &mut served.baseline {
-            if job.copy_piece(ROUND_BYTES, now, &mut self.out)? {
+            if job.copy_piece(self.round_bytes, now, &mut self.out)? {
                 served.capture.adopt(job.position(), job.pages())?;
                 served.capture.anchor(&mut self.out);
                 served.baseline = None;
@@ -415,8 +421,8 @@ impl Primary {
                 let (epoch, _) = self.shared.segment.epoch(id);
                 let release = ReleasePosition::new(epoch, served.capture.position().frame);
                 self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
-                self.retry_soon(id);
             }
+            self.retry_soon(id);
             return Ok(());
         }
         if served.awaiting_baseline {
@@ -428,7 +434,7 @@ impl Primary {
         let (number, raw_salts) = self.shared.segment.epoch(id);
         let first_mark = self.marks.len();
         let epoch = Epoch { number, raw_salts };
-        let outcome = served.capture.capture(epoch, now, ROUND_BYTES, &mut self.out, &mut self.marks);
+        let outcome = served.capture.capture(epoch, now, self.round_bytes, &mut self.out, &mut self.marks);
         self.shared.commits.fetch_add((self.marks.len() - first_mark) as u64, SeqCst);
         match outcome {
             Ok(CaptureOutcome::UpToDate) => served.obstructed = None,

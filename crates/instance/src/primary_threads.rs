@@ -42,6 +42,9 @@ enum ArchiveOrder {
     Stop,
 }
 
+/// What a thread runs.
+type Work = Box<dyn FnOnce() + Send>;
+
 /// How far archived logs are still needed by destinations.
 pub type NeededFrom = Box<dyn Fn() -> Scn + Send>;
 
@@ -99,7 +102,9 @@ impl SwitchHelper for Helper {
         }
         if !self.said {
             self.said = true;
-            self.environment.alert.say(format!("log switch waits: {why:?}; commits are held up until it is done"));
+            self.environment
+                .alert
+                .say(format!("log switch waits: {why:?}; commits are held up until it is done"));
         }
         let _ = self.archives.send(ArchiveOrder::Archive);
         let _ = self.checkpoints.send(CheckpointOrder::WakeUp);
@@ -110,7 +115,9 @@ impl SwitchHelper for Helper {
     fn switched(&mut self, switch: &LogSwitch) {
         self.said = false;
         let _ = self.archives.send(ArchiveOrder::Archive);
-        self.environment.alert.say(format!("log switch to sequence {} at SCN {}", switch.sequence, switch.first_scn));
+        self.environment
+            .alert
+            .say(format!("log switch to sequence {} at SCN {}", switch.sequence, switch.first_scn));
     }
 
     fn checkpoint_candidate(&mut self, candidate: Scn) {
@@ -134,7 +141,9 @@ impl SwitchHelper for Helper {
     }
 
     fn resynchronised(&mut self, database: &Arc<Database>) {
-        self.environment.alert.say(format!("database {}: the fresh copy is in the redo", database.record().name));
+        self.environment
+            .alert
+            .say(format!("database {}: the fresh copy is in the redo", database.record().name));
     }
 }
 
@@ -165,7 +174,7 @@ impl PrimaryThreads {
         let quiet = Arc::new(AtomicBool::new(false));
         let mut others = Vec::new();
         let io = InstanceError::io(&environment.paths.directory);
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| Builder::new().name(name.into()).spawn(run);
+        let spawn = |name: &str, run: Work| Builder::new().name(name.into()).spawn(run);
 
         let lgwr = {
             let (environment, stop, failed) = (environment.clone(), wiring.stop.clone(), failed.clone());
@@ -177,7 +186,7 @@ impl PrimaryThreads {
             Ok(handle) => (handle, io),
             Err(error) => return Err(io(error)),
         };
-        let threads: [(&str, Box<dyn FnOnce() + Send>); 3] = [
+        let threads: [(&str, Work); 3] = [
             ("ckpt", {
                 let (environment, log, orders) = (environment.clone(), log.clone(), wiring.checkpoints.1);
                 Box::new(move || run_checkpointer(&environment, checkpointer, &log, &orders, &quiet))
@@ -325,7 +334,12 @@ fn run_log_writer(
 }
 
 /// The primary cannot go on. Nothing that waits is ever acknowledged by this run.
-fn fail(environment: &Environment, shared: &PrimaryShared, failed: &Mutex<Option<String>>, error: &InstanceError) {
+fn fail(
+    environment: &Environment,
+    shared: &PrimaryShared,
+    failed: &Mutex<Option<String>>,
+    error: &InstanceError,
+) {
     let poisoned = matches!(error, InstanceError::Log(LogError::Poisoned { .. }));
     let what = if poisoned { "poisoned" } else { "failed" };
     environment.alert.say(format!("the primary has {what}; no further commit is accepted: {error}"));
@@ -370,17 +384,34 @@ fn run_checkpointer(
 }
 
 /// Recovery starts at `scn` from now on. First the databases, then the control file, then the log groups.
-fn advance(environment: &Environment, checkpointer: &mut Checkpointer, log: &RedoLog, scn: Scn) -> Result<(), InstanceError> {
+///
+/// # Errors
+/// When a database cannot be synced or the control file not be written: recovery starts where it did.
+pub fn advance(
+    environment: &Environment,
+    checkpointer: &mut Checkpointer,
+    log: &RedoLog,
+    scn: Scn,
+) -> Result<(), InstanceError> {
     checkpointer.sync_databases()?;
     environment.update_control(|control| control.checkpoint = control.checkpoint.max(scn))?;
     log.set_checkpoint(scn);
     Ok(())
 }
 
-fn run_archiver(environment: &Environment, log: &RedoLog, orders: &Receiver<ArchiveOrder>, needed_from: &NeededFrom) {
+fn run_archiver(
+    environment: &Environment,
+    log: &RedoLog,
+    orders: &Receiver<ArchiveOrder>,
+    needed_from: &NeededFrom,
+) {
     let mut retry = false;
     loop {
-        let order = if retry { orders.recv_timeout(ARCHIVE_RETRY) } else { orders.recv().map_err(|_| RecvTimeoutError::Disconnected) };
+        let order = if retry {
+            orders.recv_timeout(ARCHIVE_RETRY)
+        } else {
+            orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        };
         match order {
             Ok(ArchiveOrder::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(ArchiveOrder::Archive) | Err(RecvTimeoutError::Timeout) => {}

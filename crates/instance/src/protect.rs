@@ -21,7 +21,10 @@ const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// When there is nothing there, or a directory without databases.
 pub fn databases_at(path: &Path) -> Result<Vec<PathBuf>, InstanceError> {
     let canonical = path.canonicalize().map_err(|error| {
-        InstanceError::refused(format!("{}: {error}", path.display()), "name an existing database file or a directory of them")
+        InstanceError::refused(
+            format!("{}: {error}", path.display()),
+            "name an existing database file or a directory of them",
+        )
     })?;
     if !canonical.is_dir() {
         return Ok(vec![canonical]);
@@ -70,7 +73,8 @@ pub fn open_for_protection(
     if let Ok(Some(marker)) = standfast_session::Marker::read(path)
         && marker.instance != control.instance.0
     {
-        let what = format!("{shown} is protected by instance {} in {}", marker.name, marker.directory.display());
+        let what =
+            format!("{shown} is protected by instance {} in {}", marker.name, marker.directory.display());
         let hint = format!("run `standfast unprotect -D {} {shown}` first", marker.directory.display());
         return Err(InstanceError::refused(what, hint));
     }
@@ -80,20 +84,32 @@ pub fn open_for_protection(
     }
     if metadata.permissions().readonly() {
         let what = format!("{shown} is read-only");
-        return Err(InstanceError::refused(what, format!("run `chmod u+w {shown}` if it is meant to be written")));
+        return Err(InstanceError::refused(
+            what,
+            format!("run `chmod u+w {shown}` if it is meant to be written"),
+        ));
     }
     check_file_system(path)?;
-    let name = name.map_or_else(|| path.file_name().map_or_else(String::new, |file| file.to_string_lossy().into()), str::to_owned);
+    let name = name.map_or_else(
+        || path.file_name().map_or_else(String::new, |file| file.to_string_lossy().into()),
+        str::to_owned,
+    );
     let plain = Path::new(&name).file_name().is_some_and(|file| file == name.as_str()) && name.len() <= 255;
     if !plain {
-        return Err(InstanceError::refused(format!("`{name}` is not a file name"), "give a plain file name with --name"));
+        return Err(InstanceError::refused(
+            format!("`{name}` is not a file name"),
+            "give a plain file name with --name",
+        ));
     }
     if let Some(record) = control.database_named(&name) {
         let what = format!("a database named {name} is already protected: {}", record.path.display());
         return Err(InstanceError::refused(what, "standbys need distinct names: give another with --name"));
     }
     if usize::from(control.next_database) >= DATABASES_MAX {
-        return Err(InstanceError::refused("all database numbers are used", "make another instance for more databases"));
+        return Err(InstanceError::refused(
+            "all database numbers are used",
+            "make another instance for more databases",
+        ));
     }
     let record = DatabaseRecord {
         id: DatabaseId(control.next_database),
@@ -112,7 +128,10 @@ fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
     File::open(path).and_then(|mut file| file.read_exact(&mut header)).map_err(InstanceError::io(path))?;
     let field = u16::from_be_bytes([header[16], header[17]]);
     PageSize::from_header_field(field).ok_or_else(|| {
-        InstanceError::refused(format!("{} has page size {field}", path.display()), "the file is damaged; restore it")
+        InstanceError::refused(
+            format!("{} has page size {field}", path.display()),
+            "the file is damaged; restore it",
+        )
     })
 }
 
@@ -120,9 +139,10 @@ fn explain(path: &Path, error: InstanceError) -> InstanceError {
     let InstanceError::Sqlite(rusqlite::Error::SqliteFailure(failure, _)) = &error else { return error };
     let shown = path.display();
     match failure.code {
-        ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt => {
-            InstanceError::refused(format!("{shown} is not a SQLite database, or damaged: {error}"), "run `PRAGMA integrity_check` on it")
-        }
+        ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt => InstanceError::refused(
+            format!("{shown} is not a SQLite database, or damaged: {error}"),
+            "run `PRAGMA integrity_check` on it",
+        ),
         ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => InstanceError::refused(
             format!("{shown} is locked by another process: {error}"),
             "let it finish, and close connections in exclusive locking mode",
@@ -145,7 +165,8 @@ fn check_file_system(path: &Path) -> Result<(), InstanceError> {
         (0xFE53_4D42, "SMB, whose locks and shared memory SQLite cannot rely on"),
         (0x0102_1997, "9P, whose locks and shared memory SQLite cannot rely on"),
     ];
-    let text = CString::new(path.as_os_str().as_bytes()).map_err(|error| InstanceError::Failed(error.to_string()))?;
+    let text = CString::new(path.as_os_str().as_bytes())
+        .map_err(|error| InstanceError::Failed(error.to_string()))?;
     let mut info = std::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: a NUL-terminated path and room for the result.
     if unsafe { libc::statfs(text.as_ptr(), info.as_mut_ptr()) } != 0 {
@@ -153,7 +174,7 @@ fn check_file_system(path: &Path) -> Result<(), InstanceError> {
     }
     // SAFETY: statfs succeeded and filled it in.
     let kind = unsafe { info.assume_init() }.f_type;
-    match REFUSED.iter().find(|(magic, _)| *magic == kind as i64) {
+    match REFUSED.iter().find(|(magic, _)| *magic == kind) {
         None => Ok(()),
         Some((_, why)) => Err(InstanceError::refused(
             format!("{} is on {why}", path.display()),

@@ -129,7 +129,11 @@ pub fn decide(history: &History, found: &Found) -> Plan {
     // The newest mention counts: after a recovery frame numbers of one generation may occur twice.
     if let Some(index) = history.anchors.iter().rposition(|anchor| anchor.position == found.position) {
         let anchor = history.anchors[index];
-        return if index + 1 == history.anchors.len() { Plan::Capture(anchor) } else { Plan::Reapply(anchor) };
+        return if index + 1 == history.anchors.len() {
+            Plan::Capture(anchor)
+        } else {
+            Plan::Reapply(anchor)
+        };
     }
     if found.position.salts == last.position.salts && found.position.frame > last.position.frame {
         return Plan::Capture(*last);
@@ -189,7 +193,9 @@ fn reapply_in_transaction(
             Record::WalGeneration { database: id, restart: true, .. } if id == database => pending.clear(),
             Record::Commit { database: id, database_pages, vectors, .. } if id == database => {
                 for piece in pending.drain(..) {
-                    if let (Record::Change { vectors, .. }, _) = decode_record(&piece).map_err(damaged(scn))? {
+                    if let (Record::Change { vectors, .. }, _) =
+                        decode_record(&piece).map_err(damaged(scn))?
+                    {
                         pages.apply(connection, vectors, scn)?;
                     }
                 }
@@ -213,7 +219,12 @@ struct Pages {
 }
 
 impl Pages {
-    fn apply(&mut self, connection: &Connection, vectors: Vectors<'_>, scn: Scn) -> Result<(), InstanceError> {
+    fn apply(
+        &mut self,
+        connection: &Connection,
+        vectors: Vectors<'_>,
+        scn: Scn,
+    ) -> Result<(), InstanceError> {
         for vector in vectors {
             let vector = vector.map_err(damaged(scn))?;
             let (image, sum) = match self.images.entry(vector.page_no) {
@@ -249,7 +260,8 @@ impl Pages {
     }
 
     fn write(&mut self, connection: &Connection) -> Result<(), InstanceError> {
-        let mut insert = connection.prepare_cached("INSERT OR REPLACE INTO sqlite_dbpage(pgno, data) VALUES(?1, ?2)")?;
+        let mut insert =
+            connection.prepare_cached("INSERT OR REPLACE INTO sqlite_dbpage(pgno, data) VALUES(?1, ?2)")?;
         let mut images: Vec<_> = self.images.drain().collect();
         images.sort_unstable_by_key(|(page_no, _)| *page_no);
         for (page_no, (image, _)) in images {

@@ -8,6 +8,8 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Default)]
 pub struct ReleaseQueue {
     commits: VecDeque<(Scn, DatabaseId, ReleasePosition)>,
+    /// Kept between calls for its memory.
+    newest: HashMap<DatabaseId, ReleasePosition>,
 }
 
 impl ReleaseQueue {
@@ -18,17 +20,18 @@ impl ReleaseQueue {
         }
     }
 
-    /// Takes all commits up to `upto` and returns the newest position of each database among them.
-    pub fn release(&mut self, upto: Scn) -> HashMap<DatabaseId, ReleasePosition> {
-        let mut newest = HashMap::new();
+    /// Takes all commits up to `upto` and hands the newest position of each database among them to `publish`.
+    pub fn release(&mut self, upto: Scn, mut publish: impl FnMut(DatabaseId, ReleasePosition)) {
         while let Some((scn, database, position)) = self.commits.front().copied() {
             if scn > upto {
                 break;
             }
-            newest.insert(database, position);
+            self.newest.insert(database, position);
             self.commits.pop_front();
         }
-        newest
+        for (database, position) in self.newest.drain() {
+            publish(database, position);
+        }
     }
 
     /// Commits that wait.
@@ -55,11 +58,18 @@ mod tests {
             release: ReleasePosition::new(1, frame),
         };
         queue.push(Scn(1000), &[mark(1, 10, 2), mark(2, 20, 9), mark(1, 30, 4)]);
-        assert!(queue.release(Scn(1009)).is_empty());
-        let released = queue.release(Scn(1029));
+        let release = |queue: &mut ReleaseQueue, upto| {
+            let mut released = HashMap::new();
+            queue.release(Scn(upto), |database, position| {
+                released.insert(database, position);
+            });
+            released
+        };
+        assert!(release(&mut queue, 1009).is_empty());
+        let released = release(&mut queue, 1029);
         assert_eq!(released[&DatabaseId(1)].frame(), 2);
         assert_eq!(released[&DatabaseId(2)].frame(), 9);
         assert_eq!(queue.len(), 1);
-        assert_eq!(queue.release(Scn(9999))[&DatabaseId(1)].frame(), 4);
+        assert_eq!(release(&mut queue, 9999)[&DatabaseId(1)].frame(), 4);
     }
 }

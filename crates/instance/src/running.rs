@@ -106,7 +106,8 @@ impl Running {
         if instance.listen.is_empty() {
             return Ok(());
         }
-        let delay = std::env::var("STANDFAST_ACK_DELAY_US").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let delay =
+            std::env::var("STANDFAST_ACK_DELAY_US").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
         let config = ReceiverConfig {
             listen: instance.listen.clone(),
             insecure: instance.insecure,
@@ -114,8 +115,9 @@ impl Running {
             ..ReceiverConfig::default()
         };
         let service = Arc::new(Service { running: self.me.clone(), environment: self.environment.clone() });
-        let receiver = Receiver::start(config, service, None)
-            .map_err(|error| InstanceError::refused(error.to_string(), "check [instance] listen in standfast.toml"))?;
+        let receiver = Receiver::start(config, service, None).map_err(|error| {
+            InstanceError::refused(error.to_string(), "check [instance] listen in standfast.toml")
+        })?;
         *self.receiver() = Some(receiver);
         Ok(())
     }
@@ -235,7 +237,9 @@ impl Running {
                 Err(InstanceError::refused("this instance is a standby", hint))
             }
             Mode::Fenced(why) => Err(fenced_error(why)),
-            Mode::Changing => Err(InstanceError::refused("the instance is changing its role", "try again in a moment")),
+            Mode::Changing => {
+                Err(InstanceError::refused("the instance is changing its role", "try again in a moment"))
+            }
         }
     }
 
@@ -246,7 +250,10 @@ impl Running {
     pub fn protect(&self, path: &Path, name: Option<&str>) -> Result<Vec<String>, InstanceError> {
         let paths = protect::databases_at(path)?;
         if paths.len() > 1 && name.is_some() {
-            return Err(InstanceError::refused("one name for several databases", "leave --name away for a directory"));
+            return Err(InstanceError::refused(
+                "one name for several databases",
+                "leave --name away for a directory",
+            ));
         }
         self.with_primary(|primary| {
             let mut names = Vec::new();
@@ -257,7 +264,12 @@ impl Running {
         })
     }
 
-    fn protect_one(&self, primary: &RunningPrimary, path: &Path, name: Option<&str>) -> Result<String, InstanceError> {
+    fn protect_one(
+        &self,
+        primary: &RunningPrimary,
+        path: &Path,
+        name: Option<&str>,
+    ) -> Result<String, InstanceError> {
         let environment = &self.environment;
         let shared = primary.threads.shared();
         let database = Arc::new(protect::open_for_protection(environment, path, name)?);
@@ -297,7 +309,8 @@ impl Running {
         let control = self.environment.control();
         let canonical = Path::new(name).canonicalize().ok();
         let by_path = canonical.as_ref().and_then(|path| path.to_str());
-        let found = control.database_named(name).or_else(|| by_path.and_then(|path| control.database_named(path)));
+        let found =
+            control.database_named(name).or_else(|| by_path.and_then(|path| control.database_named(path)));
         let Some(record) = found.cloned() else {
             let what = format!("{name} is not protected by this instance");
             return Err(InstanceError::refused(what, "`standfast status` lists the protected databases"));
@@ -345,7 +358,11 @@ impl Running {
     ///
     /// # Errors
     /// When the configuration is not valid with it, or cannot be written.
-    pub fn set_destination(&self, name: &str, destination: Option<DestinationConfig>) -> Result<(), InstanceError> {
+    pub fn set_destination(
+        &self,
+        name: &str,
+        destination: Option<DestinationConfig>,
+    ) -> Result<(), InstanceError> {
         let mut configured = self.configured();
         let known = configured.iter().any(|other| other.name == name);
         if destination.is_none() && !known {
@@ -358,7 +375,10 @@ impl Running {
         config.destinations = configured.clone();
         let path = self.environment.paths.directory.join(CONFIG_FILE);
         crate::config::Config::parse(&config.to_toml(), &path)?;
-        self.environment.disk.replace(&path, config.to_toml().as_bytes()).map_err(InstanceError::io(&path))?;
+        self.environment
+            .disk
+            .replace(&path, config.to_toml().as_bytes())
+            .map_err(InstanceError::io(&path))?;
         *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = configured;
         if let Mode::Primary(primary) = &mut *self.mode() {
             self.restart_destinations(primary)?;
@@ -388,7 +408,10 @@ impl Running {
         match &*mode {
             Mode::Standby(_) => {}
             Mode::Primary(_) => {
-                return Err(InstanceError::refused("this instance is the primary already", "nothing is to be done"));
+                return Err(InstanceError::refused(
+                    "this instance is the primary already",
+                    "nothing is to be done",
+                ));
             }
             _ => return Err(InstanceError::refused("this instance is no standby", "fail over another one")),
         }
@@ -479,7 +502,9 @@ impl ReceiverService for Service {
     }
 
     fn status(&self) -> String {
-        self.running.upgrade().map_or_else(|| "{}".into(), |running| crate::status::status(&running).to_string())
+        self.running
+            .upgrade()
+            .map_or_else(|| "{}".into(), |running| crate::status::status(&running).to_string())
     }
 
     fn event(&self, event: &ReceiverEvent) {

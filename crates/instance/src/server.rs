@@ -75,13 +75,19 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     raise_file_limit();
     let control = Control::load(&DirectDisk, &paths.control)?;
     let alert = AlertLog::new(&paths.alert);
-    alert.say(format!("starting {} {} as {}", env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"), control.role));
+    alert.say(format!(
+        "starting {} {} as {}",
+        env!("CARGO_PKG_NAME"),
+        env!("CARGO_PKG_VERSION"),
+        control.role
+    ));
     let environment = Arc::new(Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert, control));
     let running = Running::start(environment.clone()).inspect_err(|error| {
         environment.alert.say(format!("cannot start: {error}"));
     })?;
     let server = serve_socket(&running, &paths, environment.config.mode_bits().unwrap_or(0o600))?;
-    std::fs::write(&paths.ready, format!("{}\n", std::process::id())).map_err(InstanceError::io(&paths.ready))?;
+    std::fs::write(&paths.ready, format!("{}\n", std::process::id()))
+        .map_err(InstanceError::io(&paths.ready))?;
     notify_service_manager("READY=1");
 
     wait_for_signal(&signals);
@@ -174,15 +180,20 @@ impl Drop for SocketServer {
 fn serve_socket(running: &Arc<Running>, paths: &Paths, mode: u32) -> Result<SocketServer, InstanceError> {
     let _ = std::fs::remove_file(&paths.socket);
     let listener = UnixListener::bind(&paths.socket).map_err(InstanceError::io(&paths.socket))?;
-    std::fs::set_permissions(&paths.socket, PermissionsExt::from_mode(mode)).map_err(InstanceError::io(&paths.socket))?;
+    std::fs::set_permissions(&paths.socket, PermissionsExt::from_mode(mode))
+        .map_err(InstanceError::io(&paths.socket))?;
     let running = running.clone();
     let run = move || {
         for stream in listener.incoming().flatten() {
             let running = running.clone();
-            let _ = std::thread::Builder::new().name("control".into()).spawn(move || answer(&running, stream));
+            let _ =
+                std::thread::Builder::new().name("control".into()).spawn(move || answer(&running, stream));
         }
     };
-    std::thread::Builder::new().name("control-accept".into()).spawn(run).map_err(InstanceError::io(&paths.socket))?;
+    std::thread::Builder::new()
+        .name("control-accept".into())
+        .spawn(run)
+        .map_err(InstanceError::io(&paths.socket))?;
     Ok(SocketServer { path: paths.socket.clone() })
 }
 
@@ -195,13 +206,16 @@ fn answer(running: &Arc<Running>, stream: UnixStream) {
     }
     let answer = match serde_json::from_str::<Request>(&line) {
         Ok(request) => carry_out(running, request),
-        Err(error) => Err(InstanceError::refused(format!("malformed request: {error}"), "use the standfast command")),
+        Err(error) => {
+            Err(InstanceError::refused(format!("malformed request: {error}"), "use the standfast command"))
+        }
     };
     let text = match answer {
         Ok(value) => json!({ "ok": value }),
         Err(error) => {
             let text = error.to_string();
-            let (what, hint) = text.split_once("\nhint: ").map_or((text.as_str(), None), |(what, hint)| (what, Some(hint)));
+            let (what, hint) =
+                text.split_once("\nhint: ").map_or((text.as_str(), None), |(what, hint)| (what, Some(hint)));
             json!({ "error": what, "hint": hint, "code": error.exit_code() })
         }
     };
@@ -271,7 +285,10 @@ pub fn wait_until_stopped(directory: &Path, limit: Duration) -> Result<(), Insta
     let end = std::time::Instant::now() + limit;
     while lock_directory(&paths).is_err() {
         if std::time::Instant::now() > end {
-            return Err(InstanceError::Failed(format!("the instance still runs after {} s", limit.as_secs())));
+            return Err(InstanceError::Failed(format!(
+                "the instance still runs after {} s",
+                limit.as_secs()
+            )));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -34,7 +34,9 @@ impl SessionWatch {
         self.processes.retain(|pid, _| sessions.iter().any(|(_, other, _)| other == pid));
         for (slot, pid, started) in &sessions {
             if !self.processes.contains_key(pid) {
-                match open_process(*pid).filter(|_| start_time(*pid).is_none_or(|time| time == *started || *started == 0)) {
+                match open_process(*pid)
+                    .filter(|_| start_time(*pid).is_none_or(|time| time == *started || *started == 0))
+                {
                     Some(descriptor) => {
                         self.processes.insert(*pid, descriptor);
                     }

@@ -9,8 +9,8 @@ use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport as transport;
 use standfast_transport::{
-    Batch, DatabaseInfo, DestinationStatus, PeerIdentity, Piece, RedoSource, Sender, SenderConfig, SenderEvent,
-    SenderObserver, SnapshotInfo, SourceError,
+    Batch, DatabaseInfo, DestinationStatus, PeerIdentity, Piece, RedoSource, Sender, SenderConfig,
+    SenderEvent, SenderObserver, SnapshotInfo, SourceError,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -45,7 +45,11 @@ pub struct PrimarySource {
 
 impl PrimarySource {
     /// The redo of a primary.
-    pub fn new(environment: Arc<Environment>, shared: Arc<PrimaryShared>, log: Arc<RedoLog>) -> PrimarySource {
+    pub fn new(
+        environment: Arc<Environment>,
+        shared: Arc<PrimaryShared>,
+        log: Arc<RedoLog>,
+    ) -> PrimarySource {
         PrimarySource { environment, shared, log, held: Mutex::default() }
     }
 
@@ -168,12 +172,14 @@ impl RedoSource for PrimarySource {
         let database = self.shared.database(id).ok_or_else(gone)?;
         // Held first, so that the redo from the copy's SCN on is there when the standby connects.
         self.hold(self.durable());
-        let (reader, scn) = database.snapshot_and(|_, header| self.commit_of(&database, header)).map_err(failed)?;
-        let pages = read_pages::<CopyError>(&reader, |page_no, image| sink(page_no, image).map_err(CopyError::Sink))
-            .map_err(|error| match error {
-                CopyError::Sink(error) => SourceError::Sink(error),
-                CopyError::Sqlite(error) => failed(error.into()),
-            })?;
+        let (reader, scn) =
+            database.snapshot_and(|_, header| self.commit_of(&database, header)).map_err(failed)?;
+        let pages =
+            read_pages::<CopyError>(&reader, |page_no, image| sink(page_no, image).map_err(CopyError::Sink))
+                .map_err(|error| match error {
+                    CopyError::Sink(error) => SourceError::Sink(error),
+                    CopyError::Sqlite(error) => failed(error.into()),
+                })?;
         Ok(SnapshotInfo { database: id, scn, pages })
     }
 }
@@ -192,14 +198,19 @@ impl From<rusqlite::Error> for CopyError {
 impl PrimarySource {
     /// SCN of the newest commit, the one that `header` shows, once it is captured and durable. The caller
     /// holds the write lock, so none follows it meanwhile.
-    fn commit_of(&self, database: &crate::database::Database, header: &WalIndexHeader) -> Result<Scn, InstanceError> {
+    fn commit_of(
+        &self,
+        database: &crate::database::Database,
+        header: &WalIndexHeader,
+    ) -> Result<Scn, InstanceError> {
         let id = database.id().0;
         let patience = Instant::now() + Duration::from_secs(30);
         loop {
             let durable = self.shared.buffer.durable();
             let (epoch, salts) = self.shared.segment.epoch(id);
             let captured = database.captured();
-            let is_newest = salts == header.raw_salts() && captured == ReleasePosition::new(epoch, header.frames());
+            let is_newest =
+                salts == header.raw_salts() && captured == ReleasePosition::new(epoch, header.frames());
             // An empty log was reset after everything before it had been captured.
             if is_newest || header.frames() == 0 {
                 return Ok(database.last_commit());
@@ -259,7 +270,8 @@ impl Destinations {
 
     /// Oldest position that some destination has not hardened.
     pub fn needed_from(&self) -> Scn {
-        let hardened = self.senders.iter().map(|sender| sender.status().hardened).filter(|scn| *scn > Scn::ZERO);
+        let hardened =
+            self.senders.iter().map(|sender| sender.status().hardened).filter(|scn| *scn > Scn::ZERO);
         hardened.min().unwrap_or(Scn(u64::MAX))
     }
 

@@ -69,7 +69,9 @@ impl Disk for DirectDisk {
     fn create(&self, path: &Path, bytes: u64) -> Result<Arc<dyn LogFile>> {
         fault::check(Fault::Create)?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        let filled = fill_with_zeros(&mut file, bytes).and_then(|()| file.sync_all()).and_then(|()| sync_directory(path));
+        let filled = fill_with_zeros(&mut file, bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| sync_directory(path));
         if let Err(error) = filled {
             let _ = std::fs::remove_file(path);
             return Err(error);
@@ -109,7 +111,8 @@ impl Disk for DirectDisk {
     }
 
     fn list(&self, directory: &Path) -> Result<Vec<PathBuf>> {
-        let mut names = std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        let mut names =
+            std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
         names.sort();
         Ok(names)
     }

@@ -88,7 +88,13 @@ fn parse_one(item: &str) -> Option<Armed> {
         other => Action::Sleep(other.strip_prefix("sleep:")?.parse().ok()?),
     };
     let onwards = count.ends_with('+');
-    Some(Armed { fault, action, first: count.trim_end_matches('+').parse().ok()?, onwards, calls: AtomicU64::new(0) })
+    Some(Armed {
+        fault,
+        action,
+        first: count.trim_end_matches('+').parse().ok()?,
+        onwards,
+        calls: AtomicU64::new(0),
+    })
 }
 
 /// Fails, sleeps or dies when a test has armed `fault`; one load when nothing is armed.

@@ -37,7 +37,11 @@ pub fn archived_logs(disk: &dyn Disk, directory: &Path) -> Result<Vec<ArchivedLo
 ///
 /// # Errors
 /// `Io`, for example when the volume is full: nothing is left behind and the call may be repeated.
-pub fn archive_group(log: &RedoLog, group: usize, pace: &mut dyn FnMut()) -> Result<Option<ArchivedLog>, LogError> {
+pub fn archive_group(
+    log: &RedoLog,
+    group: usize,
+    pace: &mut dyn FnMut(),
+) -> Result<Option<ArchivedLog>, LogError> {
     let (source, mut header) = {
         let catalog = log.catalog();
         let found = catalog.groups.get(group).and_then(|group| Some((group, group.header?, group.next_scn?)));
@@ -75,7 +79,8 @@ pub fn archive_group(log: &RedoLog, group: usize, pace: &mut dyn FnMut()) -> Res
     let archived = ArchivedLog { path, header, bytes: header.file_bytes };
     let mut catalog = log.catalog();
     // On a standby the group may have been cut open again while it was copied.
-    let unchanged = catalog.groups[group].header == Some(source.header) && catalog.groups[group].next_scn == Some(next);
+    let unchanged =
+        catalog.groups[group].header == Some(source.header) && catalog.groups[group].next_scn == Some(next);
     if unchanged {
         catalog.groups[group].archived = true;
         catalog.archived.retain(|log| log.path != archived.path);
@@ -107,7 +112,8 @@ fn copy(
     pace: &mut dyn FnMut(),
 ) -> Result<(), LogError> {
     let block_bytes = header.block_bytes as usize;
-    let target = log.disk.create(part, header.file_bytes.next_multiple_of(4096)).map_err(LogError::io(part))?;
+    let target =
+        log.disk.create(part, header.file_bytes.next_multiple_of(4096)).map_err(LogError::io(part))?;
     let mut buffer = AlignedBuf::new(COPY_BYTES);
     let mut offset = 0;
     while offset < header.file_bytes {
@@ -118,7 +124,9 @@ fn copy(
         }
         target.write(&buffer[..piece], offset).map_err(LogError::io(part))?;
         offset += piece as u64;
-        pace();
+        if offset < header.file_bytes {
+            pace();
+        }
     }
     target.sync().map_err(LogError::io(part))
 }
@@ -136,9 +144,15 @@ impl Reblocked for LogFileHeader {
 }
 
 /// Writes the stream of a log that was cut into blocks of its own, so that archived logs have no cuts.
-fn copy_without_cuts(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut()) -> Result<(), LogError> {
+fn copy_without_cuts(
+    log: &RedoLog,
+    header: &LogFileHeader,
+    part: &Path,
+    pace: &mut dyn FnMut(),
+) -> Result<(), LogError> {
     let block_bytes = header.block_bytes as usize;
-    let target = log.disk.create(part, header.file_bytes.next_multiple_of(4096)).map_err(LogError::io(part))?;
+    let target =
+        log.disk.create(part, header.file_bytes.next_multiple_of(4096)).map_err(LogError::io(part))?;
     let mut writer = BlockWriter {
         block_bytes,
         number: 1,
@@ -168,7 +182,9 @@ fn copy_without_cuts(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &
         let offset = u64::from(writer.number) * block_bytes as u64;
         let used = writer.write(&[&piece], next, &mut blocks);
         target.write(&blocks[..used], offset).map_err(LogError::io(part))?;
-        pace();
+        if writer.position < next {
+            pace();
+        }
     }
     target.sync().map_err(LogError::io(part))
 }

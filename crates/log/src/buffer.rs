@@ -79,7 +79,9 @@ impl LogBuffer {
         chunks.queue.push_back(chunk.clone());
         self.captured.store(end.0, SeqCst);
         let durable = self.durable();
-        while chunks.bytes > self.bytes_max && chunks.queue.front().is_some_and(|oldest| oldest.end() <= durable) {
+        while chunks.bytes > self.bytes_max
+            && chunks.queue.front().is_some_and(|oldest| oldest.end() <= durable)
+        {
             let dropped = chunks.queue.pop_front().map_or(0, |oldest| oldest.bytes.len());
             chunks.bytes -= dropped;
         }

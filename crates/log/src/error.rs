@@ -24,7 +24,9 @@ pub enum LogError {
         cause: String,
     },
     /// A file is not what the configuration says.
-    #[error("redo log {path}: {source}\nhint: restore the file from another member, or start with the directory it belongs to")]
+    #[error(
+        "redo log {path}: {source}\nhint: restore the file from another member, or start with the directory it belongs to"
+    )]
     Damaged {
         /// File concerned.
         path: PathBuf,
@@ -32,7 +34,9 @@ pub enum LogError {
         source: DecodeError,
     },
     /// No log holds the position.
-    #[error("no redo log holds SCN {at}; the oldest begins at SCN {oldest}\nhint: a standby that needs it must be created anew")]
+    #[error(
+        "no redo log holds SCN {at}; the oldest begins at SCN {oldest}\nhint: a standby that needs it must be created anew"
+    )]
     TooOld {
         /// Position asked for.
         at: Scn,

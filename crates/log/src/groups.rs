@@ -242,8 +242,11 @@ impl RedoLog {
 
     /// Logs that begin after `after` and at or before `upto`, ascending.
     pub fn switches(&self, after: Scn, upto: Scn) -> Vec<LogSwitch> {
-        let mut found: Vec<LogSwitch> =
-            self.headers().into_iter().filter(|switch| after < switch.first_scn && switch.first_scn <= upto).collect();
+        let mut found: Vec<LogSwitch> = self
+            .headers()
+            .into_iter()
+            .filter(|switch| after < switch.first_scn && switch.first_scn <= upto)
+            .collect();
         found.sort_by_key(|switch| switch.first_scn);
         found.dedup_by_key(|switch| switch.first_scn);
         found
@@ -251,7 +254,10 @@ impl RedoLog {
 
     /// The log that contains `at`, or would contain the next byte.
     pub fn log_containing(&self, at: Scn) -> Option<LogSwitch> {
-        self.headers().into_iter().filter(|switch| switch.first_scn <= at).max_by_key(|switch| switch.first_scn)
+        self.headers()
+            .into_iter()
+            .filter(|switch| switch.first_scn <= at)
+            .max_by_key(|switch| switch.first_scn)
     }
 
     fn headers(&self) -> Vec<LogSwitch> {

@@ -17,7 +17,9 @@ mod recovery;
 pub use archive::{archive_group, archived_logs, remove_archived};
 pub use buffer::{LogBuffer, RedoChunk};
 pub use error::LogError;
-pub use groups::{ArchivedLog, GroupState, GroupView, LogConfig, LogIdentity, LogSwitch, RedoLog, SwitchBlocked};
+pub use groups::{
+    ArchivedLog, GroupState, GroupView, LogConfig, LogIdentity, LogSwitch, RedoLog, SwitchBlocked,
+};
 pub use log_writer::{LogWriter, WriteCounts};
 pub use records::RecordReader;
 pub use recovery::Recovered;

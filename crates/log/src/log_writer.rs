@@ -5,11 +5,20 @@
 
 use crate::error::LogError;
 use crate::groups::{Cut, LogIdentity, LogSwitch, RedoLog, SwitchBlocked, header_for};
-use crate::members::MemberWriters;
+use crate::members::{MemberWriters, QUEUED_MAX};
 use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
 use standfast_io::{AlignedBuf, LogFile};
-use standfast_types::{BATCH_BYTES_MAX, Scn};
+use standfast_types::Scn;
+use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Redo of a piece, when there is much: large enough for the device's full speed.
+const PIECE_BYTES: usize = 1 << 20;
+/// The first piece is smaller, because nothing is being written while it is formatted.
+const FIRST_PIECE_BYTES: usize = PIECE_BYTES / 4;
+
+/// Buffers grow by this, so that an idle instance holds little and a busy one seldom grows them.
+const BUFFER_STEP: usize = 256 << 10;
 
 /// What the log writer has done since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,13 +43,18 @@ pub struct LogWriter {
     members: MemberWriters,
     writer: BlockWriter,
     blocks_per_group: u32,
-    buffer: Arc<AlignedBuf>,
+    /// The first one for single writes; all of them in turns for writes in pieces.
+    buffers: [Arc<AlignedBuf>; QUEUED_MAX],
     poisoned: Option<(Scn, String)>,
     counts: WriteCounts,
 }
 
 impl LogWriter {
-    pub(crate) fn new(log: Arc<RedoLog>, identity: LogIdentity, writer: BlockWriter) -> Result<LogWriter, LogError> {
+    pub(crate) fn new(
+        log: Arc<RedoLog>,
+        identity: LogIdentity,
+        writer: BlockWriter,
+    ) -> Result<LogWriter, LogError> {
         let files = {
             let catalog = log.catalog();
             catalog.groups[catalog.current].files.clone()
@@ -48,14 +62,13 @@ impl LogWriter {
         let config = log.config();
         let members = MemberWriters::new(config.member_directories.len())
             .map_err(LogError::io(&config.archive_directory))?;
-        let buffer_bytes = writer.blocks_for(BATCH_BYTES_MAX) * config.block_bytes;
         let blocks_per_group = (config.group_bytes / config.block_bytes as u64) as u32;
         Ok(LogWriter {
             files,
             members,
             writer,
             blocks_per_group,
-            buffer: Arc::new(AlignedBuf::new(buffer_bytes)),
+            buffers: std::array::from_fn(|_| Arc::new(AlignedBuf::new(config.block_bytes))),
             poisoned: None,
             counts: WriteCounts::default(),
             identity,
@@ -95,8 +108,12 @@ impl LogWriter {
 
     /// Redo bytes that still fit the current group.
     pub fn room(&self) -> usize {
-        let blocks = self.blocks_per_group.saturating_sub(self.writer.number + 1) as usize;
-        blocks * standfast_format::payload_capacity(self.writer.block_bytes)
+        self.blocks_left() * standfast_format::payload_capacity(self.writer.block_bytes)
+    }
+
+    /// Blocks of the current group that redo may still fill.
+    fn blocks_left(&self) -> usize {
+        self.blocks_per_group.saturating_sub(self.writer.number + 1) as usize
     }
 
     /// Whether nothing has been written to the current group.
@@ -111,43 +128,96 @@ impl LogWriter {
         }
     }
 
-    fn write_blocks(&mut self, bytes: usize, first_block: u32) -> Result<(), LogError> {
-        let offset = u64::from(first_block) * self.writer.block_bytes as u64;
-        if let Err(error) = self.members.write(&self.files, &self.buffer, bytes, offset) {
-            self.poisoned = Some((self.writer.position, error.to_string()));
-            return self.usable();
-        }
-        Ok(())
+    fn poison(&mut self, error: &std::io::Error) -> LogError {
+        let cause = error.to_string();
+        self.poisoned = Some((self.writer.position, cause.clone()));
+        LogError::Poisoned { at: self.writer.position, cause }
     }
 
-    /// The block buffer; sole owner because every write waits for all members.
-    fn buffer(&mut self) -> &mut AlignedBuf {
-        if Arc::get_mut(&mut self.buffer).is_none() {
-            self.buffer = Arc::new(AlignedBuf::new(self.buffer.len()));
-        }
-        match Arc::get_mut(&mut self.buffer) {
-            Some(buffer) => buffer,
-            None => unreachable!("the buffer was just created"),
-        }
+    fn write_blocks(&mut self, bytes: usize, first_block: u32) -> Result<(), LogError> {
+        let offset = u64::from(first_block) * self.writer.block_bytes as u64;
+        let written = self.members.write(&self.files, &self.buffers[0], bytes, offset);
+        written.map_err(|error| self.poison(&error))
+    }
+
+    /// The block buffer of single writes, for at least one block.
+    fn buffer(&mut self, blocks: usize) -> &mut AlignedBuf {
+        sole(&mut self.buffers[0], blocks * self.writer.block_bytes)
     }
 
     /// Writes consecutive slices of the stream, at most [`LogWriter::room`] and `BATCH_BYTES_MAX` bytes in
-    /// all; returns the position that is now durable.
+    /// all; returns the position that is now durable. Each slice holds whole records.
+    ///
+    /// Much redo in many slices is written in pieces: while one is being written the next one is formatted.
     ///
     /// # Errors
     /// `Poisoned`, now and ever after, when a member failed.
     pub fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, LogError> {
         self.usable()?;
+        let pieces = pieces(slices);
+        let blocks: usize = pieces.iter().map(|piece| self.writer.blocks_for(total(piece))).sum();
+        // Every piece ends with a block of its own; where the group has no room for these, there are no pieces.
+        if pieces.len() > 1 && blocks <= self.blocks_left() && self.members.can_queue() {
+            return self.write_in_pieces(&pieces, confirmed);
+        }
         let mut writer = self.writer;
-        let used = writer.write(slices, confirmed, self.buffer());
-        let payload = writer.position.bytes_since(self.writer.position);
+        let buffer = self.buffer(writer.blocks_for(total(slices)));
+        let used = writer.write(slices, confirmed, buffer);
         self.write_blocks(used, self.writer.number)?;
+        self.advance(writer, used);
+        Ok(self.writer.position)
+    }
+
+    fn write_in_pieces(&mut self, pieces: &[&[&[u8]]], confirmed: Scn) -> Result<Scn, LogError> {
+        let mut queued = VecDeque::new();
+        let mut result = self.queue_pieces(pieces, confirmed, &mut queued);
+        while let Some((writer, used)) = queued.pop_front() {
+            // Also after a failure: what is under way must have ended before anybody reads the files.
+            result = result.and(self.members.await_oldest());
+            if result.is_ok() {
+                self.advance(writer, used);
+            }
+        }
+        match result {
+            Ok(()) => Ok(self.writer.position),
+            Err(error) => Err(self.poison(&error)),
+        }
+    }
+
+    fn queue_pieces(
+        &mut self,
+        pieces: &[&[&[u8]]],
+        confirmed: Scn,
+        queued: &mut VecDeque<(BlockWriter, usize)>,
+    ) -> std::io::Result<()> {
+        let mut writer = self.writer;
+        for (nth, piece) in pieces.iter().enumerate() {
+            if queued.len() == QUEUED_MAX
+                && let Some((writer, used)) = queued.pop_front()
+            {
+                self.members.await_oldest()?;
+                self.advance(writer, used);
+            }
+            let offset = u64::from(writer.number) * writer.block_bytes as u64;
+            let bytes = writer.blocks_for(total(piece)) * writer.block_bytes;
+            let buffer = &mut self.buffers[nth % QUEUED_MAX];
+            let used = writer.write(piece, confirmed, sole(buffer, bytes));
+            self.members.queue(&self.files, buffer, used, offset)?;
+            queued.push_back((writer, used));
+        }
+        Ok(())
+    }
+
+    /// A write of `used` bytes of blocks is durable; `writer` is where the next one starts.
+    fn advance(&mut self, writer: BlockWriter, used: usize) {
+        let payload = writer.position.bytes_since(self.writer.position);
+        let blocks = used / writer.block_bytes;
         self.writer = writer;
         self.counts.writes += 1;
         self.counts.bytes += payload;
-        self.counts.blocks += (used / writer.block_bytes) as u64;
-        self.counts.wastage += (used / writer.block_bytes * standfast_format::payload_capacity(writer.block_bytes)) as u64 - payload;
-        Ok(self.writer.position)
+        self.counts.blocks += blocks as u64;
+        self.counts.wastage +=
+            (blocks * standfast_format::payload_capacity(writer.block_bytes)) as u64 - payload;
     }
 
     /// Makes `confirmed` durable without redo. Ok and nothing done when the group has no block to spare.
@@ -160,7 +230,7 @@ impl LogWriter {
             return Ok(false);
         }
         let mut writer = self.writer;
-        let used = writer.write_empty(confirmed, self.buffer());
+        let used = writer.write_empty(confirmed, self.buffer(1));
         self.write_blocks(used, self.writer.number)?;
         self.writer = writer;
         Ok(true)
@@ -172,7 +242,12 @@ impl LogWriter {
     /// As [`LogWriter::write`].
     pub fn switch(&mut self, time_us: u64) -> Result<Result<LogSwitch, SwitchBlocked>, LogError> {
         let first_record = self.writer.next_record.bytes_since(self.writer.position) as u32;
-        let switch = LogSwitch { sequence: self.writer.sequence + 1, first_scn: self.writer.position, time_us, first_record };
+        let switch = LogSwitch {
+            sequence: self.writer.sequence + 1,
+            first_scn: self.writer.position,
+            time_us,
+            first_record,
+        };
         self.switch_to(&switch, self.identity)
     }
 
@@ -205,7 +280,7 @@ impl LogWriter {
         let header = header_for(self.log.config(), &self.identity, switch, self.writer.stream_crc);
         let files = self.log.catalog().groups[group].files.clone();
         let block_bytes = self.writer.block_bytes;
-        header.encode(&mut self.buffer()[..block_bytes]);
+        header.encode(&mut self.buffer(1)[..block_bytes]);
         self.files = files;
         self.write_blocks(block_bytes, 0)?;
         let mut catalog = self.log.catalog();
@@ -242,7 +317,7 @@ impl LogWriter {
             self.give_up_groups_after(place.group)?;
         }
         let mut writer = place.writer;
-        let used = writer.write_cut(confirmed, self.buffer());
+        let used = writer.write_cut(confirmed, self.buffer(1));
         self.write_blocks(used, place.writer.number)?;
         self.writer = writer;
         self.log.catalog().groups[place.group].cuts.push(Cut { block: place.writer.number, at });
@@ -262,7 +337,7 @@ impl LogWriter {
                 self.files = files;
                 return Ok(());
             }
-            self.buffer()[..block_bytes].fill(0);
+            self.buffer(1)[..block_bytes].fill(0);
             self.files = files;
             self.write_blocks(block_bytes, 0)?;
             let mut catalog = self.log.catalog();
@@ -275,4 +350,38 @@ impl LogWriter {
             catalog.groups[previous].archived = false;
         }
     }
+}
+
+/// The content of a buffer that no write uses any more, since every write is awaited before its buffer's next
+/// turn; it grows to at least `bytes` bytes when it has to.
+fn sole(buffer: &mut Arc<AlignedBuf>, bytes: usize) -> &mut AlignedBuf {
+    if buffer.len() < bytes || Arc::get_mut(buffer).is_none() {
+        *buffer = Arc::new(AlignedBuf::new(bytes.next_multiple_of(BUFFER_STEP).max(buffer.len())));
+    }
+    match Arc::get_mut(buffer) {
+        Some(buffer) => buffer,
+        None => unreachable!("the buffer was just created"),
+    }
+}
+
+fn total(slices: &[&[u8]]) -> usize {
+    slices.iter().map(|slice| slice.len()).sum()
+}
+
+/// Runs of slices to be written one after the other; one run when there is not much.
+fn pieces<'p, 's>(slices: &'p [&'s [u8]]) -> Vec<&'p [&'s [u8]]> {
+    if total(slices) <= PIECE_BYTES {
+        return vec![slices];
+    }
+    let (mut pieces, mut begin, mut bytes) = (Vec::new(), 0, 0);
+    for (end, slice) in slices.iter().enumerate() {
+        let enough = if pieces.is_empty() { FIRST_PIECE_BYTES } else { PIECE_BYTES };
+        if bytes > 0 && bytes + slice.len() > enough {
+            pieces.push(&slices[begin..end]);
+            (begin, bytes) = (end, 0);
+        }
+        bytes += slice.len();
+    }
+    pieces.push(&slices[begin..]);
+    pieces
 }

@@ -1,9 +1,17 @@
-//! Writing one buffer to all members of a group at once; the write ends with the slowest.
+//! Writing buffers to all members of a group at once; a write ends with the slowest.
+//!
+//! A single write is made by the caller to the first member and by a helper thread to each other one. Several
+//! writes in a row can be queued, so that the caller fills the next buffer meanwhile: then a helper writes to
+//! the first member too. Whatever way, the writes of a member are made one after the other, in order, and
+//! none is made after one that failed.
 
 use standfast_io::{AlignedBuf, LogFile};
 use std::io::{Error, Result};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Writes that may be queued or under way.
+pub const QUEUED_MAX: usize = 3;
 
 struct Job {
     file: Arc<dyn LogFile>,
@@ -17,45 +25,102 @@ struct Helper {
     results: Receiver<Result<()>>,
 }
 
-/// One thread per member beyond the first; none for a single member.
+/// See the module.
 pub struct MemberWriters {
-    helpers: Vec<Helper>,
+    /// Begun when it is needed first: most logs are never written to in a row.
+    first: Option<Helper>,
+    others: Vec<Helper>,
 }
 
 impl MemberWriters {
     pub fn new(members: usize) -> Result<MemberWriters> {
-        let helpers = (1..members).map(|_| spawn_helper()).collect::<Result<Vec<_>>>()?;
-        Ok(MemberWriters { helpers })
+        let others = (1..members).map(|_| Helper::spawn()).collect::<Result<_>>()?;
+        Ok(MemberWriters { first: None, others })
     }
 
-    /// Writes the first `bytes` bytes of `data` at `offset` of every file, durably.
-    pub fn write(&self, files: &[Arc<dyn LogFile>], data: &Arc<AlignedBuf>, bytes: usize, offset: u64) -> Result<()> {
+    /// Writes the first `bytes` bytes of `data` at `offset` of every file, durably. Nothing must be queued.
+    pub fn write(
+        &self,
+        files: &[Arc<dyn LogFile>],
+        data: &Arc<AlignedBuf>,
+        bytes: usize,
+        offset: u64,
+    ) -> Result<()> {
         let Some((first, others)) = files.split_first() else { return Ok(()) };
-        for (helper, file) in self.helpers.iter().zip(others) {
-            let job = Job { file: file.clone(), data: data.clone(), bytes, offset };
-            helper.jobs.send(job).map_err(|_| Error::other("a member writer has ended"))?;
+        for (helper, file) in self.others.iter().zip(others) {
+            helper.begin(file, data, bytes, offset)?;
         }
-        let mut result = first.write_durable(&data[..bytes], offset);
-        for (helper, _) in self.helpers.iter().zip(others) {
-            let other = helper.results.recv().unwrap_or_else(|_| Err(Error::other("a member writer has ended")));
-            result = result.and(other);
+        let first = first.write_durable(&data[..bytes], offset);
+        self.others.iter().map(Helper::end).fold(first, Result::and)
+    }
+
+    /// Whether writes can be queued, which needs one more thread.
+    pub fn can_queue(&mut self) -> bool {
+        if self.first.is_none() {
+            self.first = Helper::spawn().ok();
         }
-        result
+        self.first.is_some()
+    }
+
+    /// Begins such a write behind those that are queued, fewer than [`QUEUED_MAX`].
+    pub fn queue(
+        &self,
+        files: &[Arc<dyn LogFile>],
+        data: &Arc<AlignedBuf>,
+        bytes: usize,
+        offset: u64,
+    ) -> Result<()> {
+        self.all().zip(files).try_for_each(|(helper, file)| helper.begin(file, data, bytes, offset))
+    }
+
+    /// Waits for the oldest write that is queued.
+    pub fn await_oldest(&self) -> Result<()> {
+        self.all().map(Helper::end).fold(Ok(()), Result::and)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Helper> {
+        self.first.iter().chain(&self.others)
     }
 }
 
-fn spawn_helper() -> Result<Helper> {
-    let (jobs, incoming) = sync_channel::<Job>(1);
-    let (outgoing, results) = sync_channel(1);
-    std::thread::Builder::new().name("lgwr-member".into()).spawn(move || {
-        for Job { file, data, bytes, offset } in incoming {
-            let result = file.write_durable(&data[..bytes], offset);
-            // The buffer goes back to the log writer before it hears of the end of the write.
-            drop(data);
-            if outgoing.send(result).is_err() {
-                return;
+impl Helper {
+    fn spawn() -> Result<Helper> {
+        let (jobs, incoming) = sync_channel::<Job>(QUEUED_MAX);
+        let (outgoing, results) = sync_channel(QUEUED_MAX);
+        std::thread::Builder::new().name("lgwr-member".into()).spawn(move || {
+            let mut failed = false;
+            for Job { file, data, bytes, offset } in incoming {
+                let result = match failed {
+                    true => Err(Error::other("not written, because the write before it failed")),
+                    false => file.write_durable(&data[..bytes], offset),
+                };
+                failed = result.is_err();
+                // The buffer goes back to the log writer before it hears of the end of the write.
+                drop(data);
+                if outgoing.send(result).is_err() {
+                    return;
+                }
             }
-        }
-    })?;
-    Ok(Helper { jobs, results })
+        })?;
+        Ok(Helper { jobs, results })
+    }
+
+    fn begin(
+        &self,
+        file: &Arc<dyn LogFile>,
+        data: &Arc<AlignedBuf>,
+        bytes: usize,
+        offset: u64,
+    ) -> Result<()> {
+        let job = Job { file: file.clone(), data: data.clone(), bytes, offset };
+        self.jobs.send(job).map_err(|_| ended())
+    }
+
+    fn end(&self) -> Result<()> {
+        self.results.recv().unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+fn ended() -> Error {
+    Error::other("a member writer has ended")
 }

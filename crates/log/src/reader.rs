@@ -54,7 +54,16 @@ impl Blocks {
         let bytes = source.file.len().map_err(LogError::io(&source.path))?;
         let blocks = (bytes / u64::from(source.header.block_bytes)) as u32;
         let (expected, crc) = (source.header.first_scn, source.header.stream_crc);
-        Ok(Blocks { source, buffer: Vec::new(), buffered_first: 0, buffered: 0, number: 1, expected, crc, blocks })
+        Ok(Blocks {
+            source,
+            buffer: Vec::new(),
+            buffered_first: 0,
+            buffered: 0,
+            number: 1,
+            expected,
+            crc,
+            blocks,
+        })
     }
 
     fn block_bytes(&self) -> usize {
@@ -96,12 +105,15 @@ impl Blocks {
             && header.sequence == self.source.header.sequence
             && header.incarnation_tag == expected_tag;
         let continues = header.position == self.expected && header.stream_crc == self.crc;
-        let cuts = header.cut && header.position <= self.expected && header.position >= self.source.header.first_scn;
+        let cuts =
+            header.cut && header.position <= self.expected && header.position >= self.source.header.first_scn;
         if !belongs || !(continues || cuts) {
             return Ok(None);
         }
         let payload_bytes = usize::from(header.payload_bytes);
-        self.crc = header.stream_crc.after(&self.block(number)[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + payload_bytes]);
+        self.crc = header
+            .stream_crc
+            .after(&self.block(number)[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + payload_bytes]);
         self.expected = header.end();
         self.number += 1;
         let payload = &self.block(number)[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + payload_bytes];
@@ -131,9 +143,10 @@ impl RedoLog {
         if let Some(source) = online.max_by_key(|source| source.header.first_scn) {
             return Ok(source);
         }
-        let archived = catalog.archived.iter().find(|log| {
-            log.header.first_scn <= at && log.header.next_scn.is_some_and(|next| at < next)
-        });
+        let archived = catalog
+            .archived
+            .iter()
+            .find(|log| log.header.first_scn <= at && log.header.next_scn.is_some_and(|next| at < next));
         let Some(log) = archived.cloned() else {
             drop(catalog);
             return Err(LogError::TooOld { at, oldest: self.oldest() });
@@ -229,7 +242,8 @@ impl RedoLog {
         let mut crc_at_cut = (header.first_scn == at).then_some(header.stream_crc);
         while let Some((block, payload)) = blocks.next()? {
             if block.position <= at && at <= block.end() {
-                crc_at_cut = Some(block.stream_crc.after(&payload[..at.bytes_since(block.position) as usize]));
+                crc_at_cut =
+                    Some(block.stream_crc.after(&payload[..at.bytes_since(block.position) as usize]));
             }
         }
         let (number, _, _) = blocks.end();

@@ -6,7 +6,9 @@
 
 use crate::archive::archived_logs;
 use crate::error::LogError;
-use crate::groups::{Catalog, Cut, Group, LogConfig, LogIdentity, LogSwitch, RedoLog, member_paths, read_header};
+use crate::groups::{
+    Catalog, Cut, Group, LogConfig, LogIdentity, LogSwitch, RedoLog, member_paths, read_header,
+};
 use crate::log_writer::LogWriter;
 use crate::reader::{Blocks, Source};
 use standfast_format::{BlockWriter, LogFileHeader, NO_RECORD, StreamCrc, incarnation_tag};
@@ -33,7 +35,10 @@ impl RedoLog {
     ///
     /// # Errors
     /// `NoGroups` when no header is valid, `Damaged` for files of another version, `Io`.
-    pub fn open(disk: Arc<dyn Disk>, config: LogConfig) -> Result<(Arc<RedoLog>, LogWriter, Recovered), LogError> {
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        config: LogConfig,
+    ) -> Result<(Arc<RedoLog>, LogWriter, Recovered), LogError> {
         let mut groups = open_groups(disk.as_ref(), &config)?;
         let newest = newest_group(&groups).ok_or_else(|| LogError::NoGroups {
             directory: config.member_directories.first().cloned().unwrap_or_default(),
@@ -52,8 +57,12 @@ impl RedoLog {
         };
         let log = Arc::new(RedoLog::new(disk, config, Catalog { groups, current, archived }));
         let writer = LogWriter::new(log.clone(), identity, scan.writer)?;
-        let recovered =
-            Recovered { end: scan.writer.position, confirmed: scan.confirmed, identity, sequence: header.sequence };
+        let recovered = Recovered {
+            end: scan.writer.position,
+            confirmed: scan.confirmed,
+            identity,
+            sequence: header.sequence,
+        };
         Ok((log, writer, recovered))
     }
 
@@ -119,8 +128,11 @@ fn newest_group(groups: &[Group]) -> Option<(usize, LogFileHeader)> {
 
 /// A group ends where the next sequence begins; a log that was archived needs no further copy.
 fn close_older_groups(groups: &mut [Group], current: usize, archived: &[crate::groups::ArchivedLog]) {
-    let mut starts: Vec<(usize, Scn)> =
-        groups.iter().enumerate().filter_map(|(index, group)| Some((index, group.header?.first_scn))).collect();
+    let mut starts: Vec<(usize, Scn)> = groups
+        .iter()
+        .enumerate()
+        .filter_map(|(index, group)| Some((index, group.header?.first_scn)))
+        .collect();
     starts.sort_by_key(|(index, scn)| (*scn, *index == current));
     for pair in starts.windows(2) {
         groups[pair[0].0].next_scn = Some(pair[1].1);
@@ -200,7 +212,8 @@ impl RedoLog {
     /// When the file is not a redo log.
     pub fn of_file(disk: Arc<dyn Disk>, path: &Path) -> Result<Arc<RedoLog>, LogError> {
         let file = disk.open(path).map_err(LogError::io(path))?;
-        let header = read_header(file.as_ref(), path)?.ok_or_else(|| LogError::NoGroups { directory: path.to_owned() })?;
+        let header = read_header(file.as_ref(), path)?
+            .ok_or_else(|| LogError::NoGroups { directory: path.to_owned() })?;
         let mut group = Group {
             files: vec![file],
             paths: vec![path.to_owned()],
@@ -219,7 +232,11 @@ impl RedoLog {
             block_bytes: header.block_bytes as usize,
             archive_directory: directory,
         };
-        Ok(Arc::new(RedoLog::new(disk, config, Catalog { groups: vec![group], current: 0, archived: Vec::new() })))
+        Ok(Arc::new(RedoLog::new(
+            disk,
+            config,
+            Catalog { groups: vec![group], current: 0, archived: Vec::new() },
+        )))
     }
 
     /// Position after the last valid byte of the log being filled.
@@ -230,7 +247,8 @@ impl RedoLog {
         let source = {
             let catalog = self.catalog();
             let group = &catalog.groups[catalog.current];
-            let header = group.header.ok_or_else(|| LogError::NoGroups { directory: group.paths[0].clone() })?;
+            let header =
+                group.header.ok_or_else(|| LogError::NoGroups { directory: group.paths[0].clone() })?;
             source_of(group, &header)
         };
         Ok(scan(source)?.writer.position)

@@ -1,9 +1,12 @@
 //! The redo log on a real file system: write, switch, archive, read, cut, recover.
 
+#![allow(clippy::unwrap_used)]
+
 use standfast_format::{LogKind, RecordBuilder, StreamCrc, crc32c};
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{
-    LogConfig, LogError, LogIdentity, LogSwitch, LogWriter, RedoLog, SwitchBlocked, archive_group, remove_archived,
+    LogConfig, LogError, LogIdentity, LogSwitch, LogWriter, RedoLog, SwitchBlocked, archive_group,
+    remove_archived,
 };
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, Scn};
 use std::path::PathBuf;
@@ -129,6 +132,35 @@ fn what_was_written_is_read_back_across_switches_archives_and_a_restart() {
 }
 
 #[test]
+fn much_redo_at_once_is_written_in_pieces_and_read_back_from_every_member() {
+    for members in [1, 2] {
+        let mut rig = Rig::new(&format!("pieces-{members}"), members, 4096);
+        rig.config.group_bytes = 8 << 20;
+        RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
+        RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
+        let (_, mut writer) = rig.start();
+        let mut writes = 0;
+        for round in 0..2 {
+            let batches: Vec<_> = (0..50).map(|seed| rig.batch(1 + round * 50 + seed, 65536)).collect();
+            let slices: Vec<&[u8]> = batches.iter().map(Vec::as_slice).collect();
+            assert_eq!(writer.write(&slices, Scn(7)).unwrap(), rig.end());
+            let now = writer.counts().writes;
+            assert!(now - writes >= 4, "3 MiB took {} writes", now - writes);
+            writes = now;
+        }
+        assert_eq!(writer.counts().bytes, rig.stream.len() as u64);
+        let position = (writer.position(), writer.stream_crc());
+        let (log, writer, recovered) = rig.reopen();
+        assert_eq!((recovered.end, recovered.confirmed), (rig.end(), Scn(7)));
+        assert_eq!((writer.position(), writer.stream_crc()), position);
+        rig.check_reads(&log, Scn::START);
+        let paths = &log.groups()[0].members;
+        let files: Vec<_> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
+        assert!(files.iter().all(|file| *file == files[0]), "members differ");
+    }
+}
+
+#[test]
 fn recovery_stops_at_a_torn_block_and_writing_goes_on_there() {
     let mut rig = Rig::new("torn", 1, 4096);
     let (_, mut writer) = rig.start();
@@ -202,7 +234,8 @@ fn a_cut_voids_the_surplus_within_a_group_and_across_groups() {
         RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
         let start = LogSwitch { sequence: 2, first_scn: rig.end(), time_us: 1, first_record: 0 };
         let crc = StreamCrc::default().after(&rig.stream);
-        let (log, _) = RedoLog::start(Arc::new(DirectDisk), rig.config.clone(), IDENTITY, start, crc).unwrap();
+        let (log, _) =
+            RedoLog::start(Arc::new(DirectDisk), rig.config.clone(), IDENTITY, start, crc).unwrap();
         rig.check_reads(&log, Scn::START);
     }
 }

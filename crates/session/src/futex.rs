@@ -12,7 +12,13 @@ pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> bool {
     };
     // SAFETY: the word is mapped for the life of the process and time is valid; the kernel only reads both.
     let rc = unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &time as *const libc::timespec)
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            expected,
+            &time as *const libc::timespec,
+        )
     };
     rc != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ETIMEDOUT)
 }

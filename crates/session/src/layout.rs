@@ -169,4 +169,5 @@ pub struct Layout {
     pub slots: [Slot; SESSIONS_MAX],
 }
 
-const _: () = assert!(DATABASE_WORDS <= 64 && SESSIONS_MAX % 64 == 0 && DATABASES % 64 == 0);
+const _: () =
+    assert!(DATABASE_WORDS <= 64 && SESSIONS_MAX.is_multiple_of(64) && DATABASES.is_multiple_of(64));

@@ -68,7 +68,9 @@ impl Marker {
         match std::fs::metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(MarkerError::Io(error)),
-            Ok(metadata) if metadata.len() > MARKER_BYTES_MAX => return Err(MarkerError::Malformed("too large")),
+            Ok(metadata) if metadata.len() > MARKER_BYTES_MAX => {
+                return Err(MarkerError::Malformed("too large"));
+            }
             Ok(_) => {}
         }
         let text = std::fs::read_to_string(&path).map_err(MarkerError::Io)?;
@@ -84,7 +86,8 @@ impl Marker {
         if lines.next() != Some(FIRST_LINE) {
             return Err(MarkerError::Malformed("the first line is not `standfast-marker 1`"));
         }
-        let (mut instance, mut name, mut directory, mut segment, mut database) = (None, None, None, None, None);
+        let (mut instance, mut name, mut directory, mut segment, mut database) =
+            (None, None, None, None, None);
         for (key, value) in lines.filter_map(|line| line.split_once('=')) {
             match key {
                 "instance" => instance = parse_identity(value),

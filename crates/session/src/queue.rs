@@ -147,7 +147,9 @@ impl Segment {
             if word == WORD_IDLE {
                 continue;
             }
-            if slot.lock.bypassed.fetch_add(1, SeqCst) >= BYPASSES_MAX && entry.lock.reserved.load(SeqCst) == 0 {
+            if slot.lock.bypassed.fetch_add(1, SeqCst) >= BYPASSES_MAX
+                && entry.lock.reserved.load(SeqCst) == 0
+            {
                 entry.lock.reserved_at_ns.store(monotonic_ns(), SeqCst);
                 entry.lock.reserved.store(first as u32 + 1, SeqCst);
                 self.header().counters.reservations.fetch_add(1, Relaxed);

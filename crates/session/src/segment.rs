@@ -75,7 +75,9 @@ impl Segment {
     pub fn create(path: &Path, instance: [u8; 16], mode: u32) -> Result<(Segment, bool), SegmentError> {
         match Segment::open(path, instance) {
             Ok(segment) => return Ok((segment, false)),
-            Err(SegmentError::Io(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+            Err(SegmentError::Io(error)) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error.into());
+            }
             Err(SegmentError::Io(_)) => {}
             Err(_) => {
                 if let Ok(old) = Segment::map(path) {

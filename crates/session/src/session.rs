@@ -60,7 +60,9 @@ impl Session {
             for step in 0..SESSIONS_MAX {
                 let index = if pass == 0 { step } else { (spread + step) % SESSIONS_MAX };
                 let slot = segment.slot(index);
-                if slot.pid.load(Relaxed) == 0 && slot.pid.compare_exchange(0, CLAIMING, SeqCst, SeqCst).is_ok() {
+                if slot.pid.load(Relaxed) == 0
+                    && slot.pid.compare_exchange(0, CLAIMING, SeqCst, SeqCst).is_ok()
+                {
                     slot.database.store(u32::from(database), SeqCst);
                     slot.started.store(started, SeqCst);
                     slot.commit_word.store(WORD_IDLE, SeqCst);
@@ -122,7 +124,8 @@ impl Session {
         let line = &self.segment.database(self.database).lock;
         let epoch = line.epoch.load(SeqCst);
         let current = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
-        (current == salts && line.epoch.load(SeqCst) == epoch).then(|| u64::from(epoch) << 32 | u64::from(frame))
+        (current == salts && line.epoch.load(SeqCst) == epoch)
+            .then(|| u64::from(epoch) << 32 | u64::from(frame))
     }
 
     /// Tells the instance that the database has new frames.
@@ -195,8 +198,8 @@ impl Session {
         }
         // A running instance that holds commits back does so by configuration (a stalled standby, a full
         // disk): the commit waits as long as the instance says. Only a missing one is given up on.
-        let given_up = header.running.load(SeqCst) == 0
-            && stalled_ms >= u64::from(header.commit_wait_ms.load(SeqCst));
+        let given_up =
+            header.running.load(SeqCst) == 0 && stalled_ms >= u64::from(header.commit_wait_ms.load(SeqCst));
         given_up.then_some(WaitOutcome::Unknown)
     }
 }

@@ -1,5 +1,7 @@
 //! Sessions and instance over one segment, as threads of one process.
 
+#![allow(clippy::unwrap_used)]
+
 use standfast_session::{CommitMode, DatabaseState, Segment, SegmentConfig, Session, WaitOutcome};
 use std::path::PathBuf;
 use std::time::Duration;

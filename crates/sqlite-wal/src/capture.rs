@@ -149,7 +149,8 @@ impl Capture {
             let mut header = [0; FRAME_HEADER_BYTES];
             let offset = self.frame_offset(frame);
             let complete = self.wal.read_at(&mut header, offset)?;
-            let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+            let word =
+                |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
             if !complete || WalSalts(word(8), word(12)) != self.salts {
                 return Err(CaptureError::ForeignFrame { frame });
             }
@@ -243,7 +244,8 @@ impl Capture {
         let left = WalPosition { salts: self.salts, frame: self.frame };
         // A crash between the reset and the first new header: recovery brings the old generation back, all
         // of which is captured and in the database file.
-        let captured = self.previous.filter(|previous| previous.salts == header.salts()).map_or(0, |p| p.frame);
+        let captured =
+            self.previous.filter(|previous| previous.salts == header.salts()).map_or(0, |p| p.frame);
         self.previous = Some(left);
         self.salts = header.salts();
         self.frame = captured;
@@ -312,7 +314,11 @@ impl Capture {
         for index in at..frames {
             let header = self.frame_header(chunk, index)?;
             if header.commit_pages != 0 {
-                return Ok(Span { first: at, count: index + 1 - at, commit_pages: Some(header.commit_pages) });
+                return Ok(Span {
+                    first: at,
+                    count: index + 1 - at,
+                    commit_pages: Some(header.commit_pages),
+                });
             }
         }
         Ok(Span { first: at, count: frames - at, commit_pages: None })

@@ -21,7 +21,9 @@ pub enum GuardError {
     #[error("the connection does not go through the guard VFS")]
     NotGuarded,
     /// The lock is held by somebody else.
-    #[error("the {lock} lock of the database is held by another process\nhint: a process that does not use Standfast is writing or checkpointing; let it finish")]
+    #[error(
+        "the {lock} lock of the database is held by another process\nhint: a process that does not use Standfast is writing or checkpointing; let it finish"
+    )]
     Busy {
         /// Which lock.
         lock: &'static str,
@@ -55,7 +57,8 @@ pub fn register_guard_vfs(base: Option<&str>) -> Result<String, GuardError> {
     }
     let text = |text: &str| CString::new(text).map_err(|error| GuardError::Register(error.to_string()));
     let base = base.map(text).transpose()?;
-    guard_vfs::register(base.as_deref(), &text(&name)?).map_err(|code| GuardError::Register(sqlite_code(code)))?;
+    guard_vfs::register(base.as_deref(), &text(&name)?)
+        .map_err(|code| GuardError::Register(sqlite_code(code)))?;
     registered.push(name.clone());
     Ok(name)
 }
@@ -220,8 +223,11 @@ mod tests {
             let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
         }
         let vfs = register_guard_vfs(None).unwrap();
-        let connection = Connection::open_with_flags_and_vfs(&path, OpenFlags::default(), vfs.as_str()).unwrap();
-        connection.execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1)").unwrap();
+        let connection =
+            Connection::open_with_flags_and_vfs(&path, OpenFlags::default(), vfs.as_str()).unwrap();
+        connection
+            .execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1)")
+            .unwrap();
         (path, connection)
     }
 

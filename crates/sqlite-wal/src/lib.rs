@@ -13,7 +13,6 @@ pub mod snapshot;
 mod vfs_file;
 mod wal_index;
 
-
 pub use vfs_file::{VfsFile, VfsFileKind};
 pub use wal_index::{WalIndexHeader, WalIndexView};
 

@@ -38,15 +38,23 @@ impl VfsFile {
     pub fn open(vfs: Option<&str>, path: &Path, kind: VfsFileKind) -> Result<VfsFile> {
         let vfs = vfs.map(CString::new).transpose()?;
         // SAFETY: the name is null or NUL-terminated; a registered VFS is never freed.
-        let vfs = unsafe { ffi::sqlite3_vfs_find(vfs.as_ref().map_or(std::ptr::null(), |name| name.as_ptr())) };
+        let vfs =
+            unsafe { ffi::sqlite3_vfs_find(vfs.as_ref().map_or(std::ptr::null(), |name| name.as_ptr())) };
         if vfs.is_null() {
             return Err(Error::other("no such VFS"));
         }
-        let with_suffix = |suffix: &str| CString::new([path.as_os_str().as_bytes(), suffix.as_bytes()].concat());
+        let with_suffix =
+            |suffix: &str| CString::new([path.as_os_str().as_bytes(), suffix.as_bytes()].concat());
         let (database, journal, wal) = (with_suffix("")?, with_suffix("-journal")?, with_suffix("-wal")?);
         // SAFETY: three NUL-terminated names and no parameters; the result is freed in drop.
         let name = unsafe {
-            ffi::sqlite3_create_filename(database.as_ptr(), journal.as_ptr(), wal.as_ptr(), 0, std::ptr::null_mut())
+            ffi::sqlite3_create_filename(
+                database.as_ptr(),
+                journal.as_ptr(),
+                wal.as_ptr(),
+                0,
+                std::ptr::null_mut(),
+            )
         };
         if name.is_null() {
             return Err(Error::from(std::io::ErrorKind::OutOfMemory));
@@ -113,7 +121,11 @@ impl VfsFile {
             Some(sync) => unsafe { sync(file, ffi::SQLITE_SYNC_NORMAL | ffi::SQLITE_SYNC_DATAONLY) },
             None => ffi::SQLITE_IOERR,
         };
-        if code == ffi::SQLITE_OK { Ok(()) } else { Err(Error::other(format!("syncing: {}", sqlite_code(code)))) }
+        if code == ffi::SQLITE_OK {
+            Ok(())
+        } else {
+            Err(Error::other(format!("syncing: {}", sqlite_code(code))))
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Real SQLite histories, captured and replayed onto a model of a standby: a list of pages.
 
+#![allow(clippy::unwrap_used)]
+
 use rusqlite::{Connection, OpenFlags};
 use standfast_format::{Record, apply_ranges, decode_record, page_sum};
 use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
@@ -50,16 +52,32 @@ impl Rig {
             let guard = Guard::of(&keeper).unwrap();
             guard.hold_checkpoint_lock().unwrap();
             let header = guard.wal_header().unwrap();
-            let capture = Self::open_capture(&path, &guard, page_size, header.position(), header.database_pages());
+            let capture =
+                Self::open_capture(&path, &guard, page_size, header.position(), header.database_pages());
             (capture, pages_of(&keeper))
         };
-        let mut rig =
-            Rig { path, keeper, app, capture, standby, marks: vec![], redo_bytes: 0, page_size, limit: usize::MAX };
+        let mut rig = Rig {
+            path,
+            keeper,
+            app,
+            capture,
+            standby,
+            marks: vec![],
+            redo_bytes: 0,
+            page_size,
+            limit: usize::MAX,
+        };
         rig.catch_up();
         rig
     }
 
-    fn open_capture(path: &std::path::Path, guard: &Guard, size: PageSize, at: WalPosition, pages: u32) -> Capture {
+    fn open_capture(
+        path: &std::path::Path,
+        guard: &Guard,
+        size: PageSize,
+        at: WalPosition,
+        pages: u32,
+    ) -> Capture {
         let wal = VfsFile::open(None, path, VfsFileKind::Wal).unwrap();
         let file = VfsFile::open(None, path, VfsFileKind::Database).unwrap();
         Capture::new(DatabaseId(1), size, wal, file, guard.wal_index().unwrap(), at, pages).unwrap()

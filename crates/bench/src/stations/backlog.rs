@@ -128,11 +128,10 @@ fn name_of(nth: usize) -> String {
     format!("db{nth}.db")
 }
 
-/// Bytes 16 and 17 of a database; 1 stands for 65,536.
 fn page_size(file: &[u8]) -> Result<PageSize> {
-    let coded = file.get(16..18).map_or(0, |bytes| u32::from(u16::from_be_bytes([bytes[0], bytes[1]])));
+    let field = file.get(16..18).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
     let unknown = || BenchError::Workload("the database that was just made has no page size".into());
-    PageSize::new(if coded == 1 { 65_536 } else { coded }).ok_or_else(unknown)
+    field.and_then(PageSize::from_header_field).ok_or_else(unknown)
 }
 
 fn open_capture(path: &Path, keeper: &Connection, id: DatabaseId, page_size: PageSize) -> Result<Capture> {
@@ -142,8 +141,7 @@ fn open_capture(path: &Path, keeper: &Connection, id: DatabaseId, page_size: Pag
     let wal = VfsFile::open(None, path, VfsFileKind::Wal).during(during)?;
     let file = VfsFile::open(None, path, VfsFileKind::Database).during(during)?;
     let index = guard.wal_index().map_err(guard_failed)?;
-    let capture =
-        Capture::new(id, page_size, wal, file, index, header.position(), header.database_pages());
+    let capture = Capture::new(id, page_size, wal, file, index, header.position(), header.database_pages());
     capture.map_err(capture_failed)
 }
 

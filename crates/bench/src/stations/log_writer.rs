@@ -9,18 +9,18 @@ use std::time::Duration;
 use standfast_format::{LogKind, RecordBuilder, StreamCrc};
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{LogBuffer, LogConfig, LogError, LogIdentity, LogSwitch, LogWriter, RedoChunk, RedoLog};
-use standfast_types::{DatabaseId, IncarnationId, InstanceId, Scn};
+use standfast_types::{BATCH_BYTES_MAX, DatabaseId, IncarnationId, InstanceId, Scn};
 
 use super::{LogStation, LogUnderTest};
-use crate::{BenchError, Result, raw};
+use crate::{BenchError, Result};
 
 /// Redo that may wait for the log writer; a producer that finds more waits itself. Small enough to stay in
 /// the processor's cache.
-const BUFFER_BYTES: usize = 8 << 20;
+const BUFFER_BYTES: usize = 16 << 20;
 /// Sleeping producers are woken together when this little is left, not at every write.
 const REFILL_BYTES: usize = BUFFER_BYTES / 2;
 /// Redo of one write, when there is that much.
-const GATHER_BYTES: usize = raw::LARGE_WRITE;
+const GATHER_BYTES: usize = BATCH_BYTES_MAX;
 /// The log goes round like the file of plain writes beside it, and is as large together.
 const GROUPS: usize = 2;
 const GROUP_BYTES: u64 = 128 << 20;
@@ -57,17 +57,15 @@ struct Rounds {
     writer: LogWriter,
 }
 
-const IDENTITY: LogIdentity = LogIdentity {
-    instance: InstanceId([1; 16]),
-    incarnation: 1,
-    incarnation_id: IncarnationId([1; 8]),
-};
+const IDENTITY: LogIdentity =
+    LogIdentity { instance: InstanceId([1; 16]), incarnation: 1, incarnation_id: IncarnationId([1; 8]) };
 
 impl Rounds {
     fn start(config: LogConfig) -> std::result::Result<Rounds, LogError> {
         let disk: Arc<dyn Disk> = Arc::new(DirectDisk);
         let first = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: 0, first_record: 0 };
-        let (_, writer) = RedoLog::start(disk.clone(), config.clone(), IDENTITY, first, StreamCrc::default())?;
+        let (_, writer) =
+            RedoLog::start(disk.clone(), config.clone(), IDENTITY, first, StreamCrc::default())?;
         Ok(Rounds { disk, config, writer })
     }
 
@@ -178,7 +176,8 @@ impl RunningLog {
         });
         let its = shared.clone();
         let writer = std::thread::Builder::new().name("lgwr".into()).spawn(move || its.write_all(rounds));
-        let writer = writer.map_err(|error| BenchError::Workload(format!("cannot start a thread: {error}")))?;
+        let writer =
+            writer.map_err(|error| BenchError::Workload(format!("cannot start a thread: {error}")))?;
         Ok(RunningLog {
             shared,
             records: (0..RECORDS).map(|nth| record((1 << 10) + nth * 600)).collect(),

@@ -5,16 +5,11 @@ use super::report::KillReport;
 use super::strike::{Strike, Victim};
 use crate::Result;
 use crate::programs::Programs;
-use crate::scene::{Applications, Scene};
+use crate::scene::{Scene, ScenePlan};
 use crate::verify::Findings;
 use standfast_testkit::Rng;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-
-/// A check every so many cycles.
-const CHECK_EVERY: u64 = 10;
-/// The primary is lost for good every so many cycles.
-const FAILOVER_EVERY: u64 = 20;
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -27,8 +22,12 @@ pub struct KillConfig {
     pub seed: u64,
     /// A directory of this campaign alone, on a real disk. Removed when nothing was found.
     pub directory: PathBuf,
-    /// Applications.
-    pub applications: Applications,
+    /// Applications and how commits are protected.
+    pub plan: ScenePlan,
+    /// A check every so many cycles, and at the end.
+    pub check_every: u64,
+    /// The primary is lost for good every so many cycles.
+    pub failover_every: u64,
     /// Say what is going on, on standard error.
     pub verbose: bool,
 }
@@ -95,9 +94,9 @@ impl Campaign<'_> {
     fn open_scene(&mut self) -> Result<Scene> {
         self.scenes += 1;
         let directory = self.config.directory.join(format!("scene-{}", self.scenes));
-        let late = self.rng.chance(50);
+        let plan = ScenePlan { late: self.rng.chance(50), ..self.config.plan };
         self.say(&format!("set up {}", directory.display()));
-        Scene::set_up(&self.config.programs, &directory, self.config.applications, late)
+        Scene::set_up(&self.config.programs, &directory, plan)
     }
 
     /// Cycles in one scene, until the primary is lost, something is found, or the last cycle is done.
@@ -111,7 +110,8 @@ impl Campaign<'_> {
         scene.await_progress()?;
         loop {
             let number = self.report.cycles + 1;
-            let (last, failover) = (number == self.config.cycles, number.is_multiple_of(FAILOVER_EVERY));
+            let (last, failover) =
+                (number == self.config.cycles, number.is_multiple_of(self.config.failover_every));
             // A generator of its own for each cycle: how long things take does not shift the later ones.
             let mut rng = self.rng.fork();
             if failover {
@@ -120,7 +120,7 @@ impl Campaign<'_> {
                 return Ok(());
             }
             self.strike(scene, number, &mut rng)?;
-            if last || number.is_multiple_of(CHECK_EVERY) {
+            if last || number.is_multiple_of(self.config.check_every) {
                 self.check(scene)?;
             }
             self.report.cycles = number;
@@ -143,19 +143,10 @@ impl Campaign<'_> {
         self.say(&format!("cycle {number}: {strike}"));
         // The random moment is the point of it.
         std::thread::sleep(strike.after);
-        for victim in &strike.victims {
-            self.kill(scene, *victim);
-        }
-        let databases = scene.databases.clone();
-        for (pause, victim) in &strike.restarts {
-            std::thread::sleep(*pause);
-            match victim {
-                Victim::Application(number) => {
-                    scene.start_application(*number, rng.next_u64(), &databases)?
-                }
-                Victim::Primary => scene.primary.spawn()?,
-                Victim::Standby => scene.standby.spawn()?,
-            }
+        self.kill_and_start(scene, &strike, rng)?;
+        if let Some(pause) = strike.again {
+            std::thread::sleep(pause);
+            self.kill_and_start(scene, &strike, rng)?;
         }
         let killed = Instant::now();
         for (_, victim) in &strike.restarts {
@@ -172,6 +163,22 @@ impl Campaign<'_> {
             killed.elapsed().as_millis(),
             scene.commits()
         ));
+        Ok(())
+    }
+
+    fn kill_and_start(&mut self, scene: &mut Scene, strike: &Strike, rng: &mut Rng) -> Result<()> {
+        strike.victims.iter().for_each(|victim| self.kill(scene, *victim));
+        let databases = scene.databases.clone();
+        for (pause, victim) in &strike.restarts {
+            std::thread::sleep(*pause);
+            match victim {
+                Victim::Application(number) => {
+                    scene.start_application(*number, rng.next_u64(), &databases)?;
+                }
+                Victim::Primary => scene.primary.spawn()?,
+                Victim::Standby => scene.standby.spawn()?,
+            }
+        }
         Ok(())
     }
 
@@ -219,9 +226,16 @@ impl Campaign<'_> {
         if restart_standby {
             scene.standby.start()?;
         }
+        if rng.chance(30) {
+            self.interrupt_failover(scene, rng)?;
+        }
         let begun = Instant::now();
-        scene.standby.must(&["failover"])?;
-        scene.standby.await_status("the standby is the primary", |status| status.role() == "primary")?;
+        if scene.standby.status()?.role() != "primary" {
+            scene.standby.must(&["failover"])?;
+        }
+        scene.standby.await_status("the standby is the primary", |status| {
+            status.role() == "primary" && status.text("/state") == "open"
+        })?;
         let took = begun.elapsed();
         self.report.failovers += 1;
         let findings = scene.check_standby()?;
@@ -235,5 +249,16 @@ impl Campaign<'_> {
             self.note(findings, "the application goes on against the new primary");
         }
         Ok(())
+    }
+
+    /// The standby is killed in the middle of its failover. Afterwards it is what it was or what it was to be.
+    fn interrupt_failover(&mut self, scene: &mut Scene, rng: &mut Rng) -> Result<()> {
+        let pause = Duration::from_millis(rng.between(0, 200));
+        self.say(&format!("         kill the standby {} ms into its failover", pause.as_millis()));
+        let asking = scene.standby.begin(&["failover"])?;
+        std::thread::sleep(pause);
+        self.kill(scene, Victim::Standby);
+        asking.kill();
+        scene.standby.start()
     }
 }

@@ -23,6 +23,8 @@ pub struct Strike {
     pub victims: Vec<Victim>,
     /// Who is started again, in this order, with a pause before each.
     pub restarts: Vec<(Duration, Victim)>,
+    /// The same are killed a second time so long after the restart, in the middle of their recovery.
+    pub again: Option<Duration>,
 }
 
 impl Strike {
@@ -54,14 +56,18 @@ impl Strike {
             })
             .collect();
         rng.shuffle(&mut restarts);
-        Strike { after, victims, restarts }
+        let again = rng.chance(20).then(|| Duration::from_millis(rng.between(0, 150)));
+        Strike { after, victims, restarts, again }
     }
 }
 
 impl std::fmt::Display for Strike {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "after {} ms kill {:?}, start", self.after.as_millis(), self.victims)?;
-        self.restarts.iter().try_for_each(|(pause, victim)| write!(f, " +{}ms {victim:?}", pause.as_millis()))
+        for (pause, victim) in &self.restarts {
+            write!(f, " +{}ms {victim:?}", pause.as_millis())?;
+        }
+        self.again.map_or(Ok(()), |again| write!(f, ", and again after {} ms", again.as_millis()))
     }
 }
 
@@ -76,6 +82,7 @@ mod tests {
         let alone = |victim: Victim| strikes.iter().any(|strike| strike.victims == [victim]);
         assert!((0..3).map(Victim::Application).chain([Victim::Primary, Victim::Standby]).all(alone));
         assert!(strikes.iter().any(|strike| strike.victims.len() == 5));
+        assert!(strikes.iter().any(|strike| strike.again.is_some()));
         for strike in &strikes {
             assert!(
                 strike.victims.iter().all(|hit| strike.restarts.iter().any(|(_, started)| started == hit))

@@ -1,0 +1,133 @@
+//! What a power campaign found.
+
+use serde::{Deserialize, Serialize};
+
+/// Notes kept; the first ones tell most.
+const NOTES_MAX: usize = 20;
+
+/// Counts of one history, or of many.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PowerReport {
+    /// Random histories.
+    pub seeds: u64,
+    /// Sync boundaries of the scripted histories at which the power was cut, each in several ways.
+    pub boundaries: u64,
+    /// Power losses.
+    pub crashes: u64,
+    /// Standbys that took over.
+    pub failovers: u64,
+    /// Commits acknowledged.
+    pub acknowledged: u64,
+    /// Acknowledged commits that were not found afterwards.
+    pub lost: u64,
+    /// Databases that `PRAGMA integrity_check` objects to.
+    pub integrity_failures: u64,
+    /// Pages that differ between primary and standby.
+    pub page_differences: u64,
+    /// Databases that had to be copied afresh into the redo.
+    pub resynchronisations: u64,
+    /// Histories that could not go on although the power was there.
+    pub errors: u64,
+    /// First seed.
+    pub seed: u64,
+    /// Seeds whose histories broke a promise.
+    #[serde(default)]
+    pub failed_seeds: Vec<u64>,
+    /// Each finding in words.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+impl PowerReport {
+    /// Acknowledged commits are missing.
+    pub fn lose(&mut self, commits: u64, note: String) {
+        self.lost += commits;
+        self.note(note);
+    }
+
+    /// A database is damaged.
+    pub fn damage(&mut self, note: String) {
+        self.integrity_failures += 1;
+        self.note(note);
+    }
+
+    /// Pages of primary and standby differ.
+    pub fn differ(&mut self, pages: u64, note: String) {
+        self.page_differences += pages.max(1);
+        self.note(note);
+    }
+
+    /// Something failed that must not.
+    pub fn fail(&mut self, note: String) {
+        self.errors += 1;
+        self.note(note);
+    }
+
+    fn note(&mut self, note: String) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push(note);
+        }
+    }
+
+    /// Whether every promise was kept.
+    pub fn passed(&self) -> bool {
+        self.lost + self.integrity_failures + self.page_differences + self.errors == 0
+    }
+
+    /// Adds the counts of another history.
+    pub fn add(&mut self, other: PowerReport) {
+        self.seeds += other.seeds;
+        self.boundaries += other.boundaries;
+        self.crashes += other.crashes;
+        self.failovers += other.failovers;
+        self.acknowledged += other.acknowledged;
+        self.lost += other.lost;
+        self.integrity_failures += other.integrity_failures;
+        self.page_differences += other.page_differences;
+        self.resynchronisations += other.resynchronisations;
+        self.errors += other.errors;
+        self.failed_seeds.extend(other.failed_seeds);
+        other.notes.into_iter().for_each(|note| self.note(note));
+    }
+}
+
+impl std::fmt::Display for PowerReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.notes.iter().try_for_each(|note| writeln!(f, "FOUND {note}"))?;
+        writeln!(
+            f,
+            "{} seeds, {} boundaries, {} power losses, {} failovers, {} fresh copies",
+            self.seeds, self.boundaries, self.crashes, self.failovers, self.resynchronisations
+        )?;
+        write!(
+            f,
+            "acknowledged {}, lost {}, integrity failures {}, differing pages {}, other failures {}",
+            self.acknowledged, self.lost, self.integrity_failures, self.page_differences, self.errors
+        )?;
+        for seed in self.failed_seeds.iter().take(5) {
+            write!(f, "\nreplay: standfast-campaign power --seeds 1 --seed {seed}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_with_any_finding_has_not_passed_and_says_how_to_replay() {
+        let mut sum = PowerReport { seed: 5, ..PowerReport::default() };
+        assert!(sum.passed());
+        let mut found = PowerReport { seeds: 1, failed_seeds: vec![7], ..PowerReport::default() };
+        found.lose(2, "db1".into());
+        sum.add(found);
+        assert!(!sum.passed() && sum.lost == 2);
+        let text = sum.to_string();
+        assert!(text.contains("FOUND db1") && text.contains("--seeds 1 --seed 7"), "{text}");
+        let json = serde_json::to_value(&sum).unwrap();
+        for key in ["seeds", "boundaries", "crashes", "acknowledged", "lost", "integrity_failures"] {
+            assert!(json.get(key).is_some(), "{key} in {json}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! An instance directory on a simulated machine.
+
+use super::Outcome;
+use standfast_format::{LogKind, StreamCrc};
+use standfast_instance::alert::AlertLog;
+use standfast_instance::config::Config;
+use standfast_instance::control::{Control, DatabaseRecord, Incarnation, Role};
+use standfast_instance::environment::Environment;
+use standfast_instance::paths::Paths;
+use standfast_io::Disk;
+use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
+use standfast_testkit::{Rng, SimMachine};
+use standfast_types::{IncarnationId, InstanceId, Scn};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Smallest log group: the largest round of redo (see [`ROUND_BYTES`]) fits, with one record beyond the limit.
+const GROUP_BYTES_MIN: u64 = 384 << 10;
+/// Redo that the primary gathers at once.
+pub const ROUND_BYTES: usize = 48 << 10;
+
+/// How both instances of a history are configured: small, so that everything that happens rarely happens often.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    config: Config,
+}
+
+impl Geometry {
+    /// Drawn from `rng`.
+    pub fn draw(rng: &mut Rng) -> Geometry {
+        let mut config = Config::default();
+        config.redo.groups = rng.between(2, 4) as usize;
+        config.redo.group_bytes = GROUP_BYTES_MIN + (rng.below(4) << 16);
+        config.redo.block_bytes = if rng.chance(50) { 512 } else { 4096 };
+        config.redo.archive_bytes_max = 256 << 10;
+        config.checkpoint.passive_frames = rng.between(10, 40) as u32;
+        config.checkpoint.reset_frames = config.checkpoint.passive_frames + rng.between(10, 80) as u32;
+        Geometry { config }
+    }
+
+    fn log_config(&self, kind: LogKind) -> LogConfig {
+        let (redo, paths) = (&self.config.redo, paths());
+        LogConfig {
+            kind,
+            member_directories: paths.members,
+            groups: redo.groups + usize::from(kind == LogKind::Standby),
+            group_bytes: redo.group_bytes,
+            block_bytes: redo.block_bytes,
+            archive_directory: paths.archive,
+        }
+    }
+
+    /// What an instance on `machine` in its present boot is given.
+    pub fn environment(&self, machine: &Arc<SimMachine>, segment: &SegmentFile) -> Outcome<Arc<Environment>> {
+        let disk = Arc::new(machine.disk());
+        let control = Control::load(disk.as_ref(), &paths().control).map_err(|error| error.to_string())?;
+        let mut environment =
+            Environment::new(self.config.clone(), paths(), disk, AlertLog::silent(), control);
+        environment.vfs_base = Some(machine.vfs_name().to_owned());
+        environment.segment_path = segment.path.clone();
+        Ok(Arc::new(environment))
+    }
+
+    /// Makes a primary without databases, as `standfast init` does.
+    pub fn init(&self, machine: &Arc<SimMachine>) -> Outcome<()> {
+        let disk = Arc::new(machine.disk());
+        let (instance, id) = (InstanceId([7; 16]), IncarnationId([1; 8]));
+        let identity = LogIdentity { instance, incarnation: 1, incarnation_id: id };
+        self.start_log(&disk, LogKind::Online, identity, first_log(Scn::START), StreamCrc::default())?;
+        let incarnations = vec![Incarnation { number: 1, id, branch: Scn::START, time_us: 0 }];
+        let control = Control {
+            instance,
+            family: instance,
+            role: Role::Primary,
+            incarnations,
+            checkpoint: Scn::START,
+            databases: Vec::new(),
+            next_database: 1,
+            fenced: None,
+            clean: true,
+        };
+        control.store(disk.as_ref(), &paths().control).map_err(|error| error.to_string())
+    }
+
+    /// Makes a standby with the databases given, whose redo begins with `start`, as `standfast standby create`
+    /// does.
+    pub fn init_standby(&self, machine: &Arc<SimMachine>, start: &StandbyStart) -> Outcome<()> {
+        let disk = Arc::new(machine.disk());
+        self.start_log(&disk, LogKind::Standby, start.identity, start.log, start.crc)?;
+        let control = Control {
+            instance: InstanceId([start.instance; 16]),
+            family: start.identity.instance,
+            role: Role::Standby,
+            incarnations: start.incarnations.clone(),
+            checkpoint: start.log.first_scn,
+            databases: start.databases.clone(),
+            next_database: start.databases.iter().map(|database| database.id.0 + 1).max().unwrap_or(1),
+            fenced: None,
+            clean: true,
+        };
+        control.store(disk.as_ref(), &paths().control).map_err(|error| error.to_string())
+    }
+
+    fn start_log(
+        &self,
+        disk: &Arc<impl Disk + 'static>,
+        kind: LogKind,
+        identity: LogIdentity,
+        log: LogSwitch,
+        crc: StreamCrc,
+    ) -> Outcome<()> {
+        let config = self.log_config(kind);
+        RedoLog::create_files(disk.as_ref(), &config).map_err(|error| error.to_string())?;
+        RedoLog::start(disk.clone(), config, identity, log, crc).map_err(|error| error.to_string())?;
+        Ok(())
+    }
+}
+
+/// Where a new standby begins.
+pub struct StandbyStart {
+    /// Repeated, it makes the instance's identity.
+    pub instance: u8,
+    /// Whose redo it takes.
+    pub identity: LogIdentity,
+    /// First log.
+    pub log: LogSwitch,
+    /// Sum of the stream before it.
+    pub crc: StreamCrc,
+    /// All incarnations of the stream.
+    pub incarnations: Vec<Incarnation>,
+    /// Copies that are there.
+    pub databases: Vec<DatabaseRecord>,
+}
+
+fn first_log(first_scn: Scn) -> LogSwitch {
+    LogSwitch { sequence: 1, first_scn, time_us: 0, first_record: 0 }
+}
+
+/// Files of an instance; each machine holds one.
+pub fn paths() -> Paths {
+    let directory = Path::new("/standfast-power");
+    Paths {
+        control: directory.join("control"),
+        lock: directory.join("lock"),
+        socket: directory.join("control.sock"),
+        ready: directory.join("ready"),
+        alert: directory.join("alert.log"),
+        apply_journal: directory.join("apply.journal"),
+        members: vec![directory.join("redo")],
+        archive: directory.join("archive"),
+        databases: directory.join("db"),
+        directory: directory.to_owned(),
+    }
+}
+
+/// The shared memory of an instance: a real file, because sessions map it, that is lost with the power.
+#[derive(Debug)]
+pub struct SegmentFile {
+    path: PathBuf,
+}
+
+impl SegmentFile {
+    /// A name of its own.
+    pub fn new() -> SegmentFile {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        SegmentFile {
+            path: PathBuf::from(format!("/dev/shm/standfast-power-{}-{number}", std::process::id())),
+        }
+    }
+
+    /// The machine has lost power.
+    pub fn lose(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Drop for SegmentFile {
+    fn drop(&mut self) {
+        self.lose();
+    }
+}

@@ -1,0 +1,225 @@
+//! What must be found after a power loss: every state that was committed, and how far it was acknowledged.
+
+use super::Outcome;
+use super::report::PowerReport;
+use rusqlite::{Connection, OpenFlags};
+use standfast_format::page_sum;
+use standfast_testkit::SimMachine;
+use standfast_types::{DatabaseId, PageNo, ReleasePosition};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Sums of all pages of a database in one committed state, without what SQLite writes for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    sums: Vec<u32>,
+}
+
+impl State {
+    /// What `connection` sees.
+    pub fn read(connection: &Connection) -> rusqlite::Result<State> {
+        let mut statement = connection.prepare_cached("SELECT pgno, data FROM sqlite_dbpage('main')")?;
+        let rows = statement
+            .query_map([], |row| Ok(page_sum(row.get::<_, PageNo>(0)?, row.get_ref(1)?.as_blob()?)))?;
+        Ok(State { sums: rows.collect::<rusqlite::Result<_>>()? })
+    }
+
+    /// Pages that differ.
+    pub fn differences(&self, other: &State) -> u64 {
+        let differing = self.sums.iter().zip(&other.sums).filter(|(ours, theirs)| ours != theirs).count();
+        (differing + self.sums.len().abs_diff(other.sums.len())) as u64
+    }
+
+    /// Pages.
+    pub fn pages(&self) -> usize {
+        self.sums.len()
+    }
+}
+
+/// A commit that an application is waiting for.
+struct Pending {
+    index: usize,
+    raw_salts: [u32; 2],
+    frame: u32,
+    /// Known once the generation is announced.
+    release: Option<ReleasePosition>,
+}
+
+/// A state that the primary lost before it was acknowledged; a standby may still hold it.
+struct Dropped {
+    state: State,
+    /// The last state before it that the primary kept.
+    base: usize,
+}
+
+/// What is known of one database.
+pub struct Truth {
+    /// Its number in the redo.
+    pub id: DatabaseId,
+    /// Its name.
+    pub name: String,
+    /// All committed states, oldest first.
+    states: Vec<State>,
+    dropped: Vec<Dropped>,
+    pending: VecDeque<Pending>,
+    /// The newest state whose commit an application was told of.
+    acknowledged: usize,
+    /// The newest acknowledged state that a standby has, too.
+    protected: usize,
+}
+
+impl Truth {
+    /// A database in its first state.
+    pub fn new(id: DatabaseId, name: String, state: State) -> Truth {
+        Truth {
+            id,
+            name,
+            states: vec![state],
+            dropped: Vec::new(),
+            pending: VecDeque::new(),
+            acknowledged: 0,
+            protected: 0,
+        }
+    }
+
+    /// A commit has returned from SQLite and left the database in `state`.
+    pub fn committed(&mut self, state: State, raw_salts: [u32; 2], frame: u32, epoch: Option<u32>) {
+        self.states.push(state);
+        let release = epoch.map(|epoch| ReleasePosition::new(epoch, frame));
+        self.pending.push_back(Pending { index: self.states.len() - 1, raw_salts, frame, release });
+    }
+
+    /// The sessions of the database stand at this epoch.
+    pub fn announced(&mut self, epoch: u32, raw_salts: [u32; 2]) {
+        for pending in self.pending.iter_mut().filter(|pending| pending.raw_salts == raw_salts) {
+            pending.release.get_or_insert(ReleasePosition::new(epoch, pending.frame));
+        }
+    }
+
+    /// Commits up to `durable` return to the applications; returns how many do now.
+    pub fn released(&mut self, durable: ReleasePosition, with_standby: bool) -> u64 {
+        let mut count = 0;
+        while let Some(pending) = self.pending.front() {
+            match pending.release {
+                Some(release) if release <= durable => {
+                    self.acknowledged = pending.index;
+                    count += 1;
+                }
+                // A commit without a known position is not waited for; a later one says more.
+                None if self.pending.iter().skip(1).any(|later| later.release.is_some_and(|at| at <= durable)) => {}
+                _ => break,
+            }
+            self.pending.pop_front();
+        }
+        if with_standby {
+            self.protected = self.acknowledged;
+        }
+        count
+    }
+
+    /// A standby has caught up: everything acknowledged so far is there.
+    pub fn caught_up(&mut self) {
+        self.protected = self.acknowledged;
+    }
+
+    /// All sessions are gone.
+    pub fn sessions_died(&mut self) {
+        self.pending.clear();
+    }
+
+    /// The primary came back with `found`.
+    pub fn primary_recovered(&mut self, found: &State, report: &mut PowerReport) {
+        self.pending.clear();
+        match self.position(found) {
+            Some(at) if at >= self.acknowledged => {
+                let base = at;
+                self.dropped.extend(self.states.drain(at + 1..).map(|state| Dropped { state, base }));
+            }
+            Some(at) => {
+                let lost = (self.acknowledged - at) as u64;
+                report.lose(lost, format!("{}: state {at}, acknowledged up to {}", self.name, self.acknowledged));
+                self.start_over(found);
+            }
+            None => {
+                self.unknown(found, report);
+                self.start_over(found);
+            }
+        }
+    }
+
+    /// A standby was opened as primary with `found`.
+    pub fn failed_over(&mut self, found: &State, report: &mut PowerReport) {
+        self.pending.clear();
+        self.acknowledged = self.protected;
+        match (self.position(found), self.dropped.iter().rposition(|dropped| dropped.state == *found)) {
+            (Some(at), _) if at >= self.protected => self.states.truncate(at + 1),
+            (_, Some(at)) if self.dropped[at].base >= self.protected => {}
+            (Some(at), _) => {
+                let lost = (self.protected - at) as u64;
+                report.lose(lost, format!("{} after failover: state {at}, {} protected", self.name, self.protected));
+            }
+            (None, _) => self.unknown(found, report),
+        }
+        self.start_over(found);
+    }
+
+    /// Whatever a standby shows must have been committed on the primary.
+    pub fn seen_on_standby(&self, found: &State, report: &mut PowerReport) {
+        if self.position(found).is_none() && self.dropped.iter().all(|dropped| dropped.state != *found) {
+            let differences = self.nearest(found);
+            report.differ(differences, format!("standby {} shows a state that never was", self.name));
+        }
+    }
+
+    fn start_over(&mut self, found: &State) {
+        self.states = vec![found.clone()];
+        self.dropped.clear();
+        (self.acknowledged, self.protected) = (0, 0);
+    }
+
+    fn position(&self, found: &State) -> Option<usize> {
+        self.states.iter().rposition(|state| state == found)
+    }
+
+    fn nearest(&self, found: &State) -> u64 {
+        self.states.iter().map(|state| state.differences(found)).min().unwrap_or(0)
+    }
+
+    fn unknown(&self, found: &State, report: &mut PowerReport) {
+        let near = self.nearest(found);
+        let which = self.states.iter().rposition(|state| state.differences(found) == near).unwrap_or(0);
+        let note = format!(
+            "{}: a state that was never committed; {near} of {} pages differ from state {which} of {}, acknowledged {}",
+            self.name,
+            found.pages(),
+            self.states.len() - 1,
+            self.acknowledged
+        );
+        // How much of what was acknowledged is in there cannot be told: at least one commit is not.
+        report.lose(1, note);
+    }
+}
+
+/// Opens a database on a machine as any program would.
+pub fn open_plain(machine: &Arc<SimMachine>, path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags_and_vfs(path, flags, machine.vfs_name())?;
+    connection.execute_batch("PRAGMA synchronous=NORMAL")?;
+    Ok(connection)
+}
+
+/// The state of a database that is there, and whether SQLite finds it whole.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn inspect(machine: &Arc<SimMachine>, path: &PathBuf, report: &mut PowerReport) -> Outcome<State> {
+    let wrong = |error: rusqlite::Error| format!("{}: {error}", path.display());
+    let connection = open_plain(machine, path).map_err(wrong)?;
+    let verdict: String =
+        connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).map_err(wrong)?;
+    if verdict != "ok" {
+        report.damage(format!("{}: {verdict}", path.display()));
+    }
+    State::read(&connection).map_err(wrong)
+}

@@ -1,0 +1,40 @@
+//! A short kill campaign, and proof that it would find a loss. `make figures GROUP=kill` runs a long one.
+
+// Helpers of tests are tests: a panic is how they fail.
+#![allow(clippy::unwrap_used)]
+
+use standfast_campaign::kill::{KillConfig, KillReport, run};
+use standfast_campaign::programs::Programs;
+use standfast_campaign::scene::ScenePlan;
+use std::path::Path;
+
+fn campaign(name: &str, cycles: u64, failover_every: u64, unprotected: bool) -> KillReport {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    run(&KillConfig {
+        programs: Programs::find(None).unwrap_or_else(|error| panic!("{error}")),
+        cycles,
+        seed: 20,
+        directory,
+        plan: ScenePlan { processes: 2, threads: 3, late: false, unprotected },
+        check_every: 5,
+        failover_every,
+        verbose: true,
+    })
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_whoever_is_killed() {
+    let report = campaign("kill", 12, 10, false);
+    assert!(report.passed(), "{report}");
+    assert_eq!((report.cycles, report.failovers, report.checks), (12, 1, 2));
+    assert!(report.acknowledged > 500, "{report}");
+}
+
+#[test]
+fn without_synchronous_transport_the_campaign_finds_losses() {
+    let report = campaign("kill-control", 5, 1, true);
+    assert!(report.error.is_none(), "{report}");
+    assert!(report.findings.lost > 0, "{report}");
+    std::fs::remove_dir_all(report.kept.unwrap()).unwrap();
+}

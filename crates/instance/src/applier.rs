@@ -1,0 +1,301 @@
+//! Applies what the standby log holds, as far as the primary has confirmed it. No threads: whoever owns it steps
+//! it.
+
+use crate::control::DatabaseRecord;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::standby::StandbyShared;
+use standfast_apply::{Apply, ApplyConfig, ApplyEvent, ApplyReport, Limits, StartPoint};
+use standfast_log::{RecordReader, RedoLog};
+use standfast_types::Scn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Largest stretch of redo given to apply at once.
+const STRETCH_BYTES: usize = 16 << 20;
+
+/// See the module. Order of calls: `open`, `recover`, then `step` and now and then `sync`.
+pub struct Applier {
+    environment: Arc<Environment>,
+    shared: Arc<StandbyShared>,
+    apply: Apply,
+    feed: Feed,
+}
+
+impl Applier {
+    /// Opens the apply journal and the databases.
+    ///
+    /// # Errors
+    /// When the journal cannot be opened; what concerns one database is reported and left out.
+    pub fn open(
+        environment: &Arc<Environment>,
+        shared: &Arc<StandbyShared>,
+        limits: Limits,
+    ) -> Result<Applier, InstanceError> {
+        let apply = open_apply(environment, shared, limits)?;
+        let feed = Feed::from(apply.applied());
+        Ok(Applier { environment: environment.clone(), shared: shared.clone(), apply, feed })
+    }
+
+    /// Brings the databases to a known state with the redo in the log.
+    ///
+    /// # Errors
+    /// What ends all apply.
+    pub fn recover(&mut self) -> Result<(), InstanceError> {
+        let from = self.apply.resume_scn().unwrap_or(self.environment.control().checkpoint);
+        let report =
+            self.apply.recover(from, self.shared.confirmed(), &mut FromLog { log: &self.shared.log })?;
+        self.note(&report);
+        self.start_over();
+        Ok(())
+    }
+
+    fn start_over(&mut self) {
+        self.shared.applied.store(self.apply.applied().0, SeqCst);
+        self.feed = Feed::from(self.apply.applied());
+    }
+
+    /// Applies what is confirmed and checkpoints what has grown; false when there was nothing to apply.
+    ///
+    /// # Errors
+    /// What ends all apply.
+    pub fn step(&mut self) -> Result<bool, InstanceError> {
+        let progressed = self.apply_upto(self.shared.confirmed())?;
+        if progressed {
+            let mut report = ApplyReport::default();
+            self.apply.checkpoint_if_due(&mut report)?;
+            self.note(&report);
+        }
+        Ok(progressed)
+    }
+
+    /// Makes everything applied survive a power loss and frees the standby logs before it.
+    ///
+    /// # Errors
+    /// What ends all apply; when the control file cannot be written.
+    pub fn sync(&mut self) -> Result<(), InstanceError> {
+        let mut report = ApplyReport::default();
+        let durable = self.apply.sync(&mut report)?;
+        self.note(&report);
+        forget_before(&self.environment, &self.shared, durable)
+    }
+
+    /// Tries databases again that failed.
+    ///
+    /// # Errors
+    /// What ends all apply.
+    pub fn retry(&mut self) -> Result<(), InstanceError> {
+        if let Some(from) = self.apply.retry_failed() {
+            let upto = self.apply.applied();
+            let report = self.apply.recover(from, upto, &mut FromLog { log: &self.shared.log })?;
+            for record in self.environment.control().databases {
+                self.shared.set_error(&record.name, None);
+            }
+            self.note(&report);
+            self.start_over();
+        }
+        Ok(())
+    }
+
+    /// Applies everything that is whole in the log, confirmed or not: the last act of a standby before it becomes
+    /// primary. Returns the end of the last whole record.
+    ///
+    /// # Errors
+    /// When the log cannot be read or apply ends.
+    pub fn apply_everything(&mut self) -> Result<Scn, InstanceError> {
+        self.start_over();
+        while self.apply_upto(self.shared.hardened())? {}
+        Ok(self.apply.applied())
+    }
+
+    /// Ends here; the databases stay open.
+    pub fn into_apply(self) -> Apply {
+        self.apply
+    }
+
+    /// Positions.
+    pub fn shared(&self) -> &Arc<StandbyShared> {
+        &self.shared
+    }
+
+    fn apply_upto(&mut self, upto: Scn) -> Result<bool, InstanceError> {
+        match self.feed.apply_more(&self.shared, &mut self.apply, upto)? {
+            Some(report) => {
+                self.note(&report);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    fn note(&self, report: &ApplyReport) {
+        note_report(&self.environment, &self.shared, report);
+    }
+}
+
+fn open_apply(
+    environment: &Arc<Environment>,
+    shared: &Arc<StandbyShared>,
+    limits: Limits,
+) -> Result<Apply, InstanceError> {
+    let config = ApplyConfig {
+        directory: environment.paths.databases.clone(),
+        journal: environment.paths.apply_journal.clone(),
+        disk: environment.disk.clone(),
+        vfs_base: environment.vfs_base.clone(),
+        workers: environment.config.standby.apply_workers,
+        limits,
+    };
+    let told = environment.clone();
+    let mut apply = Apply::open(config, Box::new(move |event| remember(&told, event)))?;
+    for record in environment.control().databases {
+        let start =
+            StartPoint { scn: record.start_scn, redo_from: record.redo_from, empty: record.begun_empty };
+        if let Err(error) = apply.attach_existing(record.id, &record.name, record.page_size, start) {
+            environment.alert.say(format!("standby database {} cannot be opened: {error}", record.name));
+            shared.set_error(&record.name, Some(error.to_string()));
+        }
+    }
+    Ok(apply)
+}
+
+/// The catalogue of databases follows the redo.
+fn remember(environment: &Environment, event: &ApplyEvent) -> std::io::Result<()> {
+    let changed = match event {
+        ApplyEvent::Attached { database, name, page_size, scn } => environment.update_control(|control| {
+            if control.databases.iter().all(|record| record.id != *database) {
+                control.databases.push(DatabaseRecord {
+                    id: *database,
+                    name: name.clone(),
+                    path: environment.paths.databases.join(name),
+                    page_size: *page_size,
+                    start_scn: *scn,
+                    redo_from: *scn,
+                    begun_empty: true,
+                });
+                control.next_database = control.next_database.max(database.0 + 1);
+            }
+        }),
+        ApplyEvent::Detached { database, .. } => {
+            environment.update_control(|control| control.databases.retain(|record| record.id != *database))
+        }
+        ApplyEvent::EndOfRedo { .. } | ApplyEvent::Incarnation { .. } => Ok(()),
+    };
+    if let ApplyEvent::Attached { .. } = event {
+        for record in environment.control().databases {
+            let _ = environment.write_marker(&record);
+        }
+    }
+    changed.map_err(|error| std::io::Error::other(error.to_string()))
+}
+
+struct FromLog<'a> {
+    log: &'a Arc<RedoLog>,
+}
+
+impl standfast_apply::RedoSource for FromLog<'_> {
+    fn read(&mut self, from: Scn, upto: Scn, out: &mut Vec<u8>) -> std::io::Result<()> {
+        let mut reader = RecordReader::new(self.log.clone(), from, upto);
+        while out.len() < STRETCH_BYTES / 4 {
+            match reader.next_record() {
+                Ok(Some((record, _))) => out.extend_from_slice(record),
+                Ok(None) => break,
+                Err(error) => return Err(std::io::Error::other(error.to_string())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Standby logs before `durable` may be reused.
+fn forget_before(
+    environment: &Environment,
+    shared: &StandbyShared,
+    durable: Scn,
+) -> Result<(), InstanceError> {
+    // The control file is written when a log becomes free, not every second.
+    let freed = shared.log.switches(shared.log.checkpoint(), durable).last().map(|switch| switch.first_scn);
+    if let Some(freed) = freed.filter(|freed| *freed > shared.log.checkpoint()) {
+        environment.update_control(|control| control.checkpoint = control.checkpoint.max(freed))?;
+        shared.log.set_checkpoint(freed);
+    }
+    Ok(())
+}
+
+fn note_report(environment: &Environment, shared: &StandbyShared, report: &ApplyReport) {
+    shared.transactions.fetch_add(report.transactions, SeqCst);
+    for (id, error) in &report.errors {
+        let control = environment.control();
+        let record = control.databases.iter().find(|record| record.id == *id);
+        let name = record.map_or_else(|| id.to_string(), |record| record.name.clone());
+        environment.alert.say(format!("apply: {error}"));
+        shared.set_error(&name, Some(error.to_string()));
+    }
+}
+
+/// Redo on its way to apply: what was received, cut to whole records.
+struct Feed {
+    /// Position of `bytes[0]`.
+    first: Scn,
+    bytes: Vec<u8>,
+    /// Position after `bytes`.
+    next: Scn,
+}
+
+impl Feed {
+    fn from(applied: Scn) -> Feed {
+        Feed { first: applied, bytes: Vec::new(), next: applied }
+    }
+
+    /// Applies what there is up to `upto`; `None` when there was nothing.
+    fn apply_more(
+        &mut self,
+        shared: &StandbyShared,
+        apply: &mut Apply,
+        upto: Scn,
+    ) -> Result<Option<ApplyReport>, InstanceError> {
+        while self.next < upto && self.bytes.len() < STRETCH_BYTES {
+            let before = self.next;
+            self.take(shared, upto)?;
+            if self.next == before {
+                break;
+            }
+        }
+        if self.bytes.is_empty() {
+            return Ok(None);
+        }
+        let report = apply.apply(self.first, &self.bytes, upto)?;
+        let done = apply.applied().bytes_since(self.first) as usize;
+        if done == 0 {
+            return Ok(None);
+        }
+        self.bytes.drain(..done.min(self.bytes.len()));
+        self.first = apply.applied();
+        shared.applied.store(self.first.0, SeqCst);
+        Ok(Some(report))
+    }
+
+    /// Takes the next received bytes, from memory while they are there.
+    fn take(&mut self, shared: &StandbyShared, upto: Scn) -> Result<(), InstanceError> {
+        let buffer = shared.buffer().clone();
+        let chunks = buffer.chunk_start(self.next).and_then(|start| buffer.chunks(start, STRETCH_BYTES));
+        match chunks {
+            Some(chunks) => {
+                for chunk in chunks {
+                    let from = self.next.bytes_since(chunk.first) as usize;
+                    let until = (upto.bytes_since(chunk.first) as usize).min(chunk.bytes.len());
+                    if from < until {
+                        self.bytes.extend_from_slice(&chunk.bytes[from..until]);
+                        self.next = self.next + (until - from) as u64;
+                    }
+                }
+            }
+            None => {
+                let before = self.bytes.len();
+                shared.log.read(self.next, upto, STRETCH_BYTES, &mut self.bytes)?;
+                self.next = self.next + (self.bytes.len() - before) as u64;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+//! The standby redo log as the receiver writes it.
+
+use crate::control::Incarnation;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::standby::{BUFFER_BYTES, StandbyShared};
+use standfast_format::{LogKind, StreamCrc};
+use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog, archive_group, remove_archived};
+use standfast_transport as transport;
+use standfast_transport::{StandbyLog, StationError, StreamStart};
+use standfast_types::Scn;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// See the module.
+pub struct ReceivedLog {
+    environment: Arc<Environment>,
+    shared: Arc<StandbyShared>,
+    writer: LogWriter,
+    archive: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl ReceivedLog {
+    /// Opens the standby log after a stop of any kind.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(environment: &Arc<Environment>) -> Result<ReceivedLog, InstanceError> {
+        let config = environment.log_config(LogKind::Standby);
+        let (log, writer, recovered) = RedoLog::open(environment.disk.clone(), config)?;
+        // What is in synced databases counts as confirmed: it was when it was applied.
+        let confirmed = recovered.confirmed.max(environment.control().checkpoint).min(recovered.end);
+        let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed));
+        Ok(ReceivedLog { environment: environment.clone(), shared, writer, archive: Arc::new(|| {}) })
+    }
+
+    /// What is called when a log is full, and again and again while the next group cannot be used yet.
+    pub fn when_full(&mut self, archive: Arc<dyn Fn() + Send + Sync>) {
+        self.archive = archive;
+    }
+
+    /// Positions.
+    pub fn shared(&self) -> &Arc<StandbyShared> {
+        &self.shared
+    }
+
+    /// Ends the log at `end`, the end of the last whole record, and archives all of it. Returns the running
+    /// sum there.
+    ///
+    /// # Errors
+    /// When the log cannot be written or archived.
+    pub fn close_at(&mut self, end: Scn) -> Result<StreamCrc, InstanceError> {
+        self.writer.cut(end, end)?;
+        let crc = self.writer.stream_crc();
+        let log = self.shared.log.clone();
+        let keep = log.checkpoint();
+        crate::primary_threads::archive_all(&log, u64::MAX, keep)?;
+        // Everything is applied and synced: any group may be reused.
+        log.set_checkpoint(end);
+        if !self.writer.group_is_empty() && self.writer.switch(crate::now_us())?.is_ok() {
+            crate::primary_threads::archive_all(&log, u64::MAX, keep)?;
+        }
+        Ok(crc)
+    }
+
+    fn note_end(&self, confirmed: Scn) {
+        self.shared.hardened.store(self.writer.position().0, SeqCst);
+        self.shared.confirmed.fetch_max(confirmed.0, SeqCst);
+        self.shared.last_heard_us.store(crate::now_us(), SeqCst);
+    }
+
+    /// A whole batch may be larger than what is left in the group: the rest goes to a group of its own only
+    /// when the primary says so, hence groups here are at least as large as the primary's.
+    fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+        let end = self.writer.write(slices, confirmed)?;
+        let bytes = slices.concat();
+        let buffer = self.shared.buffer().clone();
+        buffer.append(bytes);
+        buffer.set_durable(end);
+        self.note_end(confirmed);
+        Ok(end)
+    }
+}
+
+impl StandbyLog for ReceivedLog {
+    fn received_end(&self) -> Scn {
+        self.writer.position()
+    }
+
+    fn confirmed(&self) -> Scn {
+        self.shared.confirmed()
+    }
+
+    fn applied(&self) -> Scn {
+        self.shared.applied()
+    }
+
+    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
+        if at == self.writer.position() {
+            return Ok(Some(self.writer.stream_crc()));
+        }
+        Ok(self.shared.log.stream_crc(at)?)
+    }
+
+    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StationError> {
+        let mut out = Vec::new();
+        while out.len() < bytes {
+            let before = out.len();
+            self.shared.log.read(from + before as u64, self.writer.position(), bytes - before, &mut out)?;
+            if out.len() == before {
+                return Err(format!("the standby log ends before SCN {}", from + bytes as u64).into());
+            }
+        }
+        Ok(out)
+    }
+
+    fn log_containing(&self, at: Scn) -> Option<transport::LogSwitch> {
+        self.shared.log.log_containing(at).map(crate::shipping::log_switch)
+    }
+
+    fn cut(&mut self, at: Scn) -> Result<(), StationError> {
+        self.writer.cut(at, self.shared.confirmed())?;
+        *self.shared.buffer() = Arc::new(LogBuffer::new(at, BUFFER_BYTES));
+        self.note_end(Scn::ZERO);
+        Ok(())
+    }
+
+    fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
+        let known = |incarnation: &transport::Incarnation| Incarnation {
+            number: incarnation.number,
+            id: incarnation.id,
+            branch: incarnation.branch,
+            time_us: 0,
+        };
+        let incarnations: Vec<Incarnation> = start.source.incarnations.iter().map(known).collect();
+        self.environment.update_control(|control| {
+            let same = |a: &Incarnation, b: &Incarnation| a.id == b.id && a.branch == b.branch;
+            let equal = control.incarnations.len() == incarnations.len()
+                && control.incarnations.iter().zip(&incarnations).all(|(a, b)| same(a, b));
+            if !equal {
+                control.incarnations = incarnations;
+            }
+        })?;
+        Ok(())
+    }
+
+    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+        standfast_io::fault::check(standfast_io::fault::Fault::Received)?;
+        self.write(slices, confirmed)
+    }
+
+    fn switch(&mut self, log: &transport::LogSwitch) -> Result<(), StationError> {
+        let identity = self.identity_of(log);
+        if log.sequence == self.writer.sequence() && identity == self.writer.identity() {
+            return Ok(());
+        }
+        let switch = standfast_log::LogSwitch {
+            sequence: log.sequence,
+            first_scn: log.first_scn,
+            time_us: log.time_us,
+            first_record: log.first_record,
+        };
+        loop {
+            match self.writer.switch_to(&switch, identity)? {
+                Ok(_) => break,
+                Err(_) if self.shared.is_stopping() => {
+                    return Err("stopped while waiting for a standby log".into());
+                }
+                Err(_) => {
+                    (self.archive)();
+                    self.shared.wake();
+                    std::thread::park_timeout(Duration::from_millis(2));
+                }
+            }
+        }
+        (self.archive)();
+        Ok(())
+    }
+
+    fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
+        if self.writer.write_confirmed(confirmed)? {
+            self.note_end(confirmed);
+        }
+        Ok(())
+    }
+
+    fn hardened_notice(&self) {
+        self.shared.wake();
+    }
+}
+
+impl ReceivedLog {
+    fn identity_of(&self, log: &transport::LogSwitch) -> LogIdentity {
+        let control = self.environment.control();
+        let entered = |incarnation: &&Incarnation| {
+            incarnation.branch < log.first_scn || (incarnation.branch == log.first_scn && log.sequence == 1)
+        };
+        let found = control.incarnations.iter().rev().find(entered).or(control.incarnations.first());
+        match found {
+            Some(incarnation) => LogIdentity {
+                instance: control.family,
+                incarnation: incarnation.number,
+                incarnation_id: incarnation.id,
+            },
+            None => self.writer.identity(),
+        }
+    }
+}
+
+/// The log as the receiver holds it; the instance keeps the other reference for a failover.
+pub struct LentLog(pub Arc<Mutex<ReceivedLog>>);
+
+impl LentLog {
+    /// See [`ReceivedLog::close_at`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close_at(&self, end: Scn) -> Result<StreamCrc, InstanceError> {
+        self.log().close_at(end)
+    }
+
+    fn log(&self) -> MutexGuard<'_, ReceivedLog> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl StandbyLog for LentLog {
+    fn received_end(&self) -> Scn {
+        self.log().received_end()
+    }
+    fn confirmed(&self) -> Scn {
+        self.log().confirmed()
+    }
+    fn applied(&self) -> Scn {
+        self.log().applied()
+    }
+    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
+        self.log().stream_crc(at)
+    }
+    fn read(&self, from: Scn, bytes: usize) -> Result<Vec<u8>, StationError> {
+        self.log().read(from, bytes)
+    }
+    fn log_containing(&self, at: Scn) -> Option<transport::LogSwitch> {
+        self.log().log_containing(at)
+    }
+    fn cut(&mut self, at: Scn) -> Result<(), StationError> {
+        self.log().cut(at)
+    }
+    fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
+        self.log().begin(start)
+    }
+    fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+        self.log().append(slices, confirmed)
+    }
+    fn switch(&mut self, log: &transport::LogSwitch) -> Result<(), StationError> {
+        self.log().switch(log)
+    }
+    fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
+        self.log().confirm(confirmed)
+    }
+    fn hardened_notice(&self) {
+        self.log().hardened_notice();
+    }
+}
+
+/// Archives the full groups whose redo the primary has confirmed: what is not confirmed may still be cut.
+///
+/// # Errors
+/// When a copy cannot be written.
+pub fn archive_confirmed(environment: &Environment, shared: &StandbyShared) -> Result<(), LogError> {
+    let log = &shared.log;
+    for (group, next) in log.to_archive() {
+        if next > shared.confirmed() {
+            break;
+        }
+        // A pause between pieces leaves the device to the receiver.
+        archive_group(log, group, &mut || std::thread::sleep(Duration::from_millis(2)))?;
+    }
+    remove_archived(log, environment.config.redo.archive_bytes_max, log.checkpoint())?;
+    Ok(())
+}
