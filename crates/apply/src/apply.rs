@@ -255,20 +255,22 @@ impl Apply {
     /// Journals what the live databases have committed, and what has stopped.
     pub(crate) fn write_facts(&mut self) -> Result<(), ApplyError> {
         let mut facts = std::mem::take(&mut self.facts);
-        let stopped = !facts.is_empty();
+        let mut sync = !facts.is_empty();
         for database in self.databases.values_mut() {
+            if std::mem::take(&mut database.revived) {
+                let forgotten = self.journal.forget(database.id);
+                let path = self.journal.path();
+                forgotten.map_err(|source| ApplyError::Journal { path: path.to_owned(), source })?;
+                facts.push(Fact::Floor { database: database.id, scn: database.floor });
+                sync = true;
+            }
             if database.condition == Condition::Live && std::mem::take(&mut database.unnoted) {
-                if std::mem::take(&mut database.was_stopped) {
-                    let forgotten = self.journal.forget(database.id);
-                    let path = self.journal.path();
-                    forgotten.map_err(|source| ApplyError::Journal { path: path.to_owned(), source })?;
-                }
                 let at = database.file.wal_position()?;
                 facts.push(Fact::Position { database: database.id, at, scn: database.need });
             }
         }
         let written =
-            self.journal.append(&facts).and_then(|()| if stopped { self.journal.sync() } else { Ok(()) });
+            self.journal.append(&facts).and_then(|()| if sync { self.journal.sync() } else { Ok(()) });
         facts.clear();
         self.facts = facts;
         written.map_err(|source| self.journal_error(source))

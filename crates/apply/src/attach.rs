@@ -20,18 +20,11 @@ impl Apply {
         page_size: PageSize,
         start: StartPoint,
     ) -> Result<(), ApplyError> {
-        let file = StandbyFile::open(self.plan(name, page_size)?, start.empty)?;
+        // A file that redo has been applied to and that is not there any more is not made anew.
+        let create = start.empty && !self.journal.history().has_commits(id);
+        let file = StandbyFile::open(self.plan(name, page_size)?, create)?;
         let history = self.journal.history();
         let bound = history.lower_bound(id, file.wal_position()?).filter(|bound| *bound >= start.scn);
-        if file.pages() <= 1
-            && history.floor(id).is_some_and(|floor| floor > start.scn)
-            && bound > Some(start.scn)
-        {
-            // A database of one page is possible, but its redo is not worth the risk of taking a file that
-            // vanished for it.
-            let why = "the file is empty, but redo has been applied to it";
-            return Err(ApplyError::Unusable { name: name.to_owned(), why });
-        }
         let (need, state) = bound.map_or((start.redo_from, start.scn), |bound| (bound, bound));
         let floor = history.floor(id).filter(|floor| *floor >= start.scn).unwrap_or(start.redo_from);
         let stopped = history.stopped(id);

@@ -84,8 +84,8 @@ pub struct Database {
     pub unsynced: bool,
     /// There are commits that are not in the journal.
     pub unnoted: bool,
-    /// The journal says that it stopped, which is no longer so.
-    pub was_stopped: bool,
+    /// The journal is to be told that what it knows of this database is void.
+    pub revived: bool,
     /// Its WAL has grown since it was last asked whether a checkpoint is due.
     pub grown: bool,
     /// When to checkpoint.
@@ -123,7 +123,7 @@ impl Database {
             floor: need,
             unsynced: true,
             unnoted: false,
-            was_stopped: false,
+            revived: false,
             grown: true,
             clock: CheckpointClock::default(),
             due: Due::Nothing,
@@ -199,11 +199,8 @@ impl Database {
                     }
                 }
             }
-            Record::Commit { .. } => self.forget_pending(),
-            Record::Baseline { .. } => {
-                self.pending.clear();
-                self.pending.replaces_all = true;
-            }
+            Record::Commit { .. } => self.pending.clear(),
+            Record::Baseline { .. } => self.pending.begin_replacement(start),
             // Capture begins again: a transaction that was begun has no commit.
             Record::WalGeneration { restart: true, .. } => self.pending.clear(),
             _ => {}
@@ -213,8 +210,7 @@ impl Database {
 
     /// Begins the commit that ends at `end` with the pieces of it that came before.
     fn begin_commit(&mut self, end: Scn, overlay: &mut Overlay) -> Result<(), ApplyError> {
-        self.batch.begin_commit(&mut self.file, overlay, self.pending.replaces_all)?;
-        self.pending.replaces_all = false;
+        self.batch.begin_commit(&mut self.file, overlay, self.pending.replaces_all())?;
         if self.pending.start().is_none() {
             return Ok(());
         }
@@ -259,21 +255,16 @@ impl Database {
 
     /// Everything from the record at `scn` on replaces what the database holds, whatever that is.
     pub fn revive(&mut self, scn: Scn, mode: Mode) {
-        self.was_stopped |= self.condition == Condition::Stopped;
+        self.revived = true;
         self.condition = mode.takes();
-        (self.read, self.need, self.state) = (scn, scn, scn);
-    }
-
-    fn forget_pending(&mut self) {
-        self.pending.clear();
-        self.pending.replaces_all = false;
+        (self.read, self.need, self.state, self.floor) = (scn, scn, scn, scn);
     }
 
     fn give_up(&mut self, overlay: &mut Overlay) {
         self.file.rollback();
         self.batch = Batch::default();
         overlay.clear(self.file.page_size().bytes());
-        self.forget_pending();
+        self.pending.clear();
         self.read = self.need;
     }
 
@@ -287,7 +278,7 @@ impl Database {
 
     /// Drops a transaction that has no commit record: at a failover it never will.
     pub fn drop_open_transaction(&mut self) {
-        self.forget_pending();
+        self.pending.clear();
     }
 }
 

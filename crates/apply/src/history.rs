@@ -97,6 +97,11 @@ impl History {
         position.max(known.floor)
     }
 
+    /// Whether anything has been committed to `database`.
+    pub fn has_commits(&self, database: DatabaseId) -> bool {
+        self.databases.get(&database).is_some_and(|known| !known.positions.is_empty())
+    }
+
     /// The synced lower bound of `database`.
     pub fn floor(&self, database: DatabaseId) -> Option<Scn> {
         self.databases.get(&database)?.floor

@@ -13,8 +13,7 @@ pub struct Pending {
     memory: Vec<u8>,
     file: Option<File>,
     start: Option<Scn>,
-    /// The transaction replaces the whole database.
-    pub replaces_all: bool,
+    replaces_all: bool,
 }
 
 impl Pending {
@@ -30,9 +29,20 @@ impl Pending {
         }
     }
 
-    /// Where its first record starts in the stream.
+    /// Where its first record starts in the stream, or the announcement of a replacement.
     pub fn start(&self) -> Option<Scn> {
         self.start
+    }
+
+    /// Whether the transaction replaces the whole database.
+    pub fn replaces_all(&self) -> bool {
+        self.replaces_all
+    }
+
+    /// Drops what is pending; the transaction that follows, announced at `scn`, replaces the whole database.
+    pub fn begin_replacement(&mut self, scn: Scn) {
+        self.clear();
+        (self.start, self.replaces_all) = (Some(scn), true);
     }
 
     /// Adds a record that starts at `scn`.
@@ -54,11 +64,12 @@ impl Pending {
         Ok(())
     }
 
-    /// Drops the records, keeping what was said about the transaction to come.
+    /// Drops everything.
     pub fn clear(&mut self) {
         self.memory.clear();
         self.file = None;
         self.start = None;
+        self.replaces_all = false;
     }
 
     /// Hands every record to `take` in order and is empty then.

@@ -29,8 +29,10 @@ pub struct Instance {
     pub directory: PathBuf,
     /// Where it listens.
     pub address: String,
-    /// Environment variables for its process, such as fault points.
+    /// Environment variables for its process.
     pub environment: Vec<(&'static str, String)>,
+    /// Fault points of its process, as the value of `STANDFAST_FAULT`.
+    pub faults: Option<String>,
     process: Option<Process>,
     /// `instance` of its status, once seen: the name of its shared memory.
     identity: Option<String>,
@@ -67,6 +69,7 @@ impl Instance {
             directory: directory.into(),
             address,
             environment,
+            faults: None,
             process: None,
             identity: None,
         }
@@ -102,6 +105,7 @@ impl Instance {
         }
         let mut command = self.command(&["start"]);
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
+        command.envs(self.faults.iter().map(|faults| ("STANDFAST_FAULT", faults)));
         self.process = Some(Process::start(command, &self.output_path())?);
         Ok(())
     }
@@ -121,9 +125,24 @@ impl Instance {
             let ready = self.directory.join("ready").exists();
             Ok(if ready { Ok(()) } else { Err("no file `ready`".into()) })
         })?;
-        let status = self.status()?;
-        self.identity = Some(status.text("/instance").to_owned());
+        self.note_identity()
+    }
+
+    fn note_identity(&mut self) -> Result<()> {
+        if self.identity.is_none() {
+            self.identity = Some(self.status()?.text("/instance").to_owned());
+        }
         Ok(())
+    }
+
+    /// Whether its process has ended without being told to.
+    pub fn has_ended(&self) -> bool {
+        self.process.as_ref().is_some_and(|process| process.ended_within(Duration::ZERO))
+    }
+
+    /// Whether it serves.
+    pub fn is_ready(&self) -> bool {
+        self.process.is_some() && !self.has_ended() && self.directory.join("ready").exists()
     }
 
     /// Starts the process and waits until it serves.

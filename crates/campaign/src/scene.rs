@@ -9,6 +9,7 @@ use crate::verify::{Findings, check_integrity, check_ledger, compare_pages};
 use crate::{During, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// The name of the standby at its primary.
 const STANDBY: &str = "north";
@@ -73,7 +74,7 @@ impl Scene {
         }
         let mut standby = Instance::standby_of(&primary, &directory.join("standby"), STANDBY)?;
         if plan.unprotected {
-            standby.environment.push(("STANDFAST_FAULT", "received=sleep:40@1+".into()));
+            standby.faults = Some("received=sleep:40@1+".into());
         }
         standby.start()?;
         let mode = if plan.unprotected { "async" } else { "sync-affirm" };
@@ -122,24 +123,50 @@ impl Scene {
         (0..self.told.writers()).map(|writer| self.told.entry(writer, 0).refusals()).sum()
     }
 
+    /// Commits acknowledged to each application, for [`Scene::runs_since`].
+    pub fn progress(&self) -> Vec<u64> {
+        (0..self.applications.len()).map(|number| self.commits_of(number)).collect()
+    }
+
+    /// Whether both instances serve, the standby follows, and every running application has had a commit
+    /// acknowledged since `before`; else why not.
+    ///
+    /// # Errors
+    /// When an application has ended by itself.
+    pub fn runs_since(&self, before: &[u64]) -> Result<std::result::Result<(), String>> {
+        for (who, instance) in [("primary", &self.primary), ("standby", &self.standby)] {
+            if !instance.is_ready() {
+                return Ok(Err(format!("the {who} does not serve")));
+            }
+        }
+        match self.primary.status() {
+            Ok(status) if status.streams() => {}
+            Ok(status) => return Ok(Err(format!("the standby does not follow: {}", status.brief()))),
+            Err(error) => return Ok(Err(error.to_string())),
+        }
+        self.applications_run(before)
+    }
+
+    fn applications_run(&self, before: &[u64]) -> Result<std::result::Result<(), String>> {
+        for (number, application) in self.applications.iter().enumerate() {
+            let Some(application) = application else { continue };
+            if application.ended_within(Duration::ZERO) {
+                return Err(application.failed("ended by itself"));
+            }
+            if self.commits_of(number) == before[number] {
+                return Ok(Err(format!("application {number} does not commit")));
+            }
+        }
+        Ok(Ok(()))
+    }
+
     /// Waits until every running application has had a commit acknowledged from now on.
     ///
     /// # Errors
     /// When one ends by itself, or that takes too long.
     pub fn await_progress(&self) -> Result<()> {
-        let before: Vec<u64> = (0..self.applications.len()).map(|number| self.commits_of(number)).collect();
-        await_condition("every application commits", PATIENCE, || {
-            for (number, application) in self.applications.iter().enumerate() {
-                let Some(application) = application else { continue };
-                if application.ended_within(std::time::Duration::ZERO) {
-                    return Err(application.failed("ended by itself"));
-                }
-                if self.commits_of(number) == before[number] {
-                    return Ok(Err(format!("application {number} does not")));
-                }
-            }
-            Ok(Ok(()))
-        })
+        let before = self.progress();
+        await_condition("every application commits", PATIENCE, || self.applications_run(&before))
     }
 
     /// Lets the applications finish their transactions and waits for their end.

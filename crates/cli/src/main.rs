@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    server::end_on_broken_pipe();
     match run(args) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -138,6 +138,12 @@ fn wait_for_signal(set: &libc::sigset_t) {
     unsafe { libc::sigwait(set, &mut signal) };
 }
 
+/// For commands that print: a reader that closes the pipe ends them quietly.
+pub fn end_on_broken_pipe() {
+    // SAFETY: restores the default action of a signal; called before any thread is started.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 /// A thousand databases have a handful of descriptors each.
 fn raise_file_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

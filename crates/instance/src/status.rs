@@ -4,6 +4,7 @@ use crate::now_us;
 use crate::running::{Mode, Running, RunningPrimary, RunningStandby};
 use serde_json::{Value, json};
 use standfast_format::LogKind;
+use standfast_transport::TransportMode;
 use standfast_types::Scn;
 
 /// See the module.
@@ -92,7 +93,7 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary) {
             json!({
                 "name": destination.name,
                 "address": destination.address,
-                "mode": destination.mode,
+                "mode": mode_name(destination.mode),
                 "state": destination.phase,
                 "standing": destination.standing,
                 "required": required,
@@ -107,6 +108,15 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary) {
             })
         })
         .collect();
+}
+
+/// As the command line and the configuration spell it.
+fn mode_name(mode: TransportMode) -> &'static str {
+    match mode {
+        TransportMode::SyncAffirm => "sync-affirm",
+        TransportMode::FastSync => "fastsync",
+        TransportMode::Async => "async",
+    }
 }
 
 fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) {

@@ -1,12 +1,15 @@
 //! Cycle after cycle: let it run, kill, start again, wait until it runs; now and then look whether everything
 //! is there, and now and then lose the primary for good.
 
+use super::arms;
 use super::report::KillReport;
 use super::strike::{Strike, Victim};
-use crate::Result;
+use crate::instance::PATIENCE;
+use crate::process::await_condition;
 use crate::programs::Programs;
 use crate::scene::{Scene, ScenePlan};
 use crate::verify::Findings;
+use crate::{CampaignError, Result};
 use standfast_testkit::Rng;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -149,21 +152,63 @@ impl Campaign<'_> {
             self.kill_and_start(scene, &strike, rng)?;
         }
         let killed = Instant::now();
-        for (_, victim) in &strike.restarts {
-            match victim {
-                Victim::Application(_) => {}
-                Victim::Primary => scene.primary.await_ready()?,
-                Victim::Standby => scene.standby.await_ready()?,
-            }
-        }
-        scene.primary.await_status("the standby follows", |status| status.streams())?;
-        scene.await_progress()?;
+        self.await_running(scene)?;
         self.say(&format!(
             "         runs again after {} ms, {} commits",
             killed.elapsed().as_millis(),
             scene.commits()
         ));
         Ok(())
+    }
+
+    /// Waits until everything runs. Instances that were armed and have struck are started again, unarmed.
+    fn await_running(&mut self, scene: &mut Scene) -> Result<()> {
+        let before = scene.progress();
+        await_condition("everything runs", PATIENCE, || {
+            self.revive(scene)?;
+            scene.runs_since(&before)
+        })
+    }
+
+    /// Starts armed instances that have killed themselves.
+    fn revive(&mut self, scene: &mut Scene) -> Result<()> {
+        for (victim, instance) in
+            [(Victim::Primary, &mut scene.primary), (Victim::Standby, &mut scene.standby)]
+        {
+            if !instance.has_ended() {
+                continue;
+            }
+            let Some(faults) = instance.faults.take() else {
+                return Err(instance.process().map_or_else(
+                    || CampaignError::Unreadable { what: "a process".into(), detail: "it is gone".into() },
+                    |process| process.failed("ended by itself"),
+                ));
+            };
+            self.say(&format!("         {victim:?} struck by {faults}"));
+            self.report.kills.count(victim);
+            instance.kill();
+            instance.spawn()?;
+        }
+        Ok(())
+    }
+
+    /// Nobody kills himself from now on.
+    fn disarm(&mut self, scene: &mut Scene) -> Result<()> {
+        self.revive(scene)?;
+        if self.config.plan.unprotected {
+            return Ok(());
+        }
+        for victim in [Victim::Primary, Victim::Standby] {
+            let instance = if victim == Victim::Primary { &scene.primary } else { &scene.standby };
+            if instance.faults.is_some() {
+                self.kill(scene, victim);
+                let instance =
+                    if victim == Victim::Primary { &mut scene.primary } else { &mut scene.standby };
+                instance.faults = None;
+                instance.spawn()?;
+            }
+        }
+        self.await_running(scene)
     }
 
     fn kill_and_start(&mut self, scene: &mut Scene, strike: &Strike, rng: &mut Rng) -> Result<()> {
@@ -175,8 +220,15 @@ impl Campaign<'_> {
                 Victim::Application(number) => {
                     scene.start_application(*number, rng.next_u64(), &databases)?;
                 }
-                Victim::Primary => scene.primary.spawn()?,
-                Victim::Standby => scene.standby.spawn()?,
+                Victim::Primary => {
+                    scene.primary.faults = strike.primary_arms.clone();
+                    scene.primary.spawn()?;
+                }
+                Victim::Standby if self.config.plan.unprotected => scene.standby.spawn()?,
+                Victim::Standby => {
+                    scene.standby.faults = strike.standby_arms.clone();
+                    scene.standby.spawn()?;
+                }
             }
         }
         Ok(())
@@ -192,6 +244,7 @@ impl Campaign<'_> {
     }
 
     fn check(&mut self, scene: &mut Scene) -> Result<()> {
+        self.disarm(scene)?;
         let begun = Instant::now();
         scene.stop_applications()?;
         let findings = scene.check_both()?;
@@ -223,10 +276,15 @@ impl Campaign<'_> {
         rng.shuffle(&mut victims);
         self.say(&format!("cycle {}: kill {victims:?} for good, fail over", self.report.cycles + 1));
         victims.iter().for_each(|victim| self.kill(scene, *victim));
-        if restart_standby {
+        if !restart_standby && scene.standby.faults.is_some() {
+            // It is armed, and may or may not have struck.
+            self.kill(scene, Victim::Standby);
+        }
+        if scene.standby.process().is_none() {
+            scene.standby.faults = None;
             scene.standby.start()?;
         }
-        if rng.chance(30) {
+        if rng.chance(40) {
             self.interrupt_failover(scene, rng)?;
         }
         let begun = Instant::now();
@@ -253,12 +311,27 @@ impl Campaign<'_> {
 
     /// The standby is killed in the middle of its failover. Afterwards it is what it was or what it was to be.
     fn interrupt_failover(&mut self, scene: &mut Scene, rng: &mut Rng) -> Result<()> {
-        let pause = Duration::from_millis(rng.between(0, 200));
-        self.say(&format!("         kill the standby {} ms into its failover", pause.as_millis()));
-        let asking = scene.standby.begin(&["failover"])?;
-        std::thread::sleep(pause);
+        if rng.chance(50) {
+            let faults = arms::of_failover(rng);
+            self.say(&format!("         fail over with {faults}"));
+            self.kill(scene, Victim::Standby);
+            scene.standby.faults = Some(faults);
+            scene.standby.spawn()?;
+            // It may die on its way up already.
+            await_condition("the armed standby serves or dies", PATIENCE, || {
+                let settled = scene.standby.is_ready() || scene.standby.has_ended();
+                Ok(if settled { Ok(()) } else { Err("neither".into()) })
+            })?;
+            let _ = scene.standby.run(&["failover"])?;
+        } else {
+            let pause = Duration::from_millis(rng.between(0, 200));
+            self.say(&format!("         kill the standby {} ms into its failover", pause.as_millis()));
+            let asking = scene.standby.begin(&["failover"])?;
+            std::thread::sleep(pause);
+            asking.kill();
+        }
         self.kill(scene, Victim::Standby);
-        asking.kill();
+        scene.standby.faults = None;
         scene.standby.start()
     }
 }

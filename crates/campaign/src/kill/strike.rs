@@ -1,5 +1,6 @@
 //! Who is killed in a cycle, in which order, and when. Drawn, not decided: pure and repeatable.
 
+use super::arms;
 use standfast_testkit::Rng;
 use std::time::Duration;
 
@@ -25,6 +26,10 @@ pub struct Strike {
     pub restarts: Vec<(Duration, Victim)>,
     /// The same are killed a second time so long after the restart, in the middle of their recovery.
     pub again: Option<Duration>,
+    /// The place at which a restarted primary kills itself.
+    pub primary_arms: Option<String>,
+    /// The place at which a restarted standby kills itself.
+    pub standby_arms: Option<String>,
 }
 
 impl Strike {
@@ -57,7 +62,11 @@ impl Strike {
             .collect();
         rng.shuffle(&mut restarts);
         let again = rng.chance(20).then(|| Duration::from_millis(rng.between(0, 150)));
-        Strike { after, victims, restarts, again }
+        let primary_arms = rng.chance(30).then(|| arms::of_primary(rng));
+        let standby_arms = rng.chance(30).then(|| arms::of_standby(rng));
+        let primary_arms = primary_arms.filter(|_| victims.contains(&Victim::Primary));
+        let standby_arms = standby_arms.filter(|_| victims.contains(&Victim::Standby));
+        Strike { after, victims, restarts, again, primary_arms, standby_arms }
     }
 }
 
@@ -66,6 +75,9 @@ impl std::fmt::Display for Strike {
         write!(f, "after {} ms kill {:?}, start", self.after.as_millis(), self.victims)?;
         for (pause, victim) in &self.restarts {
             write!(f, " +{}ms {victim:?}", pause.as_millis())?;
+        }
+        for arms in self.primary_arms.iter().chain(&self.standby_arms) {
+            write!(f, " ({arms})")?;
         }
         self.again.map_or(Ok(()), |again| write!(f, ", and again after {} ms", again.as_millis()))
     }
@@ -88,6 +100,7 @@ mod tests {
                 strike.victims.iter().all(|hit| strike.restarts.iter().any(|(_, started)| started == hit))
             );
             assert_eq!(strike.victims.len(), strike.restarts.len());
+            assert!(strike.primary_arms.is_none() || strike.victims.contains(&Victim::Primary));
         }
         assert_eq!(strikes[0], Strike::draw(&mut Rng::new(1), 3), "the same seed gives the same campaign");
     }

@@ -49,13 +49,13 @@ fn a_full_archive_volume_stalls_commits_and_a_restart_with_room_loses_none() {
     let place = Place::new("archive-full");
     let (mut primary, standby, database) = place.pair(&[]);
     primary.stop().unwrap();
-    primary.environment = vec![("STANDFAST_FAULT", "copy=ENOSPC@1+".into())];
+    primary.faults = Some("copy=ENOSPC@1+".into());
     start(&mut primary);
     let mut application = place.application(&database);
     let written = write_until_stuck(&mut application, INSERT_BULK);
     await_status(&primary, "the wait has its name", |status| status.text("/waiting_for") == ARCHIVING_NEEDED);
     primary.kill();
-    primary.environment.clear();
+    primary.faults = None;
     start(&mut primary);
     // Nobody told the application no: the commit waited for the instance and is now confirmed.
     assert_eq!(application.answer(), Answer::Rows(vec![]));
@@ -69,7 +69,7 @@ fn after_an_error_of_the_log_nothing_is_acknowledged_until_a_restart() {
     let place = Place::new("log-error");
     let (mut primary, standby, database) = place.pair(&[]);
     primary.stop().unwrap();
-    primary.environment = vec![("STANDFAST_FAULT", "log-write=EIO@50".into())];
+    primary.faults = Some("log-write=EIO@50".into());
     start(&mut primary);
     let mut application = place.application(&database);
     let mut acknowledged = 0;
@@ -92,7 +92,7 @@ fn after_an_error_of_the_log_nothing_is_acknowledged_until_a_restart() {
     await_alert(&primary, "poisoned");
 
     primary.kill();
-    primary.environment.clear();
+    primary.faults = None;
     start(&mut primary);
     application.run(INSERT);
     let there = rows(&database);
@@ -109,7 +109,7 @@ fn killed_between_writing_the_log_and_telling_anybody_nothing_is_lost() {
     let (mut primary, standby, database) = place.pair(&[]);
     primary.stop().unwrap();
     for point in ["log-write=kill@20", "log-written=kill@20", "send=kill@20"] {
-        primary.environment = vec![("STANDFAST_FAULT", point.into())];
+        primary.faults = Some(point.into());
         start(&mut primary);
         let before = rows(&database);
         let mut application = place.application(&database);
@@ -124,7 +124,7 @@ fn killed_between_writing_the_log_and_telling_anybody_nothing_is_lost() {
         }
         assert!(primary.process().unwrap().ended_within(Duration::ZERO), "{point}: stuck but alive");
         primary.kill();
-        primary.environment.clear();
+        primary.faults = None;
         start(&mut primary);
         assert_eq!(application.answer(), Answer::Rows(vec![]), "{point}");
         assert_eq!(rows(&database), before + acknowledged + 1, "{point}");

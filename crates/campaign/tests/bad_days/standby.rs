@@ -95,7 +95,7 @@ fn a_standby_killed_in_the_middle_of_applying_goes_on_where_it_was() {
     let mut application = place.application(&database);
     for point in ["apply-commit=kill@5", "apply-committed=kill@5", "received=kill@5"] {
         standby.kill();
-        standby.environment = vec![("STANDFAST_FAULT", point.into())];
+        standby.faults = Some(point.into());
         start(&mut standby);
         for _ in 0..100 {
             application.run(INSERT);
@@ -105,7 +105,7 @@ fn a_standby_killed_in_the_middle_of_applying_goes_on_where_it_was() {
         }
         assert!(standby.process().unwrap().ended_within(std::time::Duration::ZERO), "{point} did not strike");
         standby.kill();
-        standby.environment.clear();
+        standby.faults = None;
         start(&mut standby);
         await_status(&primary, "the standby has caught up", |status| status.streams() && status.settled());
         assert_same(&primary, &standby, &database);

@@ -1,0 +1,275 @@
+//! The stations of a primary on a simulated machine, stepped by one thread.
+
+use super::Outcome;
+use super::site::{Geometry, ROUND_BYTES, SegmentFile};
+use rusqlite::Connection;
+use standfast_instance::baseline::BaselineJob;
+use standfast_instance::checkpointer::Checkpointer;
+use standfast_instance::control::DatabaseRecord;
+use standfast_instance::database::{Database, committed_pages};
+use standfast_instance::environment::Environment;
+use standfast_instance::error::InstanceError;
+use standfast_instance::open_primary::{OpenedPrimary, install_hook, open_primary};
+use standfast_instance::primary::{Primary, PrimaryShared, Step, SwitchHelper};
+use standfast_instance::primary_threads::{advance, archive_all};
+use standfast_instance::shipping::PrimarySource;
+use standfast_log::{LogSwitch, RedoLog, SwitchBlocked};
+use standfast_session::DatabaseState;
+use standfast_testkit::SimMachine;
+use standfast_types::{DatabaseId, PageSize, Scn};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A switch that is still blocked after this many attempts, with all helpers having done what they can, is
+/// blocked for good.
+const ATTEMPTS_MAX: u32 = 4;
+
+/// An opened primary.
+pub struct PrimaryHost {
+    /// Its machine.
+    pub machine: Arc<SimMachine>,
+    /// What its stations were given.
+    pub environment: Arc<Environment>,
+    /// The commit path.
+    pub primary: Primary,
+    /// What the stations share.
+    pub shared: Arc<PrimaryShared>,
+    /// Its redo for senders.
+    pub source: Arc<PrimarySource>,
+    works: Arc<Mutex<Works>>,
+}
+
+/// Checkpoints and archiving: what the other threads of an instance do.
+struct Works {
+    environment: Arc<Environment>,
+    log: Arc<RedoLog>,
+    checkpointer: Checkpointer,
+    candidates: VecDeque<Scn>,
+    resynchronise: Vec<Arc<Database>>,
+    resynchronisations: u64,
+    /// Archived logs from here on are kept for the standby.
+    needed_from: Scn,
+    attempts: u32,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Works {
+    fn archive(&self) -> Result<(), InstanceError> {
+        let limit = self.environment.config.redo.archive_bytes_max;
+        Ok(archive_all(&self.log, limit, self.needed_from)?)
+    }
+
+    /// One round of the checkpointer: an order if there is one, then the databases.
+    fn checkpoint(&mut self) -> Result<(), InstanceError> {
+        if let Some(candidate) = self.candidates.pop_front() {
+            advance(&self.environment, &mut self.checkpointer, &self.log, candidate)?;
+        }
+        self.checkpointer.round();
+        Ok(())
+    }
+}
+
+/// Does at once what the log writer of an instance waits for others to do. Before the primary is open there are
+/// no others.
+struct Helper {
+    works: Arc<Mutex<Option<Arc<Mutex<Works>>>>>,
+}
+
+impl Helper {
+    fn works(&self) -> Option<Arc<Mutex<Works>>> {
+        lock(&self.works).clone()
+    }
+}
+
+impl SwitchHelper for Helper {
+    fn blocked(&mut self, why: SwitchBlocked) -> Result<(), InstanceError> {
+        let Some(works) = self.works() else {
+            return Err(InstanceError::Failed(format!("opening waits for a log switch: {why:?}")));
+        };
+        let mut works = lock(&works);
+        works.attempts += 1;
+        if works.attempts > ATTEMPTS_MAX {
+            return Err(InstanceError::Failed(format!("the log cannot be switched any more: {why:?}")));
+        }
+        match why {
+            SwitchBlocked::ArchivingNeeded => works.archive(),
+            SwitchBlocked::CheckpointIncomplete => works.checkpoint(),
+        }
+    }
+
+    fn switched(&mut self, _: &LogSwitch) {
+        if let Some(works) = self.works() {
+            lock(&works).attempts = 0;
+        }
+    }
+
+    fn checkpoint_candidate(&mut self, candidate: Scn) {
+        if let Some(works) = self.works() {
+            lock(&works).candidates.push_back(candidate);
+        }
+    }
+
+    fn resynchronise(&mut self, database: Arc<Database>, _: String) {
+        if let Some(works) = self.works() {
+            let mut works = lock(&works);
+            works.resynchronise.push(database);
+            works.resynchronisations += 1;
+        }
+    }
+
+    fn resynchronised(&mut self, _: &Arc<Database>) {}
+}
+
+impl PrimaryHost {
+    /// Recovers and opens the primary on `machine`.
+    pub fn open(machine: &Arc<SimMachine>, geometry: &Geometry, segment: &SegmentFile) -> Outcome<PrimaryHost> {
+        let environment = geometry.environment(machine, segment)?;
+        PrimaryHost::open_in(machine, environment)
+    }
+
+    /// As [`PrimaryHost::open`], in an environment that exists.
+    pub fn open_in(machine: &Arc<SimMachine>, environment: Arc<Environment>) -> Outcome<PrimaryHost> {
+        let late: Arc<Mutex<Option<Arc<Mutex<Works>>>>> = Arc::default();
+        let helper = Box::new(Helper { works: late.clone() });
+        let OpenedPrimary { mut primary, shared, log } = open_primary(&environment, helper).map_err(text)?;
+        primary.heal_at_once();
+        primary.limit_round(ROUND_BYTES);
+        let databases = shared.all_databases();
+        if databases.len() != environment.control().databases.len() {
+            return Err(format!("opening: {}", environment.alert.last().join("; ")));
+        }
+        for database in &databases {
+            install_hook(&shared, database, Duration::ZERO).map_err(text)?;
+            shared.segment.set_state(database.id().0, DatabaseState::Open);
+        }
+        let mut checkpointer = Checkpointer::new(shared.clone(), environment.config.checkpoint.clone());
+        checkpointer.gate_at_once();
+        let afresh = environment.alert.last().iter().filter(|line| line.contains("copied afresh")).count();
+        let works = Arc::new(Mutex::new(Works {
+            environment: environment.clone(),
+            log: log.clone(),
+            checkpointer,
+            candidates: VecDeque::new(),
+            resynchronise: Vec::new(),
+            resynchronisations: afresh as u64,
+            needed_from: Scn::ZERO,
+            attempts: 0,
+        }));
+        *lock(&late) = Some(works.clone());
+        let source = Arc::new(PrimarySource::new(environment.clone(), shared.clone(), log.clone()));
+        let host = PrimaryHost { machine: machine.clone(), environment, primary, shared, source, works };
+        host.archive()?;
+        Ok(host)
+    }
+
+    /// Fresh copies since it was opened.
+    pub fn resynchronisations(&self) -> u64 {
+        lock(&self.works).resynchronisations
+    }
+
+    /// Archived logs from `scn` on are still needed.
+    pub fn keep_archives_from(&self, scn: Scn) {
+        lock(&self.works).needed_from = scn;
+    }
+
+    /// Lines of the alert log.
+    pub fn alerts(&self) -> String {
+        self.environment.alert.last().join("\n    ")
+    }
+
+    /// One round of the log writer.
+    pub fn step(&mut self) -> Outcome<Step> {
+        self.primary.step().map_err(text)
+    }
+
+    /// Captures and writes everything that is committed.
+    pub fn drain(&mut self) -> Outcome<()> {
+        for _ in 0..10_000 {
+            self.primary.look_for_unnoticed();
+            if self.step()? == Step::Idle {
+                return Ok(());
+            }
+        }
+        Err(format!("capture does not come to an end: {}", self.alerts()))
+    }
+
+    /// One round of the checkpointer.
+    pub fn checkpoint(&mut self) -> Outcome<()> {
+        lock(&self.works).checkpoint().map_err(text)
+    }
+
+    /// `standfast checkpoint`.
+    pub fn checkpoint_everything(&mut self) -> Outcome<()> {
+        let start = self.primary.anchor_all().map_err(text)?;
+        let mut works = lock(&self.works);
+        let works = &mut *works;
+        advance(&works.environment, &mut works.checkpointer, &works.log, start).map_err(text)?;
+        works.checkpointer.checkpoint_all(Duration::ZERO);
+        Ok(())
+    }
+
+    /// One round of the archiver.
+    pub fn archive(&self) -> Outcome<()> {
+        lock(&self.works).archive().map_err(text)
+    }
+
+    /// `standfast switch-logfile`.
+    pub fn switch_log(&mut self) -> Outcome<()> {
+        self.primary.switch_log().map_err(text)
+    }
+
+    /// Begins the fresh copies that are due.
+    pub fn begin_copies(&mut self) -> Outcome<()> {
+        let due = std::mem::take(&mut lock(&self.works).resynchronise);
+        for database in due {
+            let job = BaselineJob::begin(&database).map_err(text)?;
+            self.primary.start_baseline(job);
+        }
+        Ok(())
+    }
+
+    /// Takes a database under protection, as `standfast protect` does.
+    pub fn protect(&mut self, name: &str, path: PathBuf, page_size: PageSize, copy: bool) -> Outcome<DatabaseId> {
+        let id = DatabaseId(self.environment.control().next_database);
+        let record = DatabaseRecord {
+            id,
+            name: name.to_owned(),
+            path,
+            page_size,
+            start_scn: Scn::ZERO,
+            redo_from: Scn::ZERO,
+            begun_empty: false,
+        };
+        let database = Database::open(record.clone(), self.environment.vfs_base.as_deref()).map_err(text)?;
+        let database = Arc::new(database);
+        self.shared.segment.set_state(id.0, DatabaseState::Recovering);
+        self.shared.segment.reset_hints(id.0);
+        install_hook(&self.shared, &database, Duration::ZERO).map_err(text)?;
+        let remembered = self.environment.update_control(|control| {
+            control.next_database = id.0 + 1;
+            control.databases.push(record.clone());
+        });
+        remembered.map_err(text)?;
+        let state = |connection: &Connection, header: &standfast_sqlite_wal::WalIndexHeader| {
+            Ok((header.position(), committed_pages(connection, header)?))
+        };
+        let (_, (position, pages)) = database.snapshot_and(state).map_err(text)?;
+        let capture = database.capture_from(position, pages).map_err(text)?;
+        self.primary.serve(database.clone(), capture, true).map_err(text)?;
+        if copy {
+            self.primary.await_baseline(id);
+            self.primary.start_baseline(BaselineJob::begin(&database).map_err(text)?);
+        }
+        self.shared.segment.set_state(id.0, DatabaseState::Open);
+        Ok(id)
+    }
+}
+
+fn text(error: InstanceError) -> String {
+    error.to_string()
+}

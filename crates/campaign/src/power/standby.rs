@@ -1,0 +1,204 @@
+//! The stations of a standby on a simulated machine, stepped by one thread.
+
+use super::Outcome;
+use super::primary::PrimaryHost;
+use super::site::{Geometry, SegmentFile, StandbyStart, paths};
+use standfast_apply::Limits;
+use standfast_instance::applier::Applier;
+use standfast_instance::control::{Control, DatabaseRecord, Incarnation, Role};
+use standfast_instance::environment::Environment;
+use standfast_instance::failover::{FailedOver, take_over};
+use standfast_instance::received_log::{ReceivedLog, archive_confirmed};
+use standfast_log::{LogIdentity, LogSwitch};
+use standfast_testkit::SimMachine;
+use standfast_transport::RedoSource;
+use standfast_types::Scn;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A log switch that apply could not make room for after this many rounds is blocked for good.
+const ROUNDS_MAX: u32 = 8;
+
+/// An opened standby.
+pub struct StandbyHost {
+    /// Its machine.
+    pub machine: Arc<SimMachine>,
+    /// What its stations were given.
+    pub environment: Arc<Environment>,
+    received: Arc<Mutex<ReceivedLog>>,
+    applier: Arc<Mutex<Option<Applier>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Small, so that checkpoints, replays and pieces of transactions are common.
+fn limits() -> Limits {
+    Limits {
+        image_bytes: 64 << 10,
+        pending_bytes: 16 << 10,
+        cache_kib: 64,
+        checkpoint_frames: 40,
+        reset_frames: 120,
+        horizon_bytes: 8 << 10,
+        ..Limits::default()
+    }
+}
+
+/// Makes a standby on `machine` from copies of the databases of `primary`, which goes on. Without power losses:
+/// a standby that was not finished is made anew.
+pub fn create(
+    machine: &Arc<SimMachine>,
+    geometry: &Geometry,
+    primary: &PrimaryHost,
+    instance: u8,
+) -> Outcome<()> {
+    let source = &*primary.source;
+    let mut start = source.durable();
+    let mut databases = Vec::new();
+    for info in source.databases() {
+        let path = paths().databases.join(&info.name);
+        let mut image = Vec::new();
+        let mut keep = |_: u32, page: &[u8]| {
+            image.extend_from_slice(page);
+            Ok(())
+        };
+        let copied = source.snapshot(info.id, &mut keep).map_err(|error| error.to_string())?;
+        machine.install(&path, &image);
+        start = start.min(copied.scn);
+        databases.push(DatabaseRecord {
+            id: info.id,
+            name: info.name,
+            path,
+            page_size: info.page_size,
+            start_scn: copied.scn,
+            redo_from: copied.scn,
+            begun_empty: false,
+        });
+    }
+    let crc = source.stream_crc(start).map_err(|error| error.to_string())?;
+    let (Some(crc), Some(log)) = (crc, source.log_containing(start)) else {
+        return Err(format!("the redo from {start} on is not there for a new standby"));
+    };
+    let identity = source.identity();
+    let entered = standfast_transport::incarnation_of(&identity.incarnations, &log)
+        .copied()
+        .ok_or("the primary names no incarnation")?;
+    let known = |one: &standfast_transport::Incarnation| Incarnation {
+        number: one.number,
+        id: one.id,
+        branch: one.branch,
+        time_us: 0,
+    };
+    let start = StandbyStart {
+        instance,
+        identity: LogIdentity {
+            instance: identity.instance,
+            incarnation: entered.number,
+            incarnation_id: entered.id,
+        },
+        log: LogSwitch { sequence: log.sequence, first_scn: start, time_us: log.time_us, first_record: 0 },
+        crc,
+        incarnations: identity.incarnations.iter().map(known).collect(),
+        databases,
+    };
+    geometry.init_standby(machine, &start)
+}
+
+/// What the instance on `machine` is.
+pub fn role(machine: &Arc<SimMachine>) -> Outcome<Role> {
+    let control = Control::load(&machine.disk(), &paths().control).map_err(|error| error.to_string())?;
+    Ok(control.role)
+}
+
+impl StandbyHost {
+    /// Recovers and opens the standby on `machine`.
+    pub fn open(machine: &Arc<SimMachine>, geometry: &Geometry, segment: &SegmentFile) -> Outcome<StandbyHost> {
+        let text = |error: standfast_instance::InstanceError| error.to_string();
+        let environment = geometry.environment(machine, segment)?;
+        let mut received = ReceivedLog::open(&environment).map_err(text)?;
+        let shared = received.shared().clone();
+        let mut applier = Applier::open(&environment, &shared, limits()).map_err(text)?;
+        applier.recover().map_err(text)?;
+        let applier = Arc::new(Mutex::new(Some(applier)));
+        let make_room = {
+            let (environment, applier) = (environment.clone(), applier.clone());
+            let rounds = Mutex::new((0, Scn::ZERO));
+            move || {
+                let mut rounds = lock(&rounds);
+                let end = shared.hardened();
+                *rounds = if rounds.1 == end { (rounds.0 + 1, end) } else { (0, end) };
+                let mut applier = lock(&applier);
+                let done = archive_confirmed(&environment, &shared).is_ok()
+                    && applier.as_mut().is_some_and(|applier| {
+                        applier.step().is_ok() && (rounds.0 == 0 || applier.sync().is_ok())
+                    });
+                if !done || rounds.0 > ROUNDS_MAX {
+                    shared.stop();
+                }
+            }
+        };
+        received.when_full(Arc::new(make_room));
+        let host = StandbyHost {
+            machine: machine.clone(),
+            environment,
+            received: Arc::new(Mutex::new(received)),
+            applier,
+        };
+        host.check()?;
+        Ok(host)
+    }
+
+    /// The log as a receiver uses it.
+    pub fn log(&self) -> MutexGuard<'_, ReceivedLog> {
+        lock(&self.received)
+    }
+
+    /// Applies what is confirmed; false when there was nothing.
+    pub fn apply(&self) -> Outcome<bool> {
+        let progressed = self.with_applier(Applier::step)?;
+        self.check()?;
+        Ok(progressed)
+    }
+
+    /// Makes what is applied durable and frees logs.
+    pub fn sync(&self) -> Outcome<()> {
+        self.with_applier(Applier::sync)?;
+        self.check()
+    }
+
+    /// Archives full logs.
+    pub fn archive(&self) -> Outcome<()> {
+        let shared = self.log().shared().clone();
+        archive_confirmed(&self.environment, &shared).map_err(|error| error.to_string())
+    }
+
+    fn with_applier<T>(
+        &self,
+        work: impl FnOnce(&mut Applier) -> Result<T, standfast_instance::InstanceError>,
+    ) -> Outcome<T> {
+        let mut applier = lock(&self.applier);
+        let applier = applier.as_mut().ok_or("the standby has been failed over")?;
+        work(applier).map_err(|error| error.to_string())
+    }
+
+    /// No database may have failed.
+    fn check(&self) -> Outcome<()> {
+        let errors = self.log().shared().errors();
+        if errors.is_empty() { Ok(()) } else { Err(format!("apply: {errors:?}")) }
+    }
+
+    /// Names and places of the databases that it knows.
+    pub fn databases(&self) -> Vec<(String, PathBuf)> {
+        let databases = self.environment.control().databases;
+        databases.into_iter().map(|record| (record.name, record.path)).collect()
+    }
+
+    /// Becomes primary; the instance has to be opened as one then.
+    pub fn fail_over(self) -> Outcome<(Arc<Environment>, FailedOver)> {
+        let applier = lock(&self.applier).take().ok_or("the standby has been failed over")?;
+        let done = take_over(&self.environment, applier, &self.received).map_err(|error| error.to_string())?;
+        Ok((self.environment.clone(), done))
+    }
+}
