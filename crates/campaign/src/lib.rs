@@ -12,12 +12,14 @@
 //! - [`scene`]: a primary, a standby and their databases in a directory of their own.
 //! - [`application`]: the worker process that writes; every thread notes what it was told is committed.
 //! - [`kill`]: the campaign that kills them.
+//! - [`power`]: the campaign that cuts the power of simulated machines; it needs no processes.
 
 pub mod acknowledgements;
 pub mod application;
 mod error;
 pub mod instance;
 pub mod kill;
+pub mod power;
 pub mod process;
 pub mod programs;
 pub mod scene;

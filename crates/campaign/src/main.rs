@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use standfast_campaign::application::{self, ApplicationConfig};
 use standfast_campaign::kill::{self, KillConfig};
+use standfast_campaign::power::{self, PowerConfig};
 use standfast_campaign::programs::Programs;
 use standfast_campaign::scene::ScenePlan;
 use standfast_campaign::{During, Result};
@@ -20,6 +21,8 @@ struct CommandLine {
 enum Command {
     /// Kill applications, primary and standby at random moments.
     Kill(KillArguments),
+    /// Cut the power of simulated machines at any sync boundary.
+    Power(PowerArguments),
     /// The application of a campaign.
     #[command(hide = true)]
     App(AppArguments),
@@ -70,6 +73,31 @@ struct KillArguments {
 }
 
 #[derive(Args)]
+struct PowerArguments {
+    /// Random histories.
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// The first seed; the others follow.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Also cut the power at every sync boundary of fixed histories.
+    #[arg(long)]
+    boundaries: bool,
+    /// Write the report as JSON to standard output.
+    #[arg(long)]
+    json: bool,
+    /// Processes at the same time; else one per processor.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Say nothing while it runs.
+    #[arg(long)]
+    quiet: bool,
+    /// One process's part of a campaign.
+    #[arg(long, hide = true)]
+    part: Option<power::Part>,
+}
+
+#[derive(Args)]
 struct AppArguments {
     #[arg(long)]
     extension: Option<PathBuf>,
@@ -88,6 +116,7 @@ struct AppArguments {
 fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Kill(arguments) => kill(arguments),
+        Command::Power(arguments) => cut_power(&arguments),
         Command::App(arguments) => app(arguments).map(|()| true),
         Command::Client { extension, database } => {
             application::client::serve(extension.as_deref(), &database).map(|()| true)
@@ -124,6 +153,27 @@ fn kill(arguments: KillArguments) -> Result<bool> {
         failover_every: arguments.failover_every,
         verbose: !arguments.quiet,
     });
+    eprintln!("{report}");
+    if arguments.json {
+        println!("{}", serde_json::json!(report));
+    }
+    Ok(report.passed())
+}
+
+/// Whether every promise was kept.
+fn cut_power(arguments: &PowerArguments) -> Result<bool> {
+    if let Some(part) = arguments.part {
+        println!("{}", serde_json::json!(part.run()));
+        return Ok(true);
+    }
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let report = power::run(&PowerConfig {
+        seeds: arguments.seeds,
+        seed: arguments.seed,
+        boundaries: arguments.boundaries,
+        jobs: arguments.jobs.unwrap_or(processors),
+        verbose: !arguments.quiet,
+    })?;
     eprintln!("{report}");
     if arguments.json {
         println!("{}", serde_json::json!(report));

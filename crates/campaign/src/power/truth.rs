@@ -123,6 +123,33 @@ impl Truth {
         self.protected = self.acknowledged;
     }
 
+    /// Whether an application still waits for a commit whose position is known.
+    pub fn waits(&self) -> bool {
+        self.pending.iter().any(|pending| pending.release.is_some())
+    }
+
+    /// The instance that was opened as primary does not know the database.
+    pub fn missing(&self, report: &mut PowerReport) {
+        if self.protected > 0 {
+            report.lose(self.protected as u64, format!("{} is not there after a failover", self.name));
+        }
+    }
+
+    /// A database whose first copy had not arrived: nothing in it was acknowledged with a standby.
+    pub fn is_unborn(&self, found: &State) -> bool {
+        self.protected == 0 && found.pages() <= 1
+    }
+
+    /// A standby was opened as primary, but nobody has looked at the database yet.
+    pub fn failed_over_unseen(&mut self) {
+        self.pending.clear();
+        self.acknowledged = self.protected;
+        let dropped = std::mem::take(&mut self.dropped);
+        // Any state that the standby can hold may be found by the next recovery.
+        let legal = dropped.into_iter().filter(|dropped| dropped.base >= self.protected);
+        self.states.extend(legal.map(|dropped| dropped.state));
+    }
+
     /// All sessions are gone.
     pub fn sessions_died(&mut self) {
         self.pending.clear();
@@ -166,7 +193,8 @@ impl Truth {
 
     /// Whatever a standby shows must have been committed on the primary.
     pub fn seen_on_standby(&self, found: &State, report: &mut PowerReport) {
-        if self.position(found).is_none() && self.dropped.iter().all(|dropped| dropped.state != *found) {
+        let unborn = found.pages() <= 1;
+        if !unborn && self.position(found).is_none() && self.dropped.iter().all(|dropped| dropped.state != *found) {
             let differences = self.nearest(found);
             report.differ(differences, format!("standby {} shows a state that never was", self.name));
         }

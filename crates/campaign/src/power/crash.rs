@@ -1,0 +1,257 @@
+//! Power losses: what is lost, what comes back, and what must be there then.
+
+use super::primary::PrimaryHost;
+use super::site::SegmentFile;
+use super::standby::{self, StandbyHost};
+use super::truth::inspect;
+use super::world::World;
+use super::{Outcome, lock};
+use standfast_instance::control::Role;
+use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
+use standfast_transport::StandbyLog;
+use std::sync::Arc;
+
+/// Power losses in a row, at most.
+const IN_A_ROW: u32 = 5;
+
+/// What becomes of unsynced writes.
+pub fn draw_loss(rng: &mut Rng) -> Loss {
+    match rng.below(10) {
+        0..=6 => Loss::Random,
+        7 | 8 => Loss::DropUnsynced,
+        _ => Loss::KeepUnsynced,
+    }
+}
+
+/// The power of `machine` fails at one of its next `within` sync boundaries.
+pub fn arm(machine: &SimMachine, rng: &mut Rng, within: u64) {
+    let place = rng.pick(&CrashPlace::ALL).copied().unwrap_or(CrashPlace::Before);
+    machine.crash_at(rng.between(1, within), place);
+}
+
+/// How the machines are treated after a power loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Fate {
+    /// The loss; drawn anew each time when there is none.
+    pub loss: Option<Loss>,
+    /// Whether power may fail again during recovery, of the other machine, or the standby may take over.
+    pub harsh: bool,
+}
+
+impl World {
+    /// Looks after an event whether the power is there. Err when the history cannot go on.
+    pub fn settle(&mut self, event: Outcome<()>, fate: Fate) -> Result<(), ()> {
+        self.note_releases();
+        let inside = self.link.as_ref().and_then(|link| link.take_failure());
+        let result = match (event, inside) {
+            (Ok(()), Some(error)) => Err(error),
+            (result, _) => result,
+        };
+        let primary_down = !self.primary_machine.is_powered();
+        let standby_down = self.standby_machine.as_ref().is_some_and(|machine| !machine.is_powered());
+        if let (Err(error), false, false) = (&result, primary_down, standby_down) {
+            let alerts = self.primary.as_ref().map(PrimaryHost::alerts).unwrap_or_default();
+            self.report.fail(format!("{error}\n    {alerts}"));
+            return Err(());
+        }
+        let recovered = self.recover(primary_down, standby_down, fate);
+        recovered.map_err(|error| self.report.fail(error))
+    }
+
+    fn recover(&mut self, mut primary_down: bool, mut standby_down: bool, fate: Fate) -> Outcome<()> {
+        if primary_down && fate.harsh && self.rng.chance(12) {
+            if let Some(machine) = &self.standby_machine {
+                machine.cut_power();
+                standby_down = true;
+            }
+        } else if standby_down && fate.harsh && self.rng.chance(12) {
+            self.primary_machine.cut_power();
+            primary_down = true;
+        }
+        if primary_down {
+            self.kill_primary();
+        }
+        if standby_down {
+            self.recover_standby(fate)?;
+        }
+        if primary_down {
+            let there = lock(&self.standby).is_some();
+            if there && fate.harsh && self.rng.chance(15) {
+                return self.fail_over(fate);
+            }
+            self.recover_primary(fate)?;
+        }
+        self.connect_again(fate)
+    }
+
+    /// A reconnect at once, mostly. The power of either machine may fail again during it.
+    fn connect_again(&mut self, fate: Fate) -> Outcome<()> {
+        if fate.harsh && self.rng.chance(30) {
+            return Ok(());
+        }
+        match self.connect() {
+            Err(error) if self.all_powered() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn all_powered(&self) -> bool {
+        self.primary_machine.is_powered()
+            && self.standby_machine.as_ref().is_none_or(|machine| machine.is_powered())
+    }
+
+    fn lose_power(&mut self, machine: &Arc<SimMachine>, fate: Fate, again: bool) {
+        let loss = fate.loss.unwrap_or_else(|| draw_loss(&mut self.rng));
+        machine.power_loss(loss, &mut self.rng);
+        self.report.crashes += 1;
+        if again && fate.harsh && self.rng.chance(30) {
+            arm(machine, &mut self.rng, 25);
+        }
+    }
+
+    fn recover_standby(&mut self, fate: Fate) -> Outcome<()> {
+        if let Some(link) = &self.link {
+            link.disconnect();
+        }
+        *lock(&self.standby) = None;
+        let Some(machine) = self.standby_machine.clone() else { return Ok(()) };
+        for attempt in 0.. {
+            self.lose_power(&machine, fate, attempt < IN_A_ROW);
+            self.standby_segment.lose();
+            match StandbyHost::open(&machine, &self.geometry, &self.standby_segment) {
+                Ok(standby) => {
+                    *lock(&self.standby) = Some(standby);
+                    break;
+                }
+                Err(_) if !machine.is_powered() => {}
+                Err(error) => return Err(format!("the standby does not come back: {error}")),
+            }
+        }
+        self.check_standby(&machine)
+    }
+
+    /// Nothing acknowledged is gone, and every database is in a state that was once committed.
+    fn check_standby(&mut self, machine: &Arc<SimMachine>) -> Outcome<()> {
+        let Some((end, databases)) =
+            lock(&self.standby).as_ref().map(|standby| (standby.log().received_end(), standby.databases()))
+        else {
+            return Ok(());
+        };
+        if end < self.hardened_floor {
+            let note = format!("the standby holds redo up to {end}, it acknowledged {}", self.hardened_floor);
+            self.report.lose(1, note);
+        }
+        for (name, path) in databases {
+            let Some(database) = self.databases.iter().find(|database| database.truth.name == name) else {
+                continue;
+            };
+            match inspect(machine, &path, &mut self.report) {
+                Ok(state) => database.truth.seen_on_standby(&state, &mut self.report),
+                Err(_) if !machine.is_powered() => {}
+                Err(error) => return Err(format!("standby {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn recover_primary(&mut self, fate: Fate) -> Outcome<()> {
+        let machine = self.primary_machine.clone();
+        for attempt in 0.. {
+            self.lose_power(&machine, fate, attempt < IN_A_ROW);
+            self.primary_segment.lose();
+            match PrimaryHost::open(&machine, &self.geometry, &self.primary_segment) {
+                Ok(host) => {
+                    self.primary = Some(host);
+                    break;
+                }
+                Err(_) if !machine.is_powered() => {}
+                Err(error) => return Err(format!("the primary does not come back: {error}")),
+            }
+        }
+        for database in &mut self.databases {
+            match inspect(&machine, &database.path, &mut self.report) {
+                Ok(state) => database.truth.primary_recovered(&state, &mut self.report),
+                Err(_) if !machine.is_powered() => return Ok(()),
+                Err(error) => return Err(format!("primary {error}")),
+            }
+        }
+        if self.standby_machine.is_some() {
+            match self.attach_link() {
+                Err(error) if self.all_powered() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The primary's machine is given up and the standby becomes primary.
+    pub fn fail_over(&mut self, fate: Fate) -> Outcome<()> {
+        self.kill_primary();
+        let Some(machine) = self.standby_machine.take() else { return Ok(()) };
+        self.report.failovers += 1;
+        if fate.harsh && self.rng.chance(50) {
+            arm(&machine, &mut self.rng, 40);
+        }
+        let mut standby = lock(&self.standby).take();
+        let segment = std::mem::replace(&mut self.standby_segment, SegmentFile::new());
+        let mut attempt = 0;
+        let host = loop {
+            let opened = self.open_as_primary(&machine, standby.take(), &segment);
+            match opened {
+                Ok(host) => break host,
+                Err(_) if !machine.is_powered() => {}
+                Err(error) => return Err(format!("failover: {error}")),
+            }
+            attempt += 1;
+            self.lose_power(&machine, fate, attempt < IN_A_ROW);
+            segment.lose();
+        };
+        self.primary_segment = segment;
+        self.primary_machine = machine;
+        let records = host.environment.control().databases;
+        self.primary = Some(host);
+        let databases = std::mem::take(&mut self.databases);
+        for mut database in databases {
+            let Some(record) = records.iter().find(|record| record.id == database.truth.id) else {
+                database.truth.missing(&mut self.report);
+                continue;
+            };
+            database.path = record.path.clone();
+            let state = match inspect(&self.primary_machine, &database.path, &mut self.report) {
+                Ok(state) => state,
+                Err(_) if !self.primary_machine.is_powered() => {
+                    // The failover is complete and durable: the next recovery looks.
+                    database.truth.failed_over_unseen();
+                    self.databases.push(database);
+                    continue;
+                }
+                Err(error) => return Err(format!("after failover: {error}")),
+            };
+            if database.truth.is_unborn(&state) {
+                continue;
+            }
+            database.truth.failed_over(&state, &mut self.report);
+            self.databases.push(database);
+        }
+        Ok(())
+    }
+
+    fn open_as_primary(
+        &mut self,
+        machine: &Arc<SimMachine>,
+        standby: Option<StandbyHost>,
+        segment: &SegmentFile,
+    ) -> Outcome<PrimaryHost> {
+        let standby = match standby {
+            Some(standby) => standby,
+            None if standby::role(machine)? == Role::Primary => {
+                return PrimaryHost::open(machine, &self.geometry, segment);
+            }
+            None => StandbyHost::open(machine, &self.geometry, segment)?,
+        };
+        let (environment, done) = standby.fail_over()?;
+        let host = PrimaryHost::open_in(machine, environment);
+        drop(done.keepers);
+        host
+    }
+}

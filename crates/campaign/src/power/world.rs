@@ -1,0 +1,339 @@
+//! Two machines, their instances, and the applications: what can happen, one event at a time.
+
+use super::application::{AppDatabase, create_database};
+use super::link::Link;
+use super::primary::PrimaryHost;
+use super::report::PowerReport;
+use super::site::{Geometry, SegmentFile};
+use super::standby::{self, StandbyHost};
+use super::truth::{State, inspect, open_plain};
+use super::{Held, Outcome, lock};
+use standfast_instance::primary::NoShipping;
+use standfast_testkit::{Rng, SimMachine};
+use standfast_transport::StandbyLog;
+use standfast_types::{ReleasePosition, Scn};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Databases of a history.
+const DATABASES_MAX: usize = 3;
+/// Rounds in which everything has to come to rest.
+const ROUNDS_MAX: u32 = 10_000;
+
+/// See the module.
+pub struct World {
+    pub(super) rng: Rng,
+    pub(super) geometry: Geometry,
+    pub(super) report: PowerReport,
+    pub(super) primary_machine: Arc<SimMachine>,
+    pub(super) standby_machine: Option<Arc<SimMachine>>,
+    pub(super) primary: Option<PrimaryHost>,
+    pub(super) standby: Held<StandbyHost>,
+    pub(super) link: Option<Arc<Link>>,
+    pub(super) databases: Vec<AppDatabase>,
+    pub(super) primary_segment: SegmentFile,
+    pub(super) standby_segment: SegmentFile,
+    /// Redo up to here was acknowledged by the standby of now.
+    pub(super) hardened_floor: Scn,
+    /// Commits wait for a standby that is away.
+    pub(super) stall: bool,
+    instances: u8,
+    names: u32,
+}
+
+impl World {
+    /// A primary with one database, and perhaps a standby.
+    pub fn new(seed: u64) -> Outcome<World> {
+        let mut rng = Rng::new(seed);
+        let geometry = Geometry::draw(&mut rng);
+        let machine = SimMachine::new(rng.next_u64());
+        geometry.init(&machine)?;
+        let primary_segment = SegmentFile::new();
+        let primary = PrimaryHost::open(&machine, &geometry, &primary_segment)?;
+        let stall = rng.chance(70);
+        let mut world = World {
+            rng,
+            geometry,
+            report: PowerReport { seed, ..PowerReport::default() },
+            primary_machine: machine,
+            standby_machine: None,
+            primary: Some(primary),
+            standby: Held::default(),
+            link: None,
+            databases: Vec::new(),
+            primary_segment,
+            standby_segment: SegmentFile::new(),
+            hardened_floor: Scn::ZERO,
+            stall,
+            instances: 1,
+            names: 0,
+        };
+        // A standby from before its first database takes all of it out of the redo.
+        let early = world.rng.chance(40);
+        if early {
+            world.make_standby()?;
+        }
+        world.protect()?;
+        if !early {
+            world.make_standby()?;
+        }
+        Ok(world)
+    }
+
+    /// The primary, which is open.
+    pub(super) fn host(&mut self) -> Outcome<&mut PrimaryHost> {
+        self.primary.as_mut().ok_or_else(|| "there is no primary".to_owned())
+    }
+
+    fn protect(&mut self) -> Outcome<()> {
+        if self.databases.len() >= DATABASES_MAX {
+            return Ok(());
+        }
+        self.names += 1;
+        let name = format!("d{}.db", self.names);
+        let path = PathBuf::from(format!("/app/{name}"));
+        let mut rng = self.rng.fork();
+        let machine = self.primary_machine.clone();
+        let page_size = create_database(&machine, &path, &mut rng)?;
+        let copy = self.standby_machine.is_some();
+        let id = self.host()?.protect(&name, path.clone(), page_size, copy)?;
+        self.databases.push(AppDatabase::new(&machine, id, &name, path)?);
+        Ok(())
+    }
+
+    /// A new machine becomes the standby.
+    pub(super) fn make_standby(&mut self) -> Outcome<()> {
+        let machine = SimMachine::new(self.rng.next_u64());
+        let geometry = self.geometry.clone();
+        self.instances = self.instances.wrapping_add(1);
+        let instance = self.instances;
+        let host = self.host()?;
+        host.begin_copies()?;
+        host.drain()?;
+        standby::create(&machine, &geometry, host, instance)?;
+        self.standby_segment = SegmentFile::new();
+        let opened = StandbyHost::open(&machine, &geometry, &self.standby_segment)?;
+        *lock(&self.standby) = Some(opened);
+        self.standby_machine = Some(machine);
+        self.hardened_floor = Scn::ZERO;
+        self.attach_link()
+    }
+
+    /// The primary's destinations, as configured.
+    pub(super) fn attach_link(&mut self) -> Outcome<()> {
+        let (stall, rng) = (self.stall, self.rng.fork());
+        let standby = self.standby.clone();
+        let host = self.host()?;
+        let link = Link::new(&host.source, &host.shared, &standby, stall, rng);
+        *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = link.clone();
+        self.link = Some(link);
+        self.connect()
+    }
+
+    pub(super) fn connect(&mut self) -> Outcome<()> {
+        let Some(link) = self.link.clone() else { return Ok(()) };
+        if !link.is_connected() && lock(&self.standby).is_some() {
+            self.hardened_floor = Scn::ZERO;
+            link.connect()?;
+        }
+        Ok(())
+    }
+
+    /// The processes of the primary's machine are gone; its disk is as it was.
+    pub(super) fn kill_primary(&mut self) {
+        self.databases.iter_mut().for_each(AppDatabase::die);
+        self.link = None;
+        if let Some(host) = self.primary.take() {
+            self.report.resynchronisations += host.resynchronisations();
+            // The link and the stations hold each other.
+            *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(NoShipping);
+        }
+    }
+
+    /// Whatever comes next.
+    pub fn event(&mut self) -> Outcome<()> {
+        let dice = self.rng.below(1000);
+        match dice {
+            0..=449 => self.turn(),
+            450..=569 => self.host()?.step().map(drop),
+            570..=709 => self.deliver(1 + dice % 4),
+            710..=769 => self.apply(),
+            770..=789 => self.sync_standby(),
+            790..=859 => self.checkpoint(),
+            860..=889 => self.host()?.archive(),
+            890..=909 => self.archive_standby(),
+            910..=929 => self.host()?.switch_log(),
+            930..=949 => self.toggle_reader(),
+            950..=969 => {
+                let host = self.host()?;
+                host.primary.look_for_unnoticed();
+                host.step().map(drop)
+            }
+            970..=974 => self.protect_when_calm(),
+            975..=979 => self.checkpoint_everything(),
+            980..=984 => {
+                if let Some(link) = &self.link {
+                    link.disconnect();
+                }
+                Ok(())
+            }
+            985..=989 => self.restart_primary(),
+            _ => self.connect(),
+        }
+    }
+
+    fn pick_database(&mut self) -> Option<usize> {
+        let count = self.databases.len() as u64;
+        (count > 0).then(|| self.rng.below(count) as usize)
+    }
+
+    fn turn(&mut self) -> Outcome<()> {
+        let Some(index) = self.pick_database() else { return Ok(()) };
+        let host = self.primary.as_ref().ok_or("there is no primary")?;
+        self.databases[index].turn(host, &mut self.rng)
+    }
+
+    fn toggle_reader(&mut self) -> Outcome<()> {
+        let Some(index) = self.pick_database() else { return Ok(()) };
+        self.databases[index].toggle_reader(&self.primary_machine)
+    }
+
+    fn deliver(&mut self, messages: u64) -> Outcome<()> {
+        let Some(link) = self.link.clone() else { return Ok(()) };
+        for _ in 0..messages {
+            if !link.deliver()? {
+                break;
+            }
+        }
+        if let Some(host) = &self.primary {
+            // Before the first acknowledgement nothing is known of what the standby needs.
+            host.keep_archives_from(link.acknowledged());
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self) -> Outcome<()> {
+        if let Some(standby) = lock(&self.standby).as_ref() {
+            standby.apply()?;
+        }
+        Ok(())
+    }
+
+    fn sync_standby(&mut self) -> Outcome<()> {
+        lock(&self.standby).as_ref().map_or(Ok(()), StandbyHost::sync)
+    }
+
+    fn archive_standby(&mut self) -> Outcome<()> {
+        lock(&self.standby).as_ref().map_or(Ok(()), StandbyHost::archive)
+    }
+
+    /// A gate waits for writers by the clock: there are none in the middle of a transaction here.
+    fn calm(&self) -> bool {
+        !self.databases.iter().any(AppDatabase::is_written)
+    }
+
+    fn checkpoint(&mut self) -> Outcome<()> {
+        self.host()?.checkpoint()
+    }
+
+    fn checkpoint_everything(&mut self) -> Outcome<()> {
+        self.host()?.checkpoint_everything()
+    }
+
+    fn protect_when_calm(&mut self) -> Outcome<()> {
+        if !self.calm() {
+            return Ok(());
+        }
+        self.host()?.begin_copies()?;
+        self.protect()
+    }
+
+    /// The instance dies and is started again while its machine and the applications go on.
+    fn restart_primary(&mut self) -> Outcome<()> {
+        if !self.calm() {
+            return Ok(());
+        }
+        self.link = None;
+        if let Some(host) = self.primary.take() {
+            self.report.resynchronisations += host.resynchronisations();
+            *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(NoShipping);
+        }
+        let host = PrimaryHost::open(&self.primary_machine, &self.geometry, &self.primary_segment)?;
+        self.primary = Some(host);
+        if self.standby_machine.is_some() { self.attach_link() } else { Ok(()) }
+    }
+
+    /// Which commits return to the applications now.
+    pub(super) fn note_releases(&mut self) {
+        let Some(host) = &self.primary else { return };
+        let required = self.link.as_ref().is_some_and(|link| link.is_required());
+        for database in &mut self.databases {
+            let id = database.truth.id.0;
+            let (epoch, raw_salts) = host.shared.segment.epoch(id);
+            database.truth.announced(epoch, raw_salts);
+            let durable = ReleasePosition(host.shared.segment.durable(id));
+            self.report.acknowledged += database.truth.released(durable, required);
+        }
+        if let Some(link) = &self.link {
+            self.hardened_floor = self.hardened_floor.max(link.acknowledged());
+        }
+    }
+
+    /// Everything that is under way arrives; then primary and standby must be equal.
+    pub fn catch_up(&mut self) -> Outcome<()> {
+        self.host()?.begin_copies()?;
+        self.host()?.drain()?;
+        if self.standby_machine.is_none() {
+            self.make_standby()?;
+        }
+        self.connect()?;
+        let mut rounds = 0;
+        loop {
+            self.host()?.drain()?;
+            self.deliver(u64::MAX)?;
+            self.apply()?;
+            let end = self.host()?.shared.buffer.captured();
+            let applied = lock(&self.standby).as_ref().map_or(end, |standby| standby.log().applied());
+            if applied == end {
+                break;
+            }
+            rounds += 1;
+            if rounds > ROUNDS_MAX {
+                return Err(format!("the standby stays at {applied}, the primary is at {end}"));
+            }
+        }
+        self.note_releases();
+        self.compare()
+    }
+
+    fn compare(&mut self) -> Outcome<()> {
+        let Some(machine) = self.standby_machine.clone() else { return Ok(()) };
+        let there = lock(&self.standby).as_ref().map(StandbyHost::databases).unwrap_or_default();
+        for database in &mut self.databases {
+            let read = || State::read(&open_plain(&self.primary_machine, &database.path)?);
+            let here = read().map_err(|error| error.to_string())?;
+            let name = &database.truth.name;
+            let Some((_, path)) = there.iter().find(|(other, _)| other == name) else {
+                self.report.differ(here.pages() as u64, format!("{name} is not on the standby"));
+                continue;
+            };
+            let copy = inspect(&machine, path, &mut self.report)?;
+            if here != copy {
+                let pages = here.differences(&copy);
+                self.report.differ(pages, format!("{name}: {pages} of {} pages differ", here.pages()));
+            }
+            if database.truth.waits() {
+                self.report.fail(format!("{name}: a commit is everywhere and was not released"));
+            }
+            database.truth.caught_up();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.kill_primary();
+        *lock(&self.standby) = None;
+    }
+}
