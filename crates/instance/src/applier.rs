@@ -42,7 +42,12 @@ impl Applier {
     /// # Errors
     /// What ends all apply.
     pub fn recover(&mut self) -> Result<(), InstanceError> {
-        let from = self.apply.resume_scn().unwrap_or(self.environment.control().checkpoint);
+        let mut report = ApplyReport::default();
+        self.apply.redo_begins_at(self.shared.log.oldest(), &mut report);
+        self.note(&report);
+        // From the checkpoint at the latest: an attach record there may be news to the catalogue.
+        let checkpoint = self.environment.control().checkpoint;
+        let from = self.apply.resume_scn().map_or(checkpoint, |resume| resume.min(checkpoint));
         let report =
             self.apply.recover(from, self.shared.confirmed(), &mut FromLog { log: &self.shared.log })?;
         self.note(&report);

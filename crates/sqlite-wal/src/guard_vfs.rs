@@ -266,7 +266,22 @@ forward!(file_control, xFileControl, ffi::SQLITE_NOTFOUND, op: c_int, arg: *mut 
 forward!(sector_size, xSectorSize, 4096);
 forward!(characteristics, xDeviceCharacteristics, 0);
 forward!(shm_map, xShmMap, ffi::SQLITE_IOERR_SHMMAP, page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void);
-forward!(shm_unmap, xShmUnmap, ffi::SQLITE_OK, delete: c_int);
+
+/// Called when the connection closes: SQLite knows nothing of the locks that are held for good.
+unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c_int {
+    // SAFETY: see `below`.
+    unsafe {
+        let guard = &*file.cast::<GuardFile>();
+        if let Some(state) = guard.state() {
+            for (held, lock) in [(&state.write_held, WRITE_LOCK), (&state.checkpoint_held, CHECKPOINT_LOCK)] {
+                if held.swap(false, SeqCst) {
+                    guard.shm_lock(lock, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE);
+                }
+            }
+        }
+        (*(*guard.real).pMethods).xShmUnmap.map_or(ffi::SQLITE_OK, |unmap| unmap(guard.real, delete))
+    }
+}
 
 unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
     // SAFETY: see `below`.

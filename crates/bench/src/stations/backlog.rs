@@ -19,7 +19,7 @@ use crate::workload::{self, Accounts, create_databases};
 use crate::{BenchError, Result, interrupt};
 
 /// Redo handed to apply at once: what a standby takes when it is behind.
-const STRETCH_BYTES: usize = 64 << 20;
+const STRETCH_BYTES: usize = 16 << 20;
 /// Redo given between two looks for an interrupt while a history is made.
 const TRANSACTIONS_A_LOOK: u64 = 1000;
 /// Transactions after which the WAL of the history starts anew: some 8,000 frames.

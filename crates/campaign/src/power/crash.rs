@@ -104,6 +104,7 @@ impl World {
         let loss = fate.loss.unwrap_or_else(|| draw_loss(&mut self.rng));
         machine.power_loss(loss, &mut self.rng);
         self.report.crashes += 1;
+        self.trace(&format!("POWER LOSS {loss:?} of {}", if Arc::ptr_eq(machine, &self.primary_machine) { "primary" } else { "standby" }));
         if again && fate.harsh && self.rng.chance(30) {
             arm(machine, &mut self.rng, 25);
         }
@@ -168,6 +169,8 @@ impl World {
                 Err(error) => return Err(format!("the primary does not come back: {error}")),
             }
         }
+        self.trace("PRIMARY BACK");
+        if std::env::var_os("TRACE").is_some() { eprintln!("{}", self.primary.as_ref().map(PrimaryHost::alerts).unwrap_or_default()); }
         for database in &mut self.databases {
             match inspect(&machine, &database.path, &mut self.report) {
                 Ok(state) => database.truth.primary_recovered(&state, &mut self.report),

@@ -153,6 +153,7 @@ impl World {
     /// Whatever comes next.
     pub fn event(&mut self) -> Outcome<()> {
         let dice = self.rng.below(1000);
+        if std::env::var_os("TRACE").is_some() { self.trace(&format!("event {dice}")); }
         match dice {
             0..=449 => self.turn(),
             450..=569 => self.host()?.step().map(drop),
@@ -180,6 +181,16 @@ impl World {
             985..=989 => self.restart_primary(),
             _ => self.connect(),
         }
+    }
+
+    pub(super) fn trace(&self, what: &str) {
+        if std::env::var_os("TRACE").is_none() { return; }
+        let p = self.primary.as_ref().map(|h| {
+            let dbs: Vec<String> = h.shared.all_databases().iter().map(|d| format!("{}:{:?}/b{}/l{}", d.record().name, d.header().map(|h| (h.salts().0, h.frames(), h.database_pages())), d.backfilled(), d.local().frame())).collect();
+            format!("cap {} rel {} ckpt {} {dbs:?}", h.shared.buffer.captured(), h.shared.released(), h.environment.control().checkpoint)
+        });
+        let s = lock(&self.standby).as_ref().map(|s| format!("rec {} conf {} app {}", s.log().received_end(), s.log().confirmed(), s.log().applied()));
+        eprintln!("{what}: b{}/{} P {p:?} S {s:?}", self.primary_machine.boundaries(), self.standby_machine.as_ref().map_or(0, |m| m.boundaries()));
     }
 
     fn pick_database(&mut self) -> Option<usize> {
