@@ -44,6 +44,11 @@ pub trait LogFile: Send + Sync {
 pub trait Disk: Send + Sync {
     /// Creates `path`, which must not exist, with `bytes` zero bytes that are really allocated, durably.
     fn create(&self, path: &Path, bytes: u64) -> Result<Arc<dyn LogFile>>;
+    /// Creates `path`, which must not exist, for a copy of about `bytes` bytes that is written once from its
+    /// start and synced at its end: nothing is allocated beforehand.
+    fn create_copy(&self, path: &Path, bytes: u64) -> Result<Arc<dyn LogFile>> {
+        self.create(path, bytes)
+    }
     /// Opens an existing file for reading and writing.
     fn open(&self, path: &Path) -> Result<Arc<dyn LogFile>>;
     /// The whole content of a file.

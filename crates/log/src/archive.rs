@@ -1,9 +1,8 @@
-//! Archiving: a finished log becomes one file that holds exactly its valid blocks, under its final name only
-//! when it is complete and durable.
+//! Archiving: a finished log becomes one file that holds exactly its redo, under its final name only when it is
+//! complete and durable.
 
 use crate::error::LogError;
 use crate::groups::{ArchivedLog, RedoLog, read_header};
-use crate::reader::{Blocks, Source};
 use standfast_format::{BlockWriter, LogFileHeader, LogKind, incarnation_tag, payload_capacity};
 use standfast_io::{AlignedBuf, Disk};
 use standfast_types::Scn;
@@ -42,34 +41,27 @@ pub fn archive_group(
     group: usize,
     pace: &mut dyn FnMut(),
 ) -> Result<Option<ArchivedLog>, LogError> {
-    let (source, mut header) = {
+    let (original, mut header) = {
         let catalog = log.catalog();
         let found = catalog.groups.get(group).and_then(|group| Some((group, group.header?, group.next_scn?)));
         let Some((group, header, next)) = found else { return Ok(None) };
         if group.archived {
             return Ok(None);
         }
-        let cuts = group.cuts.clone();
-        let source = Source { file: group.files[0].clone(), path: group.paths[0].clone(), header, cuts };
-        (source, LogFileHeader { kind: LogKind::Archived, next_scn: Some(next), ..header })
+        (header, LogFileHeader { kind: LogKind::Archived, next_scn: Some(next), ..header })
     };
     let next = header.next_scn.unwrap_or(Scn::ZERO);
     let block_bytes = header.block_bytes as usize;
-    let blocks = match source.cuts.is_empty() {
-        true => count_blocks(&source, next)?,
-        false => header.reblocked(next),
-    };
-    header.file_bytes = u64::from(blocks) * block_bytes as u64;
+    let payload = next.bytes_since(header.first_scn) as usize;
+    let blocks = 1 + payload.div_ceil(payload_capacity(block_bytes));
+    header.file_bytes = (blocks * block_bytes) as u64;
 
     let directory = &log.config.archive_directory;
     let name = format!("{}_{:08}_{}.{SUFFIX}", header.incarnation, header.sequence, header.incarnation_id);
     let path = directory.join(name);
     let part = path.with_extension("part");
     log.disk.remove(&part).map_err(LogError::io(&part))?;
-    let copied = match source.cuts.is_empty() {
-        true => copy(log, &source, &header, &part, pace),
-        false => copy_without_cuts(log, &header, &part, pace),
-    };
+    let copied = copy(log, &header, &part, pace);
     if copied.is_err() {
         let _ = log.disk.remove(&part);
     }
@@ -80,7 +72,7 @@ pub fn archive_group(
     let mut catalog = log.catalog();
     // On a standby the group may have been cut open again while it was copied.
     let unchanged =
-        catalog.groups[group].header == Some(source.header) && catalog.groups[group].next_scn == Some(next);
+        catalog.groups[group].header == Some(original) && catalog.groups[group].next_scn == Some(next);
     if unchanged {
         catalog.groups[group].archived = true;
         catalog.archived.retain(|log| log.path != archived.path);
@@ -89,70 +81,12 @@ pub fn archive_group(
     Ok(unchanged.then_some(archived))
 }
 
-/// Blocks of the log up to `next`, the header block included.
-fn count_blocks(source: &Source, next: Scn) -> Result<u32, LogError> {
-    let (path, first) = (source.path.clone(), source.header.first_scn);
-    let mut blocks = Blocks::new(source.clone())?;
-    while blocks.next()?.is_some() {}
-    let (number, end, _) = blocks.end();
-    if end != next {
-        let why = "the log ends before the next one begins";
-        let source = standfast_format::DecodeError::Malformed { item: "log file", why };
-        debug_assert!(first <= next);
-        return Err(LogError::Damaged { path, source });
-    }
-    Ok(number)
-}
-
-fn copy(
-    log: &RedoLog,
-    source: &Source,
-    header: &LogFileHeader,
-    part: &Path,
-    pace: &mut dyn FnMut(),
-) -> Result<(), LogError> {
+/// Writes the stream of a log into blocks of its own: without padding, which is most of a log of small
+/// batches, and without cuts.
+fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut()) -> Result<(), LogError> {
     let block_bytes = header.block_bytes as usize;
-    let target =
-        log.disk.create(part, header.file_bytes.next_multiple_of(4096)).map_err(LogError::io(part))?;
-    let mut buffer = AlignedBuf::new(COPY_BYTES);
-    let mut offset = 0;
-    while offset < header.file_bytes {
-        let piece = (header.file_bytes - offset).min(COPY_BYTES as u64) as usize;
-        source.file.read_at(&mut buffer[..piece], offset).map_err(LogError::io(&source.path))?;
-        if offset == 0 {
-            header.encode(&mut buffer[..block_bytes]);
-        }
-        target.write(&buffer[..piece], offset).map_err(LogError::io(part))?;
-        offset += piece as u64;
-        if offset < header.file_bytes {
-            pace();
-        }
-    }
-    target.sync().map_err(LogError::io(part))
-}
-
-trait Reblocked {
-    fn reblocked(&self, next: Scn) -> u32;
-}
-
-impl Reblocked for LogFileHeader {
-    /// Blocks of a file that holds the log up to `next` without padding, header included.
-    fn reblocked(&self, next: Scn) -> u32 {
-        let payload = next.bytes_since(self.first_scn) as usize;
-        1 + payload.div_ceil(payload_capacity(self.block_bytes as usize)) as u32
-    }
-}
-
-/// Writes the stream of a log that was cut into blocks of its own, so that archived logs have no cuts.
-fn copy_without_cuts(
-    log: &RedoLog,
-    header: &LogFileHeader,
-    part: &Path,
-    pace: &mut dyn FnMut(),
-) -> Result<(), LogError> {
-    let block_bytes = header.block_bytes as usize;
-    let target =
-        log.disk.create(part, header.file_bytes.next_multiple_of(4096)).map_err(LogError::io(part))?;
+    let bytes = header.file_bytes.next_multiple_of(4096);
+    let target = log.disk.create_copy(part, bytes).map_err(LogError::io(part))?;
     let mut writer = BlockWriter {
         block_bytes,
         number: 1,

@@ -62,8 +62,8 @@ impl Strike {
             .collect();
         rng.shuffle(&mut restarts);
         let again = rng.chance(20).then(|| Duration::from_millis(rng.between(0, 150)));
-        let primary_arms = rng.chance(30).then(|| arms::of_primary(rng));
-        let standby_arms = rng.chance(30).then(|| arms::of_standby(rng));
+        let primary_arms = rng.chance(50).then(|| arms::of_primary(rng));
+        let standby_arms = rng.chance(50).then(|| arms::of_standby(rng));
         let primary_arms = primary_arms.filter(|_| victims.contains(&Victim::Primary));
         let standby_arms = standby_arms.filter(|_| victims.contains(&Victim::Standby));
         Strike { after, victims, restarts, again, primary_arms, standby_arms }
