@@ -113,18 +113,36 @@ impl Apply {
         start: Scn,
         mode: Mode,
     ) -> Result<(), ApplyError> {
-        let file = StandbyFile::open(self.plan(name, page_size)?, true)?;
+        let mut file = StandbyFile::open(self.plan(name, page_size)?, true)?;
         if file.pages() > 1 {
-            return Err(ApplyError::Unusable {
-                name: name.to_owned(),
-                why: "a database of that name is in the way",
-            });
+            drop(file);
+            self.set_aside(name, start)?;
+            file = StandbyFile::open(self.plan(name, page_size)?, true)?;
         }
         let mut database = Database::new(id, name, file, start, start, &self.directory, &self.limits);
         if mode == Mode::Live {
             database.condition = Condition::Live;
         }
         self.databases.insert(id, database);
+        Ok(())
+    }
+
+    /// The file of a database that was protected under the same name before is kept, under a name of its own.
+    fn set_aside(&self, name: &str, scn: Scn) -> Result<(), ApplyError> {
+        let failed =
+            |source| ApplyError::Io { name: name.to_owned(), doing: "setting its predecessor aside", source };
+        let path = self.directory.join(name);
+        for suffix in ["-wal", ""] {
+            let from = path.with_file_name(format!("{name}{suffix}"));
+            let to = path.with_file_name(format!("{name}.detached-{scn}{suffix}"));
+            match std::fs::rename(from, to) {
+                Err(error) if suffix.is_empty() || error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed(error));
+                }
+                _ => {}
+            }
+        }
+        let _ = std::fs::remove_file(path.with_file_name(format!("{name}-shm")));
         Ok(())
     }
 

@@ -35,18 +35,24 @@ pub(super) struct RealLog;
 
 impl LogStation for RealLog {
     fn open(&self, directory: &Path) -> Result<Box<dyn LogUnderTest>> {
+        Ok(Box::new(RunningLog::open(directory, GROUP_BYTES)?))
+    }
+}
+
+impl RunningLog {
+    fn open(directory: &Path, group_bytes: u64) -> Result<RunningLog> {
         let failed = |error: LogError| BenchError::Workload(error.to_string());
         let config = LogConfig {
             kind: LogKind::Online,
             member_directories: vec![directory.to_owned()],
             groups: GROUPS,
-            group_bytes: GROUP_BYTES,
+            group_bytes,
             block_bytes: BLOCK_BYTES,
             archive_directory: directory.to_owned(),
         };
         RedoLog::create_files(&DirectDisk, &config).map_err(failed)?;
         let rounds = Rounds::start(config).map_err(failed)?;
-        Ok(Box::new(RunningLog::start(rounds)?))
+        RunningLog::start(rounds)
     }
 }
 
@@ -233,13 +239,14 @@ mod tests {
     #[test]
     fn what_producers_append_becomes_durable_and_the_log_goes_round() {
         let scratch = Scratch::new(Path::new("/var/tmp")).unwrap();
-        let log = RealLog.open(scratch.path()).unwrap();
+        let group_bytes = 8 << 20;
+        let log = RunningLog::open(scratch.path(), group_bytes).unwrap();
         let start = log.durable_bytes();
         // More than all groups hold.
-        let enough = GROUPS as u64 * GROUP_BYTES + (BUFFER_BYTES as u64) * 2;
+        let enough = GROUPS as u64 * group_bytes + (BUFFER_BYTES as u64) * 2;
         std::thread::scope(|scope| {
             for producer in 0..2 {
-                let log = &*log;
+                let log = &log;
                 scope.spawn(move || {
                     let mut appended = 0;
                     while appended < enough / 2 {

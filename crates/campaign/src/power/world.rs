@@ -189,7 +189,7 @@ impl World {
             let dbs: Vec<String> = h.shared.all_databases().iter().map(|d| format!("{}:{:?}/b{}/l{}", d.record().name, d.header().map(|h| (h.salts().0, h.frames(), h.database_pages())), d.backfilled(), d.local().frame())).collect();
             format!("cap {} rel {} ckpt {} {dbs:?}", h.shared.buffer.captured(), h.shared.released(), h.environment.control().checkpoint)
         });
-        let s = lock(&self.standby).as_ref().map(|s| format!("rec {} conf {} app {}", s.log().received_end(), s.log().confirmed(), s.log().applied()));
+        let s = lock(&self.standby).as_ref().map(|s| { let l = s.log(); format!("rec {} conf {} app {}", l.received_end(), l.confirmed(), l.applied()) });
         eprintln!("{what}: b{}/{} P {p:?} S {s:?}", self.primary_machine.boundaries(), self.standby_machine.as_ref().map_or(0, |m| m.boundaries()));
     }
 

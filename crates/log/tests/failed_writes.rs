@@ -1,0 +1,116 @@
+//! A member that fails in the middle of much redo.
+
+use standfast_format::{LogKind, RecordBuilder, StreamCrc};
+use standfast_io::{DirectDisk, Disk, LogFile};
+use standfast_log::{LogConfig, LogError, LogIdentity, LogSwitch, RedoLog};
+use standfast_types::{DatabaseId, IncarnationId, InstanceId, Scn};
+use std::io::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+
+/// A disk whose durable writes fail once `left` of them have succeeded, and succeed again after that one.
+#[derive(Clone, Default)]
+struct Failing {
+    left: Arc<AtomicI64>,
+    after_failure: Arc<AtomicU64>,
+}
+
+struct FailingFile(Arc<dyn LogFile>, Failing);
+
+impl LogFile for FailingFile {
+    fn write_durable(&self, data: &[u8], offset: u64) -> Result<()> {
+        match self.1.left.fetch_sub(1, SeqCst) {
+            0 => return Err(Error::other("a bad sector")),
+            left if left < 0 => _ = self.1.after_failure.fetch_add(1, SeqCst),
+            _ => {}
+        }
+        self.0.write_durable(data, offset)
+    }
+    fn write(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.0.write(data, offset)
+    }
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+    fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        self.0.read_at(out, offset)
+    }
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+}
+
+impl Disk for Failing {
+    fn create(&self, path: &Path, bytes: u64) -> Result<Arc<dyn LogFile>> {
+        Ok(Arc::new(FailingFile(DirectDisk.create(path, bytes)?, self.clone())))
+    }
+    fn open(&self, path: &Path) -> Result<Arc<dyn LogFile>> {
+        Ok(Arc::new(FailingFile(DirectDisk.open(path)?, self.clone())))
+    }
+    fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        DirectDisk.read(path)
+    }
+    fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        DirectDisk.replace(path, bytes)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        DirectDisk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> Result<()> {
+        DirectDisk.remove(path)
+    }
+    fn list(&self, directory: &Path) -> Result<Vec<PathBuf>> {
+        DirectDisk.list(directory)
+    }
+    fn free_bytes(&self, path: &Path) -> Result<u64> {
+        DirectDisk.free_bytes(path)
+    }
+}
+
+fn record(seed: u8) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut builder = RecordBuilder::change(&mut out, DatabaseId(1));
+    builder.vector(1, None, &[seed; 65_536], 0, &mut Vec::new());
+    builder.finish();
+    out
+}
+
+#[test]
+fn after_a_piece_that_failed_nothing_more_is_written_and_what_was_before_it_is_recovered() {
+    let directory = std::env::temp_dir().join(format!("standfast-log-failed-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).unwrap();
+    let disk = Failing::default();
+    disk.left.store(i64::MAX, SeqCst);
+    let config = LogConfig {
+        kind: LogKind::Online,
+        member_directories: vec![directory.clone()],
+        groups: 2,
+        group_bytes: 8 << 20,
+        block_bytes: 4096,
+        archive_directory: directory.clone(),
+    };
+    RedoLog::create_files(&disk, &config).unwrap();
+    let identity =
+        LogIdentity { instance: InstanceId([1; 16]), incarnation: 1, incarnation_id: IncarnationId([9; 8]) };
+    let start = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: 5, first_record: 0 };
+    let (_, mut writer) =
+        RedoLog::start(Arc::new(disk.clone()), config.clone(), identity, start, StreamCrc(0)).unwrap();
+
+    let records: Vec<_> = (1..=60).map(record).collect();
+    let slices: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+    disk.left.store(2, SeqCst);
+    assert!(matches!(writer.write(&slices, Scn(7)), Err(LogError::Poisoned { .. })));
+    assert_eq!(disk.after_failure.load(SeqCst), 0, "pieces were written behind the failed one");
+    assert_eq!(writer.counts().writes, 2);
+    let durable = writer.position();
+    assert!(durable > Scn::START);
+    assert!(matches!(writer.write(&slices[..1], Scn(7)), Err(LogError::Poisoned { .. })));
+    assert_eq!(disk.after_failure.load(SeqCst), 0);
+    drop(writer);
+
+    let (_, writer, recovered) = RedoLog::open(Arc::new(DirectDisk), config).unwrap();
+    assert_eq!((recovered.end, writer.position()), (durable, durable));
+    std::fs::remove_dir_all(directory).unwrap();
+}
