@@ -25,6 +25,7 @@ mod never_vacuum;
 mod overlay;
 mod pending;
 mod recover;
+mod replay;
 mod standby_file;
 mod upkeep;
 
@@ -33,4 +34,5 @@ pub use config::{ApplyConfig, ApplyEvent, Limits, Observer, StartPoint};
 pub use database::Condition;
 pub use error::ApplyError;
 pub use recover::{RedoInMemory, RedoSource};
+pub use replay::{Replay, Replayed};
 pub use upkeep::DatabaseStatus;

@@ -7,7 +7,8 @@ use crate::database::{Database, committed_pages};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{Primary, PrimaryShared, SwitchHelper};
-use crate::reconcile::{self, Found, History, Plan};
+use crate::primary_threads::archive_all;
+use crate::reconcile::{self, Found, History, Plan, Scan};
 use standfast_format::LogKind;
 use standfast_io::fault::{self, Fault};
 use standfast_log::{LogBuffer, RedoLog};
@@ -62,16 +63,53 @@ pub fn open_primary(
         segment.set_state(record.id.0, DatabaseState::Recovering);
         segment.reset_hints(record.id.0);
     }
+    let mut reconciled = Vec::new();
     for record in &control.databases {
         let history = scan.histories.get(&record.id).cloned().unwrap_or_default();
-        let opened = reconcile_database(environment, &log, &segment, !new, record, &history, scan.end)
-            .and_then(|reconciled| begin_serving(environment, &mut primary, reconciled));
-        if let Err(error) = opened {
-            segment.set_state(record.id.0, DatabaseState::Failed);
-            environment.alert.say(format!("database {} cannot be opened: {error}", record.path.display()));
+        match reconcile_database(environment, &log, &segment, !new, record, &history, scan.end) {
+            Ok(database) => reconciled.push(database),
+            Err(error) => cannot_open(environment, &segment, record, &error),
+        }
+    }
+    if reconciled.len() == control.databases.len() {
+        free_groups(environment, &log, &scan, &reconciled)?;
+    }
+    for database in reconciled {
+        let record = database.database.record().clone();
+        if let Err(error) = begin_serving(environment, &mut primary, database) {
+            cannot_open(environment, &segment, &record, &error);
         }
     }
     Ok(OpenedPrimary { primary, shared, log })
+}
+
+fn cannot_open(environment: &Environment, segment: &Segment, record: &DatabaseRecord, error: &InstanceError) {
+    segment.set_state(record.id.0, DatabaseState::Failed);
+    environment.alert.say(format!("database {} cannot be opened: {error}", record.path.display()));
+}
+
+/// All redo is in the databases now, so recovery may begin at the newest position from which on every database is
+/// known. Without this the log could be full before the first checkpoint, and a checkpoint needs room in the log.
+fn free_groups(
+    environment: &Environment,
+    log: &Arc<RedoLog>,
+    scan: &Scan,
+    reconciled: &[Reconciled],
+) -> Result<(), InstanceError> {
+    let known = |database: &Reconciled| scan.histories.get(&database.database.id())?.stands_at;
+    let checkpoint = match reconciled.iter().map(known).collect::<Option<Vec<Scn>>>() {
+        Some(positions) => positions.into_iter().min().unwrap_or(scan.end),
+        None => return Ok(()),
+    };
+    for Reconciled { database, .. } in reconciled {
+        database.wal_file()?.sync().map_err(InstanceError::io(&database.record().path))?;
+    }
+    environment.update_control(|control| control.checkpoint = control.checkpoint.max(checkpoint))?;
+    log.set_checkpoint(checkpoint);
+    if let Err(error) = archive_all(log, u64::MAX, Scn::ZERO) {
+        environment.alert.say(format!("archiving failed and will be tried again: {error}"));
+    }
+    Ok(())
 }
 
 fn begin_serving(
@@ -115,7 +153,8 @@ fn reconcile_database(
     history: &History,
     end: standfast_types::Scn,
 ) -> Result<Reconciled, InstanceError> {
-    let database = Arc::new(Database::open(record.clone(), environment.vfs_base.as_deref())?);
+    let vfs_base = environment.vfs_base.as_deref();
+    let database = Arc::new(Database::open(record.clone(), vfs_base)?);
     let (position, pages, copy_afresh) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
@@ -127,14 +166,20 @@ fn reconcile_database(
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
             Plan::Reapply(anchor) => {
                 fault::check(Fault::RecoveryApply).map_err(InstanceError::io(&record.path))?;
-                let applied = reconcile::reapply(log, &connection, record.id, anchor.scn, end)?;
-                database.wal_file()?.sync().map_err(InstanceError::io(&record.path))?;
+                guard.release_write_lock();
+                guard.release_checkpoint_lock();
+                let done = reconcile::reapply(log, record, vfs_base, &anchor, end)?;
+                guard.hold_checkpoint_lock()?;
+                guard.hold_write_lock_within(WRITER_PATIENCE)?;
                 environment.alert.say(format!(
-                    "database {}: {applied} transactions of the redo from SCN {} on applied",
-                    record.name, anchor.scn
+                    "database {}: {} transactions of the redo from SCN {} on applied",
+                    record.name, done.transactions, anchor.scn
                 ));
+                Database::recover_index(&connection)?;
                 let header = guard.wal_header()?;
-                (header.position(), committed_pages(&connection, &header)?, None)
+                let meanwhile = (header.position() != done.position)
+                    .then_some("a process that does not use Standfast wrote to it during recovery");
+                (header.position(), committed_pages(&connection, &header)?, meanwhile)
             }
             Plan::CopyAfresh(why) => (header.position(), committed_pages(&connection, &header)?, Some(why)),
         }

@@ -10,12 +10,13 @@
 //!
 //! [`decide`] is pure; the rest carries it out.
 
+use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
-use rusqlite::Connection;
-use standfast_format::{DecodeError, Record, Vectors, apply_ranges, decode_record, page_sum};
+use standfast_apply::{Replay, Replayed};
+use standfast_format::{DecodeError, Record, decode_record};
 use standfast_log::{RecordReader, RedoLog};
-use standfast_types::{DatabaseId, PageNo, Scn, WalPosition, WalSalts};
-use std::collections::{BTreeMap, HashMap};
+use standfast_types::{DatabaseId, Scn, WalPosition, WalSalts};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A state of a database that the redo names.
@@ -25,6 +26,8 @@ pub struct Anchor {
     pub position: WalPosition,
     /// Where in the redo: everything before is in that state, nothing after.
     pub scn: Scn,
+    /// Start of the oldest piece before `scn` of a transaction that was open there, else `scn`.
+    pub redo_from: Scn,
     /// Size of the database then.
     pub database_pages: u32,
 }
@@ -36,7 +39,12 @@ pub struct History {
     pub anchors: Vec<Anchor>,
     /// A full copy began and did not end.
     pub unfinished_baseline: bool,
+    /// Where the newest record starts that says where the database stands: recovery may begin there once
+    /// everything is in the database.
+    pub stands_at: Option<Scn>,
     salts: WalSalts,
+    /// Where the transaction begins that is open at this point of the stream.
+    open_since: Option<Scn>,
 }
 
 /// What the redo since the last checkpoint holds.
@@ -57,10 +65,12 @@ pub struct Scan {
 pub fn scan(log: &Arc<RedoLog>, from: Scn, upto: Scn) -> Result<Scan, InstanceError> {
     let mut reader = RecordReader::new(log.clone(), from, upto);
     let mut scan = Scan::default();
+    let mut start = from;
     while let Some((bytes, scn)) = reader.next_record()? {
         let (record, _) = decode_record(bytes).map_err(damaged(scn))?;
         scan.ended_cleanly = matches!(record, Record::EndOfRedo { .. });
-        note(&mut scan.histories, &record, scn);
+        note(&mut scan.histories, &record, start, scn);
+        start = scn;
     }
     scan.end = reader.position();
     Ok(scan)
@@ -70,26 +80,39 @@ fn damaged(scn: Scn) -> impl Fn(DecodeError) -> InstanceError {
     move |error| InstanceError::Failed(format!("redo record that ends at SCN {scn}: {error}"))
 }
 
-fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, scn: Scn) {
+fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, start: Scn, scn: Scn) {
     match *record {
-        Record::WalGeneration { database, salts, captured_frames, database_pages, .. } => {
+        Record::WalGeneration { database, salts, captured_frames, database_pages, restart } => {
             let history = histories.entry(database).or_default();
+            if restart {
+                history.open_since = None;
+            }
             history.salts = salts;
+            history.stands_at = Some(start);
             let position = WalPosition { salts, frame: captured_frames };
-            history.anchors.push(Anchor { position, scn, database_pages });
+            let redo_from = history.open_since.unwrap_or(scn);
+            history.anchors.push(Anchor { position, scn, redo_from, database_pages });
+        }
+        Record::Change { database, .. } => {
+            histories.entry(database).or_default().open_since.get_or_insert(start);
         }
         Record::Commit { database, frame, database_pages, .. } => {
             let history = histories.entry(database).or_default();
+            history.open_since = None;
             if frame == 0 {
                 // The end of a baseline: which WAL position it stands for is said by the record that follows.
                 history.unfinished_baseline = false;
                 history.anchors.clear();
             } else {
                 let position = WalPosition { salts: history.salts, frame };
-                history.anchors.push(Anchor { position, scn, database_pages });
+                history.anchors.push(Anchor { position, scn, redo_from: scn, database_pages });
             }
         }
-        Record::Baseline { database } => histories.entry(database).or_default().unfinished_baseline = true,
+        Record::Baseline { database } => {
+            let history = histories.entry(database).or_default();
+            history.unfinished_baseline = true;
+            history.open_since = None;
+        }
         Record::Detach { database } => {
             histories.remove(&database);
         }
@@ -144,141 +167,38 @@ pub fn decide(history: &History, found: &Found) -> Plan {
         let position = WalPosition { salts: found.position.salts, frame: 0 };
         return Plan::Capture(Anchor { position, ..*last });
     }
+    // What recovery had applied when the power failed again, before it could say so in the redo: the state is at
+    // least that of every earlier position in the same log, and applying again does no harm.
+    let before = |anchor: &&Anchor| {
+        anchor.position.salts == found.position.salts && anchor.position.frame <= found.position.frame
+    };
+    if let Some(anchor) = history.anchors.iter().rev().find(before) {
+        return Plan::Reapply(*anchor);
+    }
     Plan::CopyAfresh("its write-ahead log was reset by a process that does not use Standfast")
 }
 
-/// Pages written to the WAL in one go; bounds the memory of [`reapply`].
-const PAGES_AT_ONCE: usize = 4096;
-
-/// Applies what the redo holds of `database` between `after` and `upto`, in one transaction. The caller
-/// holds the write lock through `connection`. Returns the transactions applied.
+/// Applies what the redo holds of a database from `anchor` on up to `upto`, in one transaction, and makes it
+/// durable. Nobody else may have the database open for writing; the caller holds no lock on it.
 ///
 /// # Errors
-/// When an image does not have the sum that the redo says (nothing is changed then), or SQLite's.
+/// When a page does not have the sum that the redo says (nothing is changed then), or SQLite's.
 pub fn reapply(
     log: &Arc<RedoLog>,
-    connection: &Connection,
-    database: DatabaseId,
-    after: Scn,
+    record: &DatabaseRecord,
+    vfs_base: Option<&str>,
+    anchor: &Anchor,
     upto: Scn,
-) -> Result<u64, InstanceError> {
-    connection.execute_batch("BEGIN IMMEDIATE")?;
-    match reapply_in_transaction(log, connection, database, after, upto) {
-        Ok(applied) => {
-            connection.execute_batch("COMMIT")?;
-            Ok(applied)
-        }
-        Err(error) => {
-            connection.execute_batch("ROLLBACK")?;
-            Err(error)
-        }
+) -> Result<Replayed, InstanceError> {
+    let Anchor { scn, redo_from, .. } = *anchor;
+    let mut replay = Replay::open(record.id, &record.path, record.page_size, vfs_base, redo_from, scn)?;
+    let mut reader = RecordReader::new(log.clone(), redo_from, upto);
+    let mut start = redo_from;
+    while let Some((bytes, end)) = reader.next_record()? {
+        replay.take(start, bytes)?;
+        start = end;
     }
-}
-
-fn reapply_in_transaction(
-    log: &Arc<RedoLog>,
-    connection: &Connection,
-    database: DatabaseId,
-    after: Scn,
-    upto: Scn,
-) -> Result<u64, InstanceError> {
-    let mut reader = RecordReader::new(log.clone(), after, upto);
-    let mut pages = Pages::default();
-    // Vectors of a transaction count only with its commit record.
-    let mut pending: Vec<Vec<u8>> = Vec::new();
-    let mut applied = 0;
-    while let Some((bytes, scn)) = reader.next_record()? {
-        match decode_record(bytes).map_err(damaged(scn))?.0 {
-            Record::Change { database: id, .. } if id == database => pending.push(bytes.to_vec()),
-            Record::WalGeneration { database: id, restart: true, .. } if id == database => pending.clear(),
-            Record::Commit { database: id, database_pages, vectors, .. } if id == database => {
-                for piece in pending.drain(..) {
-                    if let (Record::Change { vectors, .. }, _) =
-                        decode_record(&piece).map_err(damaged(scn))?
-                    {
-                        pages.apply(connection, vectors, scn)?;
-                    }
-                }
-                pages.apply(connection, vectors, scn)?;
-                pages.shrink(connection, database_pages)?;
-                applied += 1;
-                if pages.images.len() > PAGES_AT_ONCE {
-                    pages.write(connection)?;
-                }
-            }
-            _ => {}
-        }
-    }
-    pages.write(connection)?;
-    Ok(applied)
-}
-
-#[derive(Default)]
-struct Pages {
-    images: HashMap<PageNo, (Vec<u8>, u32)>,
-}
-
-impl Pages {
-    fn apply(
-        &mut self,
-        connection: &Connection,
-        vectors: Vectors<'_>,
-        scn: Scn,
-    ) -> Result<(), InstanceError> {
-        for vector in vectors {
-            let vector = vector.map_err(damaged(scn))?;
-            let (image, sum) = match self.images.entry(vector.page_no) {
-                std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
-                std::collections::hash_map::Entry::Vacant(entry) => {
-                    entry.insert((read_page(connection, vector.page_no)?, 0))
-                }
-            };
-            if vector.from_zeros {
-                image.fill(0);
-            }
-            apply_ranges(vector.ranges, image).map_err(damaged(scn))?;
-            *sum = vector.sum_after;
-            if page_sum(vector.page_no, image) != vector.sum_after {
-                return Err(InstanceError::Failed(format!(
-                    "page {} does not have the image that the redo describes at SCN {scn}: a write was lost\n\
-                     hint: fail over to a standby, or restore the database and protect it anew",
-                    vector.page_no
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn shrink(&mut self, connection: &Connection, database_pages: u32) -> Result<(), InstanceError> {
-        let present: u32 = connection.query_row("PRAGMA page_count", [], |row| row.get(0))?;
-        self.images.retain(|page_no, _| *page_no <= database_pages);
-        if present > database_pages {
-            let truncate = "INSERT INTO sqlite_dbpage(pgno, data) VALUES(?1, NULL)";
-            connection.execute(truncate, [database_pages + 1])?;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, connection: &Connection) -> Result<(), InstanceError> {
-        let mut insert =
-            connection.prepare_cached("INSERT OR REPLACE INTO sqlite_dbpage(pgno, data) VALUES(?1, ?2)")?;
-        let mut images: Vec<_> = self.images.drain().collect();
-        images.sort_unstable_by_key(|(page_no, _)| *page_no);
-        for (page_no, (image, _)) in images {
-            insert.execute((page_no, image))?;
-        }
-        Ok(())
-    }
-}
-
-fn read_page(connection: &Connection, page_no: PageNo) -> Result<Vec<u8>, InstanceError> {
-    let mut select = connection.prepare_cached("SELECT data FROM sqlite_dbpage('main') WHERE pgno = ?1")?;
-    let mut rows = select.query([page_no])?;
-    if let Some(row) = rows.next()? {
-        return Ok(row.get(0)?);
-    }
-    let page_size: u32 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
-    Ok(vec![0; page_size as usize])
+    Ok(replay.finish()?)
 }
 
 #[cfg(test)]
@@ -289,7 +209,12 @@ mod tests {
     const B: WalSalts = WalSalts(2, 20);
 
     fn anchor(salts: WalSalts, frame: u32, scn: u64) -> Anchor {
-        Anchor { position: WalPosition { salts, frame }, scn: Scn(scn), database_pages: 9 }
+        Anchor {
+            position: WalPosition { salts, frame },
+            scn: Scn(scn),
+            redo_from: Scn(scn),
+            database_pages: 9,
+        }
     }
 
     fn history(anchors: &[Anchor]) -> History {
@@ -320,6 +245,37 @@ mod tests {
         let twice = [anchor(A, 80, 100), anchor(A, 100, 200), anchor(A, 85, 210), anchor(A, 100, 300)];
         assert_eq!(decide(&history(&twice), &found(A, 100)), Plan::Capture(anchor(A, 100, 300)));
         assert_eq!(decide(&history(&twice), &found(A, 85)), Plan::Reapply(anchor(A, 85, 210)));
+    }
+
+    #[test]
+    fn a_position_that_only_recovery_can_have_made_gets_everything_applied_again() {
+        let history = history(&[anchor(A, 80, 100), anchor(A, 100, 200), anchor(A, 120, 300)]);
+        assert_eq!(decide(&history, &found(A, 85)), Plan::Reapply(anchor(A, 80, 100)));
+        assert_eq!(decide(&history, &found(A, 110)), Plan::Reapply(anchor(A, 100, 200)));
+    }
+
+    #[test]
+    fn a_state_in_the_middle_of_a_transaction_needs_its_first_pieces() {
+        let mut bytes = Vec::new();
+        let id = DatabaseId(1);
+        let mut ends = Vec::new();
+        let position = WalPosition { salts: A, frame: 4 };
+        standfast_format::RecordBuilder::wal_generation(&mut bytes, id, position, 9, true);
+        ends.push(bytes.len() as u64);
+        standfast_format::RecordBuilder::change(&mut bytes, id).finish();
+        ends.push(bytes.len() as u64);
+        standfast_format::RecordBuilder::wal_generation(&mut bytes, id, position, 9, false);
+        ends.push(bytes.len() as u64);
+        let mut histories = BTreeMap::new();
+        let mut start = 0;
+        for end in ends.iter().copied() {
+            let (record, _) = decode_record(&bytes[start as usize..]).unwrap();
+            note(&mut histories, &record, Scn(start), Scn(end));
+            start = end;
+        }
+        let Plan::Capture(last) = decide(&histories[&id], &found(A, 4)) else { panic!("nothing is missing") };
+        assert_eq!((last.scn, last.redo_from), (Scn(ends[2]), Scn(ends[0])));
+        assert_eq!(histories[&id].stands_at, Some(Scn(ends[1])));
     }
 
     #[test]

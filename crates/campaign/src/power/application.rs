@@ -55,7 +55,12 @@ impl AppDatabase {
     pub fn new(machine: &Arc<SimMachine>, id: DatabaseId, name: &str, path: PathBuf) -> Outcome<AppDatabase> {
         let read = || State::read(&open_plain(machine, &path)?);
         let state = read().map_err(|error| error.to_string())?;
-        Ok(AppDatabase { truth: Truth::new(id, name.to_owned(), state), path, writers: Vec::new(), reader: None })
+        Ok(AppDatabase {
+            truth: Truth::new(id, name.to_owned(), state),
+            path,
+            writers: Vec::new(),
+            reader: None,
+        })
     }
 
     /// All processes that use it die.
@@ -134,7 +139,8 @@ fn open_writer(machine: &Arc<SimMachine>, path: &Path, rng: &mut Rng) -> rusqlit
     // A small cache spills: frames of open transactions are in the WAL before their commit frame.
     let cache = rng.pick(&[5, 20, 2000]).copied().unwrap_or(20);
     let autocheckpoint = rng.pick(&[0, 10, 1000]).copied().unwrap_or(0);
-    connection.execute_batch(&format!("PRAGMA cache_size={cache}; PRAGMA wal_autocheckpoint={autocheckpoint}"))?;
+    connection
+        .execute_batch(&format!("PRAGMA cache_size={cache}; PRAGMA wal_autocheckpoint={autocheckpoint}"))?;
     Ok(Writer { connection, in_transaction: false })
 }
 
@@ -206,7 +212,9 @@ fn change(connection: &Connection, rng: &mut Rng) -> rusqlite::Result<()> {
         }
         18 => connection.execute_batch("CREATE INDEX IF NOT EXISTS by_tag ON data(tag, id)"),
         19 => connection.execute_batch("DROP INDEX IF EXISTS by_tag"),
-        20 => connection.execute_batch("CREATE TABLE IF NOT EXISTS other(a, b); INSERT INTO other VALUES(1, hex(zeroblob(500)))"),
+        20 => connection.execute_batch(
+            "CREATE TABLE IF NOT EXISTS other(a, b); INSERT INTO other VALUES(1, hex(zeroblob(500)))",
+        ),
         21 => connection.execute_batch("DROP TABLE IF EXISTS other"),
         _ => {
             connection.execute_batch("SAVEPOINT part")?;

@@ -104,7 +104,10 @@ impl World {
         let loss = fate.loss.unwrap_or_else(|| draw_loss(&mut self.rng));
         machine.power_loss(loss, &mut self.rng);
         self.report.crashes += 1;
-        self.trace(&format!("POWER LOSS {loss:?} of {}", if Arc::ptr_eq(machine, &self.primary_machine) { "primary" } else { "standby" }));
+        self.trace(&format!(
+            "POWER LOSS {loss:?} of {}",
+            if Arc::ptr_eq(machine, &self.primary_machine) { "primary" } else { "standby" }
+        ));
         if again && fate.harsh && self.rng.chance(30) {
             arm(machine, &mut self.rng, 25);
         }
@@ -170,7 +173,9 @@ impl World {
             }
         }
         self.trace("PRIMARY BACK");
-        if std::env::var_os("TRACE").is_some() { eprintln!("{}", self.primary.as_ref().map(PrimaryHost::alerts).unwrap_or_default()); }
+        if std::env::var_os("TRACE").is_some() {
+            eprintln!("{}", self.primary.as_ref().map(PrimaryHost::alerts).unwrap_or_default());
+        }
         for database in &mut self.databases {
             match inspect(&machine, &database.path, &mut self.report) {
                 Ok(state) => database.truth.primary_recovered(&state, &mut self.report),

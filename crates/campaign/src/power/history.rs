@@ -1,9 +1,9 @@
 //! Histories: random ones with random power losses, and fixed ones that are cut at every sync boundary.
 
+use super::Outcome;
 use super::crash::{Fate, arm, draw_loss};
 use super::report::PowerReport;
 use super::world::World;
-use super::Outcome;
 use standfast_testkit::{CrashPlace, Loss, Rng, SqliteSeed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -156,7 +156,9 @@ pub fn run_boundaries(seed: u64, events: u32, share: (u64, u64)) -> PowerReport 
         for boundary in (1..=count).filter(|boundary| boundary % share.1 == share.0) {
             sum.boundaries += 1;
             for place in CrashPlace::ALL {
-                for (index, loss) in [Loss::Random, Loss::DropUnsynced, Loss::KeepUnsynced].into_iter().enumerate() {
+                for (index, loss) in
+                    [Loss::Random, Loss::DropUnsynced, Loss::KeepUnsynced].into_iter().enumerate()
+                {
                     let fate = Fate { loss: Some(loss), harsh: false };
                     let variant = (boundary << 4) + ((index as u64) << 2) + place as u64;
                     let mut report =

@@ -54,15 +54,8 @@ impl Link {
         mut rng: Rng,
     ) -> Arc<Link> {
         let eager = rng.pick(&[0, 10, 50, 100]).copied().unwrap_or(0);
-        let inner = Inner {
-            wire: None,
-            required: stall,
-            stall,
-            acknowledged: Scn::ZERO,
-            rng,
-            eager,
-            failure: None,
-        };
+        let inner =
+            Inner { wire: None, required: stall, stall, acknowledged: Scn::ZERO, rng, eager, failure: None };
         Arc::new(Link {
             source: source.clone(),
             shared: shared.clone(),
@@ -165,7 +158,8 @@ impl Link {
         let (Some(standby), Some(wire)) = (standby.as_ref(), inner.wire.as_mut()) else { return Ok(false) };
         let mut log = standby.log();
         let bytes = 1 + inner.rng.below(MESSAGE_BYTES as u64) as usize;
-        let delivered = deliver(&self.source, wire, &mut *log, upto, bytes).map_err(|error| error.to_string())?;
+        let delivered =
+            deliver(&self.source, wire, &mut *log, upto, bytes).map_err(|error| error.to_string())?;
         inner.acknowledged = inner.acknowledged.max(wire.position);
         if wire.position >= self.source.captured() {
             inner.required = true;
@@ -204,7 +198,8 @@ impl Shipping for Link {
 
 fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StationError> {
     let sum = |scn: Scn| -> Result<PositionSum, StationError> {
-        let crc = log.stream_crc(scn)?.ok_or_else(|| format!("the sum of the stream at {scn} is not known"))?;
+        let crc =
+            log.stream_crc(scn)?.ok_or_else(|| format!("the sum of the stream at {scn} is not known"))?;
         Ok(PositionSum { scn, crc: crc.0 })
     };
     let end = log.received_end();
@@ -231,7 +226,9 @@ fn deliver(
             break;
         }
         if next.first_scn < wire.position {
-            return Err(format!("log {} begins at {}, behind what was sent", next.sequence, next.first_scn).into());
+            return Err(
+                format!("log {} begins at {}, behind what was sent", next.sequence, next.first_scn).into()
+            );
         }
         wire.announced = next.first_scn;
         switch(wire, log, &next)?;

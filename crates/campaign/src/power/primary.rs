@@ -127,7 +127,11 @@ impl SwitchHelper for Helper {
 
 impl PrimaryHost {
     /// Recovers and opens the primary on `machine`.
-    pub fn open(machine: &Arc<SimMachine>, geometry: &Geometry, segment: &SegmentFile) -> Outcome<PrimaryHost> {
+    pub fn open(
+        machine: &Arc<SimMachine>,
+        geometry: &Geometry,
+        segment: &SegmentFile,
+    ) -> Outcome<PrimaryHost> {
         let environment = geometry.environment(machine, segment)?;
         PrimaryHost::open_in(machine, environment)
     }
@@ -234,7 +238,13 @@ impl PrimaryHost {
     }
 
     /// Takes a database under protection, as `standfast protect` does.
-    pub fn protect(&mut self, name: &str, path: PathBuf, page_size: PageSize, copy: bool) -> Outcome<DatabaseId> {
+    pub fn protect(
+        &mut self,
+        name: &str,
+        path: PathBuf,
+        page_size: PageSize,
+        copy: bool,
+    ) -> Outcome<DatabaseId> {
         let id = DatabaseId(self.environment.control().next_database);
         let record = DatabaseRecord {
             id,

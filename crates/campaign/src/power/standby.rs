@@ -114,7 +114,11 @@ pub fn role(machine: &Arc<SimMachine>) -> Outcome<Role> {
 
 impl StandbyHost {
     /// Recovers and opens the standby on `machine`.
-    pub fn open(machine: &Arc<SimMachine>, geometry: &Geometry, segment: &SegmentFile) -> Outcome<StandbyHost> {
+    pub fn open(
+        machine: &Arc<SimMachine>,
+        geometry: &Geometry,
+        segment: &SegmentFile,
+    ) -> Outcome<StandbyHost> {
         let text = |error: standfast_instance::InstanceError| error.to_string();
         let environment = geometry.environment(machine, segment)?;
         let mut received = ReceivedLog::open(&environment).map_err(text)?;
@@ -198,7 +202,8 @@ impl StandbyHost {
     /// Becomes primary; the instance has to be opened as one then.
     pub fn fail_over(self) -> Outcome<(Arc<Environment>, FailedOver)> {
         let applier = lock(&self.applier).take().ok_or("the standby has been failed over")?;
-        let done = take_over(&self.environment, applier, &self.received).map_err(|error| error.to_string())?;
+        let done =
+            take_over(&self.environment, applier, &self.received).map_err(|error| error.to_string())?;
         Ok((self.environment.clone(), done))
     }
 }

@@ -107,7 +107,11 @@ impl Truth {
                     count += 1;
                 }
                 // A commit without a known position is not waited for; a later one says more.
-                None if self.pending.iter().skip(1).any(|later| later.release.is_some_and(|at| at <= durable)) => {}
+                None if self
+                    .pending
+                    .iter()
+                    .skip(1)
+                    .any(|later| later.release.is_some_and(|at| at <= durable)) => {}
                 _ => break,
             }
             self.pending.pop_front();
@@ -165,7 +169,10 @@ impl Truth {
             }
             Some(at) => {
                 let lost = (self.acknowledged - at) as u64;
-                report.lose(lost, format!("{}: state {at}, acknowledged up to {}", self.name, self.acknowledged));
+                report.lose(
+                    lost,
+                    format!("{}: state {at}, acknowledged up to {}", self.name, self.acknowledged),
+                );
                 self.start_over(found);
             }
             None => {
@@ -184,7 +191,10 @@ impl Truth {
             (_, Some(at)) if self.dropped[at].base >= self.protected => {}
             (Some(at), _) => {
                 let lost = (self.protected - at) as u64;
-                report.lose(lost, format!("{} after failover: state {at}, {} protected", self.name, self.protected));
+                report.lose(
+                    lost,
+                    format!("{} after failover: state {at}, {} protected", self.name, self.protected),
+                );
             }
             (None, _) => self.unknown(found, report),
         }
@@ -194,7 +204,10 @@ impl Truth {
     /// Whatever a standby shows must have been committed on the primary.
     pub fn seen_on_standby(&self, found: &State, report: &mut PowerReport) {
         let unborn = found.pages() <= 1;
-        if !unborn && self.position(found).is_none() && self.dropped.iter().all(|dropped| dropped.state != *found) {
+        if !unborn
+            && self.position(found).is_none()
+            && self.dropped.iter().all(|dropped| dropped.state != *found)
+        {
             let differences = self.nearest(found);
             report.differ(differences, format!("standby {} shows a state that never was", self.name));
         }

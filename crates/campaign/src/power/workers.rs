@@ -46,7 +46,8 @@ impl Part {
         match self {
             Part::Seeds(first, count) => {
                 let mut sum = PowerReport { seed: first, ..PowerReport::default() };
-                (first..first.saturating_add(count)).for_each(|seed| sum.add(run_seed(seed, Sabotage::Nothing)));
+                (first..first.saturating_add(count))
+                    .for_each(|seed| sum.add(run_seed(seed, Sabotage::Nothing)));
                 sum
             }
             Part::Boundaries(seed, share) => run_boundaries(seed, FIXED_EVENTS, (share, BOUNDARY_SHARES)),

@@ -146,14 +146,17 @@ impl World {
         if let Some(host) = self.primary.take() {
             self.report.resynchronisations += host.resynchronisations();
             // The link and the stations hold each other.
-            *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(NoShipping);
+            *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+                Arc::new(NoShipping);
         }
     }
 
     /// Whatever comes next.
     pub fn event(&mut self) -> Outcome<()> {
         let dice = self.rng.below(1000);
-        if std::env::var_os("TRACE").is_some() { self.trace(&format!("event {dice}")); }
+        if std::env::var_os("TRACE").is_some() {
+            self.trace(&format!("event {dice}"));
+        }
         match dice {
             0..=449 => self.turn(),
             450..=569 => self.host()?.step().map(drop),
@@ -184,13 +187,40 @@ impl World {
     }
 
     pub(super) fn trace(&self, what: &str) {
-        if std::env::var_os("TRACE").is_none() { return; }
+        if std::env::var_os("TRACE").is_none() {
+            return;
+        }
         let p = self.primary.as_ref().map(|h| {
-            let dbs: Vec<String> = h.shared.all_databases().iter().map(|d| format!("{}:{:?}/b{}/l{}", d.record().name, d.header().map(|h| (h.salts().0, h.frames(), h.database_pages())), d.backfilled(), d.local().frame())).collect();
-            format!("cap {} rel {} ckpt {} {dbs:?}", h.shared.buffer.captured(), h.shared.released(), h.environment.control().checkpoint)
+            let dbs: Vec<String> = h
+                .shared
+                .all_databases()
+                .iter()
+                .map(|d| {
+                    format!(
+                        "{}:{:?}/b{}/l{}",
+                        d.record().name,
+                        d.header().map(|h| (h.salts().0, h.frames(), h.database_pages())),
+                        d.backfilled(),
+                        d.local().frame()
+                    )
+                })
+                .collect();
+            format!(
+                "cap {} rel {} ckpt {} {dbs:?}",
+                h.shared.buffer.captured(),
+                h.shared.released(),
+                h.environment.control().checkpoint
+            )
         });
-        let s = lock(&self.standby).as_ref().map(|s| { let l = s.log(); format!("rec {} conf {} app {}", l.received_end(), l.confirmed(), l.applied()) });
-        eprintln!("{what}: b{}/{} P {p:?} S {s:?}", self.primary_machine.boundaries(), self.standby_machine.as_ref().map_or(0, |m| m.boundaries()));
+        let s = lock(&self.standby).as_ref().map(|s| {
+            let l = s.log();
+            format!("rec {} conf {} app {}", l.received_end(), l.confirmed(), l.applied())
+        });
+        eprintln!(
+            "{what}: b{}/{} P {p:?} S {s:?}",
+            self.primary_machine.boundaries(),
+            self.standby_machine.as_ref().map_or(0, |m| m.boundaries())
+        );
     }
 
     fn pick_database(&mut self) -> Option<usize> {
@@ -243,8 +273,15 @@ impl World {
         !self.databases.iter().any(AppDatabase::is_written)
     }
 
+    /// Mostly after the log writer: nothing is moved that is not durable in the redo, and here nobody can wait.
     fn checkpoint(&mut self) -> Outcome<()> {
-        self.host()?.checkpoint()
+        let first = self.rng.chance(80);
+        let host = self.host()?;
+        if first {
+            host.primary.look_for_unnoticed();
+            host.step()?;
+        }
+        host.checkpoint()
     }
 
     fn checkpoint_everything(&mut self) -> Outcome<()> {
@@ -267,7 +304,8 @@ impl World {
         self.link = None;
         if let Some(host) = self.primary.take() {
             self.report.resynchronisations += host.resynchronisations();
-            *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Arc::new(NoShipping);
+            *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+                Arc::new(NoShipping);
         }
         let host = PrimaryHost::open(&self.primary_machine, &self.geometry, &self.primary_segment)?;
         self.primary = Some(host);

@@ -1,0 +1,106 @@
+//! The recovery of one database of a primary: a stretch of redo in one transaction, before anybody may open the
+//! database. The database may hold any state between the two ends of the stretch, or a mixture of them that
+//! nobody has seen: vectors hold absolute bytes, and only the pages at the end are verified.
+
+use crate::database::{Database, Done, Mode, Redo};
+use crate::overlay::Overlay;
+use crate::standby_file::{FilePlan, StandbyFile};
+use crate::{ApplyError, Limits};
+use standfast_format::{Record, decode_record};
+use standfast_sqlite_wal::guard::register_guard_vfs;
+use standfast_types::{DatabaseId, PageSize, Scn, WalPosition};
+use std::path::Path;
+
+/// Redo gathered before it is turned into pages, bytes.
+const STRETCH_BYTES: usize = 1 << 20;
+
+/// What a replay did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Transactions in the stretch.
+    pub transactions: u64,
+    /// The committed state of the database now, durable.
+    pub position: WalPosition,
+}
+
+/// See the module. Holds the write and the checkpoint lock of the database while it lives.
+pub struct Replay {
+    database: Database,
+    overlay: Overlay,
+    /// Consecutive records from `first` on that were not turned into pages yet.
+    bytes: Vec<u8>,
+    first: Scn,
+}
+
+impl Replay {
+    /// Takes the database at `path`, which holds all commits up to `state`; redo follows from `from` on, where
+    /// the oldest transaction begins that was open at `state`.
+    ///
+    /// # Errors
+    /// When the database cannot be opened, or somebody else writes to it.
+    pub fn open(
+        id: DatabaseId,
+        path: &Path,
+        page_size: PageSize,
+        vfs_base: Option<&str>,
+        from: Scn,
+        state: Scn,
+    ) -> Result<Replay, ApplyError> {
+        let name = path.display().to_string();
+        let limits = Limits::default();
+        let vfs = register_guard_vfs(vfs_base)
+            .map_err(|source| ApplyError::Guard { name: name.clone(), source })?;
+        let plan = FilePlan {
+            name: name.clone(),
+            path: path.to_owned(),
+            page_size,
+            vfs,
+            vfs_base: vfs_base.map(str::to_owned),
+            cache_kib: limits.cache_kib,
+        };
+        let file = StandbyFile::open(plan, false)?;
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        let database = Database::new(id, &name, file, from, state, directory, &limits);
+        Ok(Replay { database, overlay: Overlay::default(), bytes: Vec::new(), first: from })
+    }
+
+    /// Takes the next record of the stream, of whatever database, which starts at `start`.
+    ///
+    /// # Errors
+    /// When a page cannot be read or written, or the redo makes no sense.
+    pub fn take(&mut self, start: Scn, record: &[u8]) -> Result<(), ApplyError> {
+        let ours = match decode_record(record).map_err(|source| ApplyError::Redo { scn: start, source })?.0 {
+            Record::Change { database, .. }
+            | Record::Commit { database, .. }
+            | Record::WalGeneration { database, .. }
+            | Record::Baseline { database } => database == self.database.id,
+            _ => false,
+        };
+        if self.bytes.is_empty() {
+            self.first = start;
+        }
+        if ours {
+            self.database.inbox.push(self.bytes.len() as u32);
+        }
+        self.bytes.extend_from_slice(record);
+        if self.bytes.len() < STRETCH_BYTES { Ok(()) } else { self.take_inbox() }
+    }
+
+    fn take_inbox(&mut self) -> Result<(), ApplyError> {
+        let redo = Redo { first: self.first, bytes: &self.bytes };
+        self.database.take_inbox(redo, Mode::Replay, &mut self.overlay)?;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    /// Verifies every page, commits, and makes the result survive a power loss.
+    ///
+    /// # Errors
+    /// `Diverged` when a page is not what the redo says; the database is then as it was.
+    pub fn finish(mut self) -> Result<Replayed, ApplyError> {
+        self.take_inbox()?;
+        let Done { transactions, .. } = self.database.finish_replay(&mut self.overlay)?;
+        self.database.file.sync_wal()?;
+        Ok(Replayed { transactions, position: self.database.file.wal_position()? })
+    }
+}
