@@ -15,6 +15,7 @@ use standfast_log::{LogBuffer, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::Guard;
+use standfast_types::Scn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,7 +152,7 @@ fn reconcile_database(
     sessions_vouch: bool,
     record: &DatabaseRecord,
     history: &History,
-    end: standfast_types::Scn,
+    end: Scn,
 ) -> Result<Reconciled, InstanceError> {
     let vfs_base = environment.vfs_base.as_deref();
     let database = Arc::new(Database::open(record.clone(), vfs_base)?);

@@ -24,6 +24,9 @@ const HARSH: Fate = Fate { loss: None, harsh: true };
 pub fn run_seed(seed: u64, sabotage: Sabotage) -> PowerReport {
     let mut report = guarded(seed, || random_history(seed, sabotage));
     report.seeds = 1;
+    for note in &mut report.notes {
+        *note = format!("seed {seed}: {note}");
+    }
     if !report.passed() {
         report.failed_seeds.push(seed);
     }

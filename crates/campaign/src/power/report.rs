@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Notes kept; the first ones tell most.
-const NOTES_MAX: usize = 20;
+const NOTES_MAX: usize = 100;
 
 /// Counts of one history, or of many.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
