@@ -294,7 +294,7 @@ fn a_name_that_leads_out_of_the_directory_is_refused() {
 }
 
 #[test]
-fn a_file_that_is_in_the_way_is_not_overwritten() {
+fn a_file_that_is_in_the_way_is_set_aside_and_not_overwritten() {
     let mut pair = pair();
     let other = Connection::open(pair.standby.join("c.db")).unwrap();
     other.execute_batch("PRAGMA page_size=4096; PRAGMA journal_mode=WAL; CREATE TABLE mine(x); INSERT INTO mine VALUES(1)").unwrap();
@@ -302,7 +302,15 @@ fn a_file_that_is_in_the_way_is_not_overwritten() {
     let mut c = Primary::new(here.path(), 3, "c.db", 4096);
     c.run(&mut Stream::default(), TABLE);
     c.attach(&mut pair.stream);
-    assert!(!follow(&mut pair.apply, &pair.stream).errors.is_empty());
-    let rows: u32 = other.query_row("SELECT count(*) FROM mine", [], |row| row.get(0)).unwrap();
+    let report = follow(&mut pair.apply, &pair.stream);
+    assert!(report.errors.is_empty(), "{:?}", report.errors);
+    drop(other);
+    let names = std::fs::read_dir(pair.standby.path()).unwrap().map(|entry| entry.unwrap().path());
+    let aside = names
+        .filter(|path| path.to_string_lossy().contains("c.db.detached-"))
+        .find(|path| !path.to_string_lossy().ends_with("-wal"))
+        .expect("nothing was set aside");
+    let kept = Connection::open(aside).unwrap();
+    let rows: u32 = kept.query_row("SELECT count(*) FROM mine", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, 1);
 }

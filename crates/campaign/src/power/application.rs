@@ -116,6 +116,10 @@ impl AppDatabase {
             Err(error) => return Err(format!("application on {}: {error}", self.path.display())),
         }
         let state = State::read(&writer.connection).map_err(|error| error.to_string())?;
+        if self.truth.newest() == Some(&state) {
+            // Nothing changed: there is no commit to wait for.
+            return Ok(());
+        }
         self.note_commit(host, state, rng)
     }
 

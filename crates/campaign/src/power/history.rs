@@ -153,7 +153,7 @@ pub fn run_boundaries(seed: u64, events: u32, share: (u64, u64)) -> PowerReport 
     let rehearsal = guarded_boundaries(seed, events);
     let [primary, standby] = match rehearsal {
         Ok(counts) => counts,
-        Err(report) => return report,
+        Err(report) => return *report,
     };
     for (on_standby, count) in [(false, primary), (true, standby)] {
         for boundary in (1..=count).filter(|boundary| boundary % share.1 == share.0) {
@@ -178,7 +178,7 @@ pub fn run_boundaries(seed: u64, events: u32, share: (u64, u64)) -> PowerReport 
     sum
 }
 
-fn guarded_boundaries(seed: u64, events: u32) -> Result<[u64; 2], PowerReport> {
+fn guarded_boundaries(seed: u64, events: u32) -> Result<[u64; 2], Box<PowerReport>> {
     let mut counts = [0; 2];
     let report = guarded(seed, || {
         let mut before = [0; 2];
@@ -194,7 +194,7 @@ fn guarded_boundaries(seed: u64, events: u32) -> Result<[u64; 2], PowerReport> {
             Err(error) => could_not_begin(seed, error),
         }
     });
-    if report.passed() { Ok(counts) } else { Err(report) }
+    if report.passed() { Ok(counts) } else { Err(Box::new(report)) }
 }
 
 fn crash_at(

@@ -175,7 +175,10 @@ impl Shipping for Link {
             let eager = inner.eager;
             inner.wire.is_some() && inner.rng.chance(eager)
         };
-        while eager {
+        if !eager {
+            return;
+        }
+        loop {
             match self.deliver_before(chunk.end()) {
                 Ok(true) => {}
                 Ok(false) => break,

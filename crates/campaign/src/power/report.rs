@@ -64,6 +64,9 @@ impl PowerReport {
     }
 
     fn note(&mut self, note: String) {
+        if std::env::var_os("TRACE").is_some() {
+            eprintln!("FOUND {note}");
+        }
         if self.notes.len() < NOTES_MAX {
             self.notes.push(note);
         }

@@ -21,8 +21,6 @@ const ROUNDS_MAX: u32 = 8;
 
 /// An opened standby.
 pub struct StandbyHost {
-    /// Its machine.
-    pub machine: Arc<SimMachine>,
     /// What its stations were given.
     pub environment: Arc<Environment>,
     received: Arc<Mutex<ReceivedLog>>,
@@ -144,12 +142,7 @@ impl StandbyHost {
             }
         };
         received.when_full(Arc::new(make_room));
-        let host = StandbyHost {
-            machine: machine.clone(),
-            environment,
-            received: Arc::new(Mutex::new(received)),
-            applier,
-        };
+        let host = StandbyHost { environment, received: Arc::new(Mutex::new(received)), applier };
         host.check()?;
         Ok(host)
     }

@@ -7,7 +7,7 @@ use standfast_format::page_sum;
 use standfast_testkit::SimMachine;
 use standfast_types::{DatabaseId, PageNo, ReleasePosition};
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Sums of all pages of a database in one committed state, without what SQLite writes for itself.
@@ -81,6 +81,11 @@ impl Truth {
             acknowledged: 0,
             protected: 0,
         }
+    }
+
+    /// The newest committed state.
+    pub fn newest(&self) -> Option<&State> {
+        self.states.last()
     }
 
     /// A commit has returned from SQLite and left the database in `state`.
@@ -230,8 +235,17 @@ impl Truth {
     fn unknown(&self, found: &State, report: &mut PowerReport) {
         let near = self.nearest(found);
         let which = self.states.iter().rposition(|state| state.differences(found) == near).unwrap_or(0);
+        let pages: Vec<usize> = self.states[which]
+            .sums
+            .iter()
+            .zip(&found.sums)
+            .enumerate()
+            .filter(|(_, (a, b))| a != b)
+            .map(|(at, _)| at + 1)
+            .take(8)
+            .collect();
         let note = format!(
-            "{}: a state that was never committed; {near} of {} pages differ from state {which} of {}, acknowledged {}",
+            "{pages:?} {}: a state that was never committed; {near} of {} pages differ from state {which} of {}, acknowledged {}",
             self.name,
             found.pages(),
             self.states.len() - 1,
@@ -254,7 +268,7 @@ pub fn open_plain(machine: &Arc<SimMachine>, path: &Path) -> rusqlite::Result<Co
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn inspect(machine: &Arc<SimMachine>, path: &PathBuf, report: &mut PowerReport) -> Outcome<State> {
+pub fn inspect(machine: &Arc<SimMachine>, path: &Path, report: &mut PowerReport) -> Outcome<State> {
     let wrong = |error: rusqlite::Error| format!("{}: {error}", path.display());
     let connection = open_plain(machine, path).map_err(wrong)?;
     let verdict: String =
