@@ -33,8 +33,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Takes the database at `path`, which holds all commits up to `state`; redo follows from `from` on, where
-    /// the oldest transaction begins that was open at `state`.
+    /// Takes the database at `path`, which holds all transactions that begin before `from`; redo follows from
+    /// there on.
     ///
     /// # Errors
     /// When the database cannot be opened, or somebody else writes to it.
@@ -44,7 +44,6 @@ impl Replay {
         page_size: PageSize,
         vfs_base: Option<&str>,
         from: Scn,
-        state: Scn,
     ) -> Result<Replay, ApplyError> {
         let name = path.display().to_string();
         let limits = Limits::default();
@@ -60,7 +59,7 @@ impl Replay {
         };
         let file = StandbyFile::open(plan, false)?;
         let directory = path.parent().unwrap_or(Path::new("/"));
-        let database = Database::new(id, &name, file, from, state, directory, &limits);
+        let database = Database::new(id, &name, file, from, from, directory, &limits);
         Ok(Replay { database, overlay: Overlay::default(), bytes: Vec::new(), first: from })
     }
 

@@ -78,6 +78,10 @@ pub struct Control {
     pub databases: Vec<DatabaseRecord>,
     /// Number for the next protected database.
     pub next_database: u16,
+    /// Databases into which recovery is applying redo, and from where on: until it has said in the redo where they
+    /// stand, their own state says nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replays: Vec<(DatabaseId, Scn)>,
     /// Set while this instance may not open because another one has taken over; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fenced: Option<String>,
@@ -154,6 +158,7 @@ mod tests {
             checkpoint: Scn(5),
             databases: vec![],
             next_database: 1,
+            replays: vec![],
             fenced: None,
             clean: false,
         };

@@ -78,6 +78,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         checkpoint: Scn::START,
         databases: Vec::new(),
         next_database: 1,
+        replays: Vec::new(),
         fenced: None,
         clean: true,
     };
@@ -244,6 +245,7 @@ fn copy_into(
         checkpoint: start.start,
         databases,
         next_database,
+        replays: Vec::new(),
         fenced: None,
         clean: true,
     };

@@ -6,16 +6,16 @@ use crate::control::DatabaseRecord;
 use crate::database::{Database, committed_pages};
 use crate::environment::Environment;
 use crate::error::InstanceError;
-use crate::primary::{Primary, PrimaryShared, SwitchHelper};
+use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
 use crate::primary_threads::archive_all;
-use crate::reconcile::{self, Found, History, Plan, Scan};
+use crate::reconcile::{self, Anchor, Found, History, Plan, Scan};
 use standfast_format::LogKind;
 use standfast_io::fault::{self, Fault};
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::Guard;
-use standfast_types::Scn;
+use standfast_types::{DatabaseId, Scn};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,7 +81,19 @@ pub fn open_primary(
             cannot_open(environment, &segment, &record, &error);
         }
     }
+    // The redo says where they stand.
+    environment.update_control(|control| control.replays.retain(|(id, _)| shared.database(*id).is_none()))?;
     Ok(OpenedPrimary { primary, shared, log })
+}
+
+/// What a database holds while redo is applied to it cannot be told from its write-ahead log, which may begin anew
+/// then: another recovery has to begin where this one does.
+fn mark_replay(environment: &Environment, id: DatabaseId, from: Scn) -> Result<(), InstanceError> {
+    environment.update_control(|control| {
+        if control.replays.iter().all(|(known, _)| *known != id) {
+            control.replays.push((id, from));
+        }
+    })
 }
 
 fn cannot_open(environment: &Environment, segment: &Segment, record: &DatabaseRecord, error: &InstanceError) {
@@ -98,14 +110,20 @@ fn free_groups(
     reconciled: &[Reconciled],
 ) -> Result<(), InstanceError> {
     let known = |database: &Reconciled| scan.histories.get(&database.database.id())?.stands_at;
-    let checkpoint = match reconciled.iter().map(known).collect::<Option<Vec<Scn>>>() {
+    let needing = reconciled.iter().filter(|database| database.copy_afresh.is_none());
+    let checkpoint = match needing.map(known).collect::<Option<Vec<Scn>>>() {
         Some(positions) => positions.into_iter().min().unwrap_or(scan.end),
         None => return Ok(()),
     };
     for Reconciled { database, .. } in reconciled {
         database.wal_file()?.sync().map_err(InstanceError::io(&database.record().path))?;
     }
-    environment.update_control(|control| control.checkpoint = control.checkpoint.max(checkpoint))?;
+    environment.update_control(|control| {
+        control.checkpoint = control.checkpoint.max(checkpoint);
+        for (_, from) in &mut control.replays {
+            *from = checkpoint.max(*from);
+        }
+    })?;
     log.set_checkpoint(checkpoint);
     if let Err(error) = archive_all(log, u64::MAX, Scn::ZERO) {
         environment.alert.say(format!("archiving failed and will be tried again: {error}"));
@@ -118,15 +136,14 @@ fn begin_serving(
     primary: &mut Primary,
     Reconciled { database, capture, copy_afresh }: Reconciled,
 ) -> Result<(), InstanceError> {
-    let id = database.id();
     install_hook(primary.shared(), &database, Duration::from_secs(10))?;
     // A standby may not know it yet: the crash may have come between the control file and the redo.
-    primary.serve(database.clone(), capture, copy_afresh.is_some())?;
+    let entry = if copy_afresh.is_some() { Entry::NewWithCopy } else { Entry::Known };
+    primary.serve(database.clone(), capture, entry)?;
     if let Some(why) = copy_afresh {
         environment
             .alert
             .say(format!("database {} is copied afresh into the redo: {why}", database.record().name));
-        primary.await_baseline(id);
         primary.start_baseline(BaselineJob::begin(&database)?);
     }
     Ok(())
@@ -155,6 +172,7 @@ fn reconcile_database(
     end: Scn,
 ) -> Result<Reconciled, InstanceError> {
     let vfs_base = environment.vfs_base.as_deref();
+    let replays = environment.control().replays;
     let database = Arc::new(Database::open(record.clone(), vfs_base)?);
     let (position, pages, copy_afresh) = {
         let connection = database.connection();
@@ -163,18 +181,23 @@ fn reconcile_database(
         let header = guard.wal_header()?;
         let known = sessions_vouch && segment.vouches(record.id.0, header.raw_salts());
         let found = Found { position: header.position(), vouched_for: known.then_some(header.salts()) };
-        match reconcile::decide(history, &found) {
+        let plan = match replays.iter().find(|(id, _)| *id == record.id) {
+            Some((_, from)) => Plan::Reapply(Anchor { redo_from: *from, ..Anchor::default() }),
+            None => reconcile::decide(history, &found),
+        };
+        match plan {
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
-            Plan::Reapply(anchor) => {
+            Plan::Reapply(Anchor { redo_from: from, .. }) => {
+                mark_replay(environment, record.id, from)?;
                 fault::check(Fault::RecoveryApply).map_err(InstanceError::io(&record.path))?;
                 guard.release_write_lock();
                 guard.release_checkpoint_lock();
-                let done = reconcile::reapply(log, record, vfs_base, &anchor, end)?;
+                let done = reconcile::reapply(log, record, vfs_base, from, end)?;
                 guard.hold_checkpoint_lock()?;
                 guard.hold_write_lock_within(WRITER_PATIENCE)?;
                 environment.alert.say(format!(
                     "database {}: {} transactions of the redo from SCN {} on applied",
-                    record.name, done.transactions, anchor.scn
+                    record.name, done.transactions, from
                 ));
                 Database::recover_index(&connection)?;
                 let header = guard.wal_header()?;

@@ -180,6 +180,18 @@ pub trait SwitchHelper: Send {
     fn resynchronised(&mut self, database: &Arc<Database>);
 }
 
+/// How a database comes to be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The redo knows it.
+    Known,
+    /// It is introduced to standbys that will be copied later.
+    New,
+    /// It is introduced to standbys that do not know it; the caller begins a copy, which takes the place of all
+    /// that was.
+    NewWithCopy,
+}
+
 struct Served {
     capture: Capture,
     shared: Arc<Database>,
@@ -251,8 +263,7 @@ impl Primary {
         self.writer
     }
 
-    /// Begins to serve a database whose capture stands where the redo ends. `announce` writes the record
-    /// that introduces it to standbys.
+    /// Begins to serve a database whose capture stands where the redo ends.
     ///
     /// # Errors
     /// When the redo cannot be written.
@@ -260,19 +271,24 @@ impl Primary {
         &mut self,
         shared: Arc<Database>,
         mut capture: Capture,
-        announce: bool,
+        entry: Entry,
     ) -> Result<(), InstanceError> {
         let record = shared.record().clone();
-        if announce {
+        if entry != Entry::Known {
             let attach = Attach { database: record.id, page_size: record.page_size, name: &record.name };
             RecordBuilder::attach(&mut self.out, &attach);
+        }
+        let awaiting_baseline = entry == Entry::NewWithCopy;
+        if awaiting_baseline {
+            // Before the position, so that a power loss before the copy is complete never finds this database known.
+            RecordBuilder::baseline(&mut self.out, record.id);
         }
         capture.anchor(&mut self.out);
         self.settle_epoch(&shared)?;
         self.mark_position(&shared, &capture);
         let databases = &self.shared.databases;
         databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(record.id, shared.clone());
-        let served = Served { capture, shared, obstructed: None, baseline: None, awaiting_baseline: false };
+        let served = Served { capture, shared, obstructed: None, baseline: None, awaiting_baseline };
         self.served.insert(record.id.0, served);
         self.shared.segment.mark_dirty(record.id.0);
         self.write_out()
@@ -313,13 +329,6 @@ impl Primary {
         Ok(())
     }
 
-    /// Nothing of a database is captured until its fresh copy is begun.
-    pub fn await_baseline(&mut self, id: DatabaseId) {
-        if let Some(served) = self.served.get_mut(&id.0) {
-            served.awaiting_baseline = true;
-        }
-    }
-
     /// A fresh copy of a database goes into the redo, in pieces between the commits of other databases.
     pub fn start_baseline(&mut self, job: BaselineJob) {
         if let Some(served) = self.served.get_mut(&job.database().0) {
@@ -339,7 +348,8 @@ impl Primary {
     pub fn anchor_all(&mut self) -> Result<Scn, InstanceError> {
         self.write_out()?;
         let start = self.shared.buffer.captured();
-        for served in self.served.values_mut() {
+        // A database whose copy is not complete is not known: recovery has to copy it again.
+        for served in self.served.values_mut().filter(|served| !served.awaiting_baseline) {
             served.capture.anchor(&mut self.out);
         }
         self.write_chunk()?;

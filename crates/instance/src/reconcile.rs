@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A state of a database that the redo names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Anchor {
     /// Where in the WAL.
     pub position: WalPosition,
@@ -167,19 +167,12 @@ pub fn decide(history: &History, found: &Found) -> Plan {
         let position = WalPosition { salts: found.position.salts, frame: 0 };
         return Plan::Capture(Anchor { position, ..*last });
     }
-    // What recovery had applied when the power failed again, before it could say so in the redo: the state is at
-    // least that of every earlier position in the same log, and applying again does no harm.
-    let before = |anchor: &&Anchor| {
-        anchor.position.salts == found.position.salts && anchor.position.frame <= found.position.frame
-    };
-    if let Some(anchor) = history.anchors.iter().rev().find(before) {
-        return Plan::Reapply(*anchor);
-    }
     Plan::CopyAfresh("its write-ahead log was reset by a process that does not use Standfast")
 }
 
-/// Applies what the redo holds of a database from `anchor` on up to `upto`, in one transaction, and makes it
-/// durable. Nobody else may have the database open for writing; the caller holds no lock on it.
+/// Applies what the redo holds of a database from `from` on up to `upto`, in one transaction, and makes it
+/// durable. The database may hold more than what is before `from`, but nothing that is not before `upto`. Nobody
+/// else may write to it; the caller holds no lock on it.
 ///
 /// # Errors
 /// When a page does not have the sum that the redo says (nothing is changed then), or SQLite's.
@@ -187,13 +180,12 @@ pub fn reapply(
     log: &Arc<RedoLog>,
     record: &DatabaseRecord,
     vfs_base: Option<&str>,
-    anchor: &Anchor,
+    from: Scn,
     upto: Scn,
 ) -> Result<Replayed, InstanceError> {
-    let Anchor { scn, redo_from, .. } = *anchor;
-    let mut replay = Replay::open(record.id, &record.path, record.page_size, vfs_base, redo_from, scn)?;
-    let mut reader = RecordReader::new(log.clone(), redo_from, upto);
-    let mut start = redo_from;
+    let mut replay = Replay::open(record.id, &record.path, record.page_size, vfs_base, from)?;
+    let mut reader = RecordReader::new(log.clone(), from, upto);
+    let mut start = from;
     while let Some((bytes, end)) = reader.next_record()? {
         replay.take(start, bytes)?;
         start = end;
@@ -245,13 +237,6 @@ mod tests {
         let twice = [anchor(A, 80, 100), anchor(A, 100, 200), anchor(A, 85, 210), anchor(A, 100, 300)];
         assert_eq!(decide(&history(&twice), &found(A, 100)), Plan::Capture(anchor(A, 100, 300)));
         assert_eq!(decide(&history(&twice), &found(A, 85)), Plan::Reapply(anchor(A, 85, 210)));
-    }
-
-    #[test]
-    fn a_position_that_only_recovery_can_have_made_gets_everything_applied_again() {
-        let history = history(&[anchor(A, 80, 100), anchor(A, 100, 200), anchor(A, 120, 300)]);
-        assert_eq!(decide(&history, &found(A, 85)), Plan::Reapply(anchor(A, 80, 100)));
-        assert_eq!(decide(&history, &found(A, 110)), Plan::Reapply(anchor(A, 100, 200)));
     }
 
     #[test]

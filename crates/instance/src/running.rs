@@ -8,6 +8,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failover;
 use crate::open_primary::{OpenedPrimary, install_hook, open_primary};
+use crate::primary::Entry;
 use crate::primary_threads::{PrimaryThreads, Wiring};
 use crate::protect;
 use crate::shipping::{Destinations, PrimarySource, peer_identity};
@@ -289,9 +290,9 @@ impl Running {
                 Ok((header.position(), committed_pages(connection, header)?))
             })?;
             let capture = served.capture_from(position, pages)?;
-            primary.serve(served.clone(), capture, true)?;
+            let entry = if copy_now { Entry::NewWithCopy } else { Entry::New };
+            primary.serve(served.clone(), capture, entry)?;
             if copy_now {
-                primary.await_baseline(served.id());
                 primary.start_baseline(crate::baseline::BaselineJob::begin(&served)?);
             }
             Ok(())

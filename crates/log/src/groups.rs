@@ -1,7 +1,7 @@
 //! Log groups, their members, and what each holds.
 
 use crate::error::LogError;
-use standfast_format::{FILE_HEADER_BYTES, LogFileHeader, LogKind, StreamCrc};
+use standfast_format::{BlockHeader, FILE_HEADER_BYTES, LogFileHeader, LogKind, StreamCrc};
 use standfast_io::{Disk, LogFile};
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
 use std::path::{Path, PathBuf};
@@ -89,8 +89,8 @@ pub(crate) struct Group {
     /// Position after the last byte; known when the group is full.
     pub next_scn: Option<Scn>,
     pub archived: bool,
-    /// Cut blocks it holds, in order of writing.
-    pub cuts: Vec<Cut>,
+    /// Cut blocks it holds, in order of writing; `None` when nobody has looked since the log was opened.
+    pub cuts: Option<Vec<Cut>>,
 }
 
 /// A block from which on the stream goes on at an earlier position.
@@ -98,6 +98,12 @@ pub(crate) struct Group {
 pub(crate) struct Cut {
     pub block: u32,
     pub at: Scn,
+}
+
+impl Cut {
+    pub fn of(block: &BlockHeader) -> Option<Cut> {
+        block.cut.then_some(Cut { block: block.number, at: block.position })
+    }
 }
 
 pub(crate) struct Catalog {

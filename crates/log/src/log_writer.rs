@@ -292,7 +292,7 @@ impl LogWriter {
         begun.header = Some(header);
         begun.next_scn = None;
         begun.archived = false;
-        begun.cuts.clear();
+        begun.cuts = Some(Vec::new());
         catalog.current = group;
         drop(catalog);
         self.writer.number = 1;
@@ -320,7 +320,9 @@ impl LogWriter {
         let used = writer.write_cut(confirmed, self.buffer(1));
         self.write_blocks(used, place.writer.number)?;
         self.writer = writer;
-        self.log.catalog().groups[place.group].cuts.push(Cut { block: place.writer.number, at });
+        let mut cuts = place.cuts;
+        cuts.push(Cut { block: place.writer.number, at });
+        self.log.catalog().groups[place.group].cuts = Some(cuts);
         Ok(())
     }
 

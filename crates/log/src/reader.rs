@@ -1,7 +1,7 @@
 //! Reading the stream by position from online, standby and archived logs.
 
 use crate::error::LogError;
-use crate::groups::{Cut, RedoLog};
+use crate::groups::{Cut, Group, RedoLog};
 use standfast_format::{
     BLOCK_HEADER_BYTES, BlockHeader, BlockWriter, LogFileHeader, StreamCrc, decode_block, incarnation_tag,
 };
@@ -35,6 +35,8 @@ impl Source {
 pub(crate) struct CutPlace {
     pub group: usize,
     pub writer: BlockWriter,
+    /// Those that the group holds already.
+    pub cuts: Vec<Cut>,
 }
 
 /// Goes over the valid blocks of a log in order.
@@ -130,17 +132,23 @@ impl RedoLog {
     /// The readable log that holds the byte at `at`, archived copies last.
     fn source_of(&self, at: Scn) -> Result<Source, LogError> {
         let catalog = self.catalog();
-        let online = catalog.groups.iter().filter_map(|group| {
+        let holds = |group: &Group| {
             let header = group.header?;
-            let holds = header.first_scn <= at && group.next_scn.is_none_or(|next| at < next);
-            holds.then(|| Source {
-                file: group.files[0].clone(),
-                path: group.paths[0].clone(),
-                header,
-                cuts: group.cuts.clone(),
-            })
+            (header.first_scn <= at && group.next_scn.is_none_or(|next| at < next)).then_some(header)
+        };
+        let online = catalog.groups.iter().enumerate().filter_map(|(index, group)| {
+            let header = holds(group)?;
+            Some((index, header, group.cuts.clone()))
         });
-        if let Some(source) = online.max_by_key(|source| source.header.first_scn) {
+        if let Some((index, header, cuts)) = online.max_by_key(|(_, header, _)| header.first_scn) {
+            let group = &catalog.groups[index];
+            let (file, path) = (group.files[0].clone(), group.paths[0].clone());
+            let mut source = Source { file, path, header, cuts: Vec::new() };
+            drop(catalog);
+            source.cuts = match cuts {
+                Some(cuts) => cuts,
+                None => self.look_for_cuts(index, &source)?,
+            };
             return Ok(source);
         }
         let archived = catalog
@@ -154,6 +162,22 @@ impl RedoLog {
         drop(catalog);
         let file = self.disk.open(&log.path).map_err(LogError::io(&log.path))?;
         Ok(Source { file, path: log.path, header: log.header, cuts: Vec::new() })
+    }
+
+    /// Cuts of a full group that nobody has read since the log was opened. They decide which of its blocks are
+    /// void, so it must not be read without.
+    fn look_for_cuts(&self, index: usize, source: &Source) -> Result<Vec<Cut>, LogError> {
+        let mut blocks = Blocks::new(source.clone())?;
+        let mut cuts = Vec::new();
+        while let Some((block, _)) = blocks.next()? {
+            cuts.extend(Cut::of(&block));
+        }
+        let mut catalog = self.catalog();
+        let group = &mut catalog.groups[index];
+        if group.header == Some(source.header) && group.cuts.is_none() {
+            group.cuts = Some(cuts.clone());
+        }
+        Ok(cuts)
     }
 
     /// Reads stream bytes from `from` up to `upto`, at most `bytes_max`, and appends them to `out`. Stops
@@ -229,7 +253,7 @@ impl RedoLog {
                             file: group.files[0].clone(),
                             path: group.paths[0].clone(),
                             header,
-                            cuts: group.cuts.clone(),
+                            cuts: Vec::new(),
                         },
                     ),
                     None => return Err(LogError::TooOld { at, oldest: Scn::ZERO }),
@@ -240,7 +264,9 @@ impl RedoLog {
         let header = source.header;
         let mut blocks = Blocks::new(source)?;
         let mut crc_at_cut = (header.first_scn == at).then_some(header.stream_crc);
+        let mut cuts = Vec::new();
         while let Some((block, payload)) = blocks.next()? {
+            cuts.extend(Cut::of(&block));
             if block.position <= at && at <= block.end() {
                 crc_at_cut =
                     Some(block.stream_crc.after(&payload[..at.bytes_since(block.position) as usize]));
@@ -257,7 +283,7 @@ impl RedoLog {
             next_record: at,
             incarnation_tag: incarnation_tag(header.incarnation_id),
         };
-        Ok(CutPlace { group, writer })
+        Ok(CutPlace { group, writer, cuts })
     }
 }
 

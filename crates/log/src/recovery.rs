@@ -46,10 +46,8 @@ impl RedoLog {
         let (current, header) = newest;
         let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
         close_older_groups(&mut groups, current, &archived);
-        for group in groups.iter_mut().filter(|group| group.header.is_some() && !group.archived) {
-            group.cuts = scan(source_of(group, &header))?.cuts;
-        }
         let scan = scan(source_of(&groups[current], &header))?;
+        groups[current].cuts = Some(scan.cuts);
         let identity = LogIdentity {
             instance: header.instance,
             incarnation: header.incarnation,
@@ -113,7 +111,7 @@ fn open_groups(disk: &dyn Disk, config: &LogConfig) -> Result<Vec<Group>, LogErr
             };
             files.push(file);
         }
-        groups.push(Group { files, paths, header, next_scn: None, archived: false, cuts: Vec::new() });
+        groups.push(Group { files, paths, header, next_scn: None, archived: false, cuts: None });
     }
     Ok(groups)
 }
@@ -168,9 +166,7 @@ fn scan(source: Source) -> Result<Scan, LogError> {
     let mut last_record = header.first_scn + u64::from(header.first_record);
     while let Some((block, _)) = blocks.next()? {
         confirmed = confirmed.max(block.confirmed);
-        if block.cut {
-            cuts.push(Cut { block: block.number, at: block.position });
-        }
+        cuts.extend(Cut::of(&block));
         if block.first_record != NO_RECORD {
             last_record = block.position + u64::from(block.first_record);
         }
@@ -220,9 +216,9 @@ impl RedoLog {
             header: Some(header),
             next_scn: None,
             archived: true,
-            cuts: Vec::new(),
+            cuts: None,
         };
-        group.cuts = scan(source_of(&group, &header))?.cuts;
+        group.cuts = Some(scan(source_of(&group, &header))?.cuts);
         let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
         let config = LogConfig {
             kind: header.kind,

@@ -230,6 +230,10 @@ fn a_cut_voids_the_surplus_within_a_group_and_across_groups() {
         let archived = archive_group(&log, group, &mut || {}).unwrap().unwrap();
         assert_eq!(archived.header.next_scn, Some(rig.end()));
         drop((log, writer));
+        // The group is still there beside its archived copy, and is what is read.
+        let (log, writer, _) = rig.reopen();
+        rig.check_reads(&log, Scn::START);
+        drop((log, writer));
         RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
         RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
         let start = LogSwitch { sequence: 2, first_scn: rig.end(), time_us: 1, first_record: 0 };

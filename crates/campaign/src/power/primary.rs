@@ -10,7 +10,7 @@ use standfast_instance::database::{Database, committed_pages};
 use standfast_instance::environment::Environment;
 use standfast_instance::error::InstanceError;
 use standfast_instance::open_primary::{OpenedPrimary, install_hook, open_primary};
-use standfast_instance::primary::{Primary, PrimaryShared, Step, SwitchHelper};
+use standfast_instance::primary::{Entry, Primary, PrimaryShared, Step, SwitchHelper};
 use standfast_instance::primary_threads::{advance, archive_all};
 use standfast_instance::shipping::PrimarySource;
 use standfast_log::{LogSwitch, RedoLog, SwitchBlocked};
@@ -270,9 +270,9 @@ impl PrimaryHost {
         };
         let (_, (position, pages)) = database.snapshot_and(state).map_err(text)?;
         let capture = database.capture_from(position, pages).map_err(text)?;
-        self.primary.serve(database.clone(), capture, true).map_err(text)?;
+        let entry = if copy { Entry::NewWithCopy } else { Entry::New };
+        self.primary.serve(database.clone(), capture, entry).map_err(text)?;
         if copy {
-            self.primary.await_baseline(id);
             self.primary.start_baseline(BaselineJob::begin(&database).map_err(text)?);
         }
         self.shared.segment.set_state(id.0, DatabaseState::Open);

@@ -77,6 +77,7 @@ impl Geometry {
             checkpoint: Scn::START,
             databases: Vec::new(),
             next_database: 1,
+            replays: Vec::new(),
             fenced: None,
             clean: true,
         };
@@ -96,6 +97,7 @@ impl Geometry {
             checkpoint: start.log.first_scn,
             databases: start.databases.clone(),
             next_database: start.databases.iter().map(|database| database.id.0 + 1).max().unwrap_or(1),
+            replays: Vec::new(),
             fenced: None,
             clean: true,
         };
