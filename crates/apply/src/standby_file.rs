@@ -5,8 +5,10 @@
 //! - The connection reads the schema again when the schema version in page 1 differs from the one it knows,
 //!   at the start of any statement. In the middle of a batch it would find half of it. So page 1 is written by
 //!   the last statement, and the cache, which holds decoded forms of the old pages, is dropped after the commit.
-//! - `INSERT (n, NULL)` cuts the database at the commit, unless a page is written after it. So page 1 and the
-//!   cut are two rows of one statement.
+//! - `INSERT (n, NULL)` cuts the database at the commit, unless a page is written after it through the same
+//!   table, or the database looks as short already: it does once SQLite has read the size in the new page 1, as
+//!   it does at the end of a statement of several rows. So the cut goes through a second table of the kind, before
+//!   page 1 and in a statement of its own.
 //! - The size that `sqlite_dbpage` sees is read from page 1 at the start of a transaction, and at the release of
 //!   a savepoint.
 
@@ -22,7 +24,7 @@ use std::time::Duration;
 
 const READ: &str = "SELECT data FROM sqlite_dbpage('main') WHERE pgno=?1";
 const WRITE: &str = "INSERT OR REPLACE INTO sqlite_dbpage(pgno,data) VALUES(?1,?2)";
-const WRITE_FIRST_AND_CUT: &str = "INSERT INTO sqlite_dbpage(pgno,data) VALUES(1,?1),(?2,NULL)";
+const CUT: &str = "INSERT INTO temp.standfast_cut(pgno,data) VALUES(?1,NULL)";
 
 /// How long to wait for a process that recovers or writes the database while it is opened.
 const OPEN_WAIT: Duration = Duration::from_secs(5);
@@ -295,6 +297,7 @@ impl StandbyFile {
         self.execute("COMMIT", "committing")?;
         self.in_transaction = false;
         (self.pages, self.seen_pages) = (pages, pages);
+        self.check_size()?;
         if let Some(first) = first
             && first[SCHEMA_VERSION] != self.schema_version
         {
@@ -302,6 +305,19 @@ impl StandbyFile {
             self.connection.release_memory().map_err(|source| self.sqlite("dropping the cache", source))?;
         }
         Ok(())
+    }
+
+    /// The size is the one thing of a commit that no page sum covers.
+    fn check_size(&self) -> Result<(), ApplyError> {
+        let header = self
+            .guard()?
+            .wal_header()
+            .map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })?;
+        if header.database_pages() == self.pages {
+            return Ok(());
+        }
+        let why = "SQLite has not committed it with the size that the redo says";
+        Err(ApplyError::Unusable { name: self.plan.name.clone(), why })
     }
 
     fn cut(&self, first: Option<&[u8]>, pages: u32) -> Result<(), ApplyError> {
@@ -315,8 +331,9 @@ impl StandbyFile {
                 &current
             }
         };
-        let write = || self.connection.prepare_cached(WRITE_FIRST_AND_CUT)?.execute((first, pages + 1));
-        write().map(|_| ()).map_err(|source| self.sqlite("cutting the database", source))
+        let cut = || self.connection.prepare_cached(CUT)?.execute([pages + 1]);
+        cut().map_err(|source| self.sqlite("cutting the database", source))?;
+        self.write_first(first)
     }
 
     /// Gives the transaction up; what is committed stays.
@@ -410,6 +427,7 @@ fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;
         never_vacuum(&connection)?;
+        connection.execute_batch("CREATE VIRTUAL TABLE temp.standfast_cut USING sqlite_dbpage")?;
         connection.query_row("SELECT count(*) FROM sqlite_dbpage('main') WHERE pgno=1", [], |_| Ok(()))?;
         Ok(connection)
     };
