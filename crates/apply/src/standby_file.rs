@@ -17,6 +17,7 @@ use crate::never_vacuum::never_vacuum;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind};
 use standfast_types::{PageNo, PageSize, WalPosition};
 use std::path::{Path, PathBuf};
@@ -66,6 +67,7 @@ pub struct StandbyFile {
     plan: FilePlan,
     connection: Connection,
     wal: Option<VfsFile>,
+    write_back: WriteBack,
     /// Committed size.
     pages: u32,
     /// Size that `sqlite_dbpage` sees in the open transaction.
@@ -82,10 +84,12 @@ impl StandbyFile {
     /// `Sqlite`, `Guard`, or `Unusable` when the file is something else.
     pub fn open(plan: FilePlan, create: bool) -> Result<StandbyFile, ApplyError> {
         let connection = connect(&plan, create)?;
+        let write_back = WriteBack::new(&plan.path, plan.page_size.bytes(), 0);
         let mut file = StandbyFile {
             plan,
             connection,
             wal: None,
+            write_back,
             pages: 0,
             seen_pages: 0,
             in_transaction: false,
@@ -343,6 +347,11 @@ impl StandbyFile {
             let _ = self.connection.execute_batch("ROLLBACK");
         }
         self.seen_pages = self.pages;
+    }
+
+    /// Starts writing the WAL to the disk, which has `frames` frames now.
+    pub fn write_back(&mut self, frames: u32) {
+        self.write_back.advance(frames);
     }
 
     /// Copies frames into the database file as far as readers allow, without waiting.

@@ -93,6 +93,7 @@ impl Apply {
                 continue;
             }
             let now = database.file.checkpointed()?;
+            database.file.write_back(now.frames);
             match database.clock.due(now, every, reset_at) {
                 Due::Nothing => {}
                 what => due.push((database, what)),

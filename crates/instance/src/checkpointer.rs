@@ -13,25 +13,20 @@ use standfast_io::fault::{self, Fault};
 use standfast_session::Segment;
 use standfast_sqlite_wal::VfsFile;
 use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_types::{DatabaseId, Scn};
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// New WAL bytes are handed to the disk early, in pieces of at least this many frames: a sync that finds
-/// everything written competes less with the log writer.
-const WRITE_BACK_FRAMES: u32 = 64;
 /// After a gate that did not lead to a reset, the next one comes no sooner.
 const GATE_BACK_OFF: Duration = Duration::from_millis(200);
 
 /// How checkpoints of a database stand.
 struct Progress {
     passive_at: u32,
-    written_back: u32,
+    write_back: WriteBack,
     frames_seen: u32,
-    wal_bytes: Option<File>,
     wal: Option<VfsFile>,
     last_synced_commit: Scn,
     gate_again: Instant,
@@ -98,7 +93,7 @@ impl Checkpointer {
         let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(database));
         let active = progress.frames_seen != frames;
         progress.frames_seen = frames;
-        progress.write_back(database, frames);
+        progress.write_back.advance(frames);
         if frames < progress.passive_at {
             progress.passive_at = 0;
         }
@@ -134,9 +129,7 @@ impl Checkpointer {
         self.counts.gate_us_max = self.counts.gate_us_max.max(elapsed.as_micros() as u64);
         if let Some(progress) = self.progress.get_mut(&database.id()) {
             progress.passive_at = 0;
-            if done {
-                progress.written_back = 0;
-            } else {
+            if !done {
                 progress.gate_again = Instant::now() + self.gate_back_off;
             }
         }
@@ -181,45 +174,15 @@ impl Checkpointer {
 
 impl Progress {
     fn new(database: &Database) -> Progress {
+        let (record, frames) = (database.record(), database.captured_frames());
         Progress {
             passive_at: 0,
-            written_back: database.captured_frames(),
-            frames_seen: database.captured_frames(),
-            wal_bytes: None,
+            write_back: WriteBack::new(&record.path, record.page_size.bytes(), frames),
+            frames_seen: frames,
             wal: None,
             last_synced_commit: Scn::ZERO,
             gate_again: Instant::now(),
         }
-    }
-
-    /// Starts writing new frames to the disk without waiting.
-    fn write_back(&mut self, database: &Database, frames: u32) {
-        if frames < self.written_back {
-            self.written_back = 0;
-        }
-        let new = frames - self.written_back;
-        if new < WRITE_BACK_FRAMES {
-            return;
-        }
-        if self.wal_bytes.is_none() {
-            let mut path = database.record().path.as_os_str().to_owned();
-            path.push("-wal");
-            // Locks are on the database and the -shm; closing a descriptor of the -wal drops none.
-            self.wal_bytes = File::open(path).ok();
-        }
-        let frame_bytes = 24 + database.record().page_size.bytes() as i64;
-        if let Some(file) = &self.wal_bytes {
-            // SAFETY: an open descriptor and a byte range; the call only starts write-back.
-            unsafe {
-                libc::sync_file_range(
-                    file.as_raw_fd(),
-                    i64::from(self.written_back) * frame_bytes,
-                    i64::from(new) * frame_bytes,
-                    libc::SYNC_FILE_RANGE_WRITE,
-                );
-            }
-        }
-        self.written_back = frames;
     }
 }
 

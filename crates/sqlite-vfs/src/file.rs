@@ -8,6 +8,7 @@ use crate::host::{host, sqlite_string};
 use crate::main_file::{MainFile, WriteLock};
 use crate::pragma;
 use crate::report::{Cause, report, shield};
+use standfast_types::FrameWrite;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// Length of the header at the start of a log.
@@ -172,11 +173,17 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
 
 unsafe extern "C" fn read(file: *mut File, buffer: *mut c_void, count: c_int, offset: i64) -> c_int {
     // SAFETY: SQLite passes an open file of ours.
-    let (_, main) = unsafe { parts(file) };
+    let (kind, main) = unsafe { parts(file) };
     if main.unsettled_read.get() {
         let settled = shield(|| commit::before_read(main).err().unwrap_or(code::OK));
         if settled != code::OK {
             return settled;
+        }
+    }
+    if kind == Kind::Log && main.frames.borrow().covers(offset as u64, count as usize) {
+        let written = shield(|| write_frames(file, main));
+        if written != code::OK {
+            return written;
         }
     }
     real!(file, read(buffer, count, offset))
@@ -189,6 +196,19 @@ unsafe extern "C" fn write(file: *mut File, buffer: *const c_void, count: c_int,
         if let Err(result) = may_write(kind, main) {
             return result;
         }
+        if kind == Kind::Log {
+            // SAFETY: SQLite passes `count` bytes.
+            let data = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), count as usize) };
+            let taken = main.frames.borrow_mut().take(offset as u64, data);
+            let result = match taken {
+                FrameWrite::Kept => return code::OK,
+                FrameWrite::Complete => return write_frames(file, main),
+                FrameWrite::Through => write_frames(file, main),
+            };
+            if result != code::OK {
+                return result;
+            }
+        }
         let result = real!(file, write(buffer, count, offset));
         if result == code::OK && kind == Kind::Log && offset == 0 && count == LOG_HEADER_BYTES {
             // A header must be durable before any frame of its generation, whatever `synchronous` says: after
@@ -197,6 +217,15 @@ unsafe extern "C" fn write(file: *mut File, buffer: *const c_void, count: c_int,
         }
         result
     })
+}
+
+/// Writes the frames that were kept into the log `file`.
+fn write_frames(file: *mut File, main: &MainFile) -> c_int {
+    let mut frames = main.frames.borrow_mut();
+    let Some((offset, bytes)) = frames.pending() else { return code::OK };
+    let result = real!(file, write(bytes.as_ptr().cast(), bytes.len() as c_int, offset as i64));
+    frames.written();
+    result
 }
 
 unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {

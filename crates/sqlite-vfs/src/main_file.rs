@@ -6,6 +6,7 @@ use crate::instance;
 use crate::report::{Cause, report};
 use crate::turn;
 use standfast_session::{CommitMode, DatabaseState, Marker, Segment, Session, marker_path, monotonic_ns};
+use standfast_types::FrameRun;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
@@ -93,6 +94,8 @@ pub(crate) struct MainFile {
     /// `PRAGMA standfast_visibility` of this connection: true is durable.
     pub durable_visibility: Cell<Option<bool>>,
     pub connection: RefCell<Option<Arc<Connection>>>,
+    /// Frames of the transaction that are not in the log yet.
+    pub frames: RefCell<FrameRun>,
 }
 
 /// Why the database cannot be written now.
@@ -124,6 +127,7 @@ impl MainFile {
             commit_write: Cell::new(None),
             durable_visibility: Cell::new(None),
             connection: RefCell::new(None),
+            frames: RefCell::default(),
         }
     }
 

@@ -134,6 +134,7 @@ impl MainFile {
             }
             self.at_lock.set(point);
             self.write_lock.set(WriteLock::Held);
+            self.frames.borrow_mut().begin();
             if let Some(connection) = &*self.connection.borrow() {
                 connection.write_locked();
             }

@@ -3,14 +3,16 @@
 //!   do nothing, so that SQLite's code can "take" a lock that we have already;
 //! - asks before the WAL is synced for a checkpoint, so that nothing reaches the database file that is not
 //!   captured and durable in the redo log (redo before data);
+//! - writes the frames of a transaction at once;
 //! - keeps the WAL file at its length: a log that is truncated has to be allocated again.
 
 #![allow(clippy::missing_safety_doc)]
 
 use rusqlite::ffi;
+use standfast_types::{FrameRun, FrameWrite};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard};
 
 /// Called before the WAL is synced for a checkpoint; false refuses the checkpoint.
 pub type BeforeBackfill = Box<dyn Fn() -> bool + Send + Sync>;
@@ -21,6 +23,8 @@ pub struct GuardState {
     pub write_held: AtomicBool,
     pub checkpoint_held: AtomicBool,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
+    /// Frames of the open transaction that are not in the WAL yet.
+    frames: Mutex<FrameRun>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -91,6 +95,12 @@ pub unsafe fn guard_of(file: *mut ffi::sqlite3_file) -> Option<*mut GuardFile> {
     // SAFETY: the caller promises a live file; pMethods is set while it is open.
     let ours = !file.is_null() && unsafe { std::ptr::eq((*file).pMethods, &METHODS) };
     ours.then(|| file.cast())
+}
+
+impl GuardState {
+    fn frames(&self) -> MutexGuard<'_, FrameRun> {
+        self.frames.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 }
 
 impl GuardFile {
@@ -210,6 +220,10 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         if (*guard).kind == Kind::Wal
             && let Some(state) = (*guard).state()
         {
+            let written = write_frames(&*guard, &mut state.frames());
+            if written != ffi::SQLITE_OK {
+                return written;
+            }
             let hook = state.before_backfill.lock();
             if let Ok(hook) = hook
                 && let Some(hook) = hook.as_ref()
@@ -233,6 +247,9 @@ unsafe extern "C" fn shm_lock(
     let guard = unsafe { &*file.cast::<GuardFile>() };
     let (mut offset, mut count) = (offset, count);
     if let Some(state) = guard.state() {
+        if offset == WRITE_LOCK && flags & ffi::SQLITE_SHM_LOCK != 0 {
+            state.frames().begin();
+        }
         if offset == WRITE_LOCK && state.write_held.load(SeqCst) {
             (offset, count) = (offset + 1, count - 1);
         }
@@ -241,6 +258,69 @@ unsafe extern "C" fn shm_lock(
         }
     }
     if count == 0 { ffi::SQLITE_OK } else { guard.shm_lock(offset, count, flags) }
+}
+
+unsafe extern "C" fn read(
+    file: *mut ffi::sqlite3_file,
+    out: *mut c_void,
+    bytes: c_int,
+    offset: ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: see `below`.
+    let guard = unsafe { &*file.cast::<GuardFile>() };
+    if guard.kind == Kind::Wal
+        && let Some(state) = guard.state()
+    {
+        let mut frames = state.frames();
+        if frames.covers(offset as u64, bytes as usize) {
+            let written = write_frames(guard, &mut frames);
+            if written != ffi::SQLITE_OK {
+                return written;
+            }
+        }
+    }
+    // SAFETY: as above.
+    unsafe { read_below(file, out, bytes, offset) }
+}
+
+unsafe extern "C" fn write(
+    file: *mut ffi::sqlite3_file,
+    data: *const c_void,
+    bytes: c_int,
+    offset: ffi::sqlite3_int64,
+) -> c_int {
+    // SAFETY: see `below`.
+    let guard = unsafe { &*file.cast::<GuardFile>() };
+    if guard.kind == Kind::Wal
+        && let Some(state) = guard.state()
+    {
+        // SAFETY: SQLite passes that many bytes.
+        let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes as usize) };
+        let mut frames = state.frames();
+        let written = match frames.take(offset as u64, data) {
+            FrameWrite::Kept => return ffi::SQLITE_OK,
+            FrameWrite::Complete => return write_frames(guard, &mut frames),
+            FrameWrite::Through => write_frames(guard, &mut frames),
+        };
+        if written != ffi::SQLITE_OK {
+            return written;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { write_below(file, data, bytes, offset) }
+}
+
+/// Writes the frames that were kept into the WAL.
+fn write_frames(guard: &GuardFile, frames: &mut FrameRun) -> c_int {
+    let Some((offset, bytes)) = frames.pending() else { return ffi::SQLITE_OK };
+    // SAFETY: real is the open file below.
+    let result = unsafe {
+        (*(*guard.real).pMethods).xWrite.map_or(ffi::SQLITE_IOERR_WRITE, |write| {
+            write(guard.real, bytes.as_ptr().cast(), bytes.len() as c_int, offset as ffi::sqlite3_int64)
+        })
+    };
+    frames.written();
+    result
 }
 
 /// A file method that only goes on to the file below.
@@ -256,8 +336,8 @@ macro_rules! forward {
     };
 }
 
-forward!(read, xRead, ffi::SQLITE_IOERR_READ, out: *mut c_void, bytes: c_int, offset: ffi::sqlite3_int64);
-forward!(write, xWrite, ffi::SQLITE_IOERR_WRITE, data: *const c_void, bytes: c_int, offset: ffi::sqlite3_int64);
+forward!(read_below, xRead, ffi::SQLITE_IOERR_READ, out: *mut c_void, bytes: c_int, offset: ffi::sqlite3_int64);
+forward!(write_below, xWrite, ffi::SQLITE_IOERR_WRITE, data: *const c_void, bytes: c_int, offset: ffi::sqlite3_int64);
 forward!(file_size, xFileSize, ffi::SQLITE_IOERR_FSTAT, out: *mut ffi::sqlite3_int64);
 forward!(lock, xLock, ffi::SQLITE_IOERR_LOCK, level: c_int);
 forward!(unlock, xUnlock, ffi::SQLITE_IOERR_UNLOCK, level: c_int);

@@ -12,6 +12,7 @@ mod page_map;
 pub mod snapshot;
 mod vfs_file;
 mod wal_index;
+pub mod write_back;
 
 pub use vfs_file::{VfsFile, VfsFileKind};
 pub use wal_index::{WalIndexHeader, WalIndexView};

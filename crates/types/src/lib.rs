@@ -3,9 +3,11 @@
 //! Words have one meaning each; see `docs/glossary.md`. Positions are named by what survives:
 //! `captured <= written <= durable` on the primary, `received`, `hardened`, `applied` on a standby.
 
+mod frame_run;
 mod identity;
 mod position;
 
+pub use frame_run::{FrameRun, FrameWrite};
 pub use identity::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageNo, PageSize};
 pub use position::{FrameRange, ReleasePosition, Scn, WalPosition, WalSalts};
 
