@@ -7,7 +7,7 @@ use super::report::PowerReport;
 use super::site::{Geometry, SegmentFile};
 use super::standby::{self, StandbyHost};
 use super::truth::{State, inspect, open_plain};
-use super::{Held, Outcome, lock};
+use super::{Held, Outcome, lock, trace};
 use standfast_instance::primary::NoShipping;
 use standfast_testkit::{Rng, SimMachine};
 use standfast_transport::StandbyLog;
@@ -107,8 +107,8 @@ impl World {
         let geometry = self.geometry.clone();
         self.instances = self.instances.wrapping_add(1);
         let instance = self.instances;
+        self.begin_copies()?;
         let host = self.host()?;
-        host.begin_copies()?;
         host.drain()?;
         standby::create(&machine, &geometry, host, instance)?;
         self.standby_segment = SegmentFile::new();
@@ -154,9 +154,7 @@ impl World {
     /// Whatever comes next.
     pub fn event(&mut self) -> Outcome<()> {
         let dice = self.rng.below(1000);
-        if std::env::var_os("TRACE").is_some() {
-            self.trace(&format!("event {dice}"));
-        }
+        trace::say(|| format!("event {dice}: {}", self.described()));
         match dice {
             0..=449 => self.turn(),
             450..=569 => self.host()?.step().map(drop),
@@ -184,43 +182,6 @@ impl World {
             985..=989 => self.restart_primary(),
             _ => self.connect(),
         }
-    }
-
-    pub(super) fn trace(&self, what: &str) {
-        if std::env::var_os("TRACE").is_none() {
-            return;
-        }
-        let p = self.primary.as_ref().map(|h| {
-            let dbs: Vec<String> = h
-                .shared
-                .all_databases()
-                .iter()
-                .map(|d| {
-                    format!(
-                        "{}:{:?}/b{}/l{}",
-                        d.record().name,
-                        d.header().map(|h| (h.salts().0, h.frames(), h.database_pages())),
-                        d.backfilled(),
-                        d.local().frame()
-                    )
-                })
-                .collect();
-            format!(
-                "cap {} rel {} ckpt {} {dbs:?}",
-                h.shared.buffer.captured(),
-                h.shared.released(),
-                h.environment.control().checkpoint
-            )
-        });
-        let s = lock(&self.standby).as_ref().map(|s| {
-            let l = s.log();
-            format!("rec {} conf {} app {}", l.received_end(), l.confirmed(), l.applied())
-        });
-        eprintln!(
-            "{what}: b{}/{} P {p:?} S {s:?}",
-            self.primary_machine.boundaries(),
-            self.standby_machine.as_ref().map_or(0, |m| m.boundaries())
-        );
     }
 
     fn pick_database(&mut self) -> Option<usize> {
@@ -292,7 +253,7 @@ impl World {
         if !self.calm() {
             return Ok(());
         }
-        self.host()?.begin_copies()?;
+        self.begin_copies()?;
         self.protect()
     }
 
@@ -328,9 +289,15 @@ impl World {
         }
     }
 
+    /// Copies wait for writers by the clock: whoever writes gives up first.
+    fn begin_copies(&mut self) -> Outcome<()> {
+        self.databases.iter_mut().for_each(AppDatabase::give_up_writing);
+        self.host()?.begin_copies()
+    }
+
     /// Everything that is under way arrives; then primary and standby must be equal.
     pub fn catch_up(&mut self) -> Outcome<()> {
-        self.host()?.begin_copies()?;
+        self.begin_copies()?;
         self.host()?.drain()?;
         if self.standby_machine.is_none() {
             self.make_standby()?;
