@@ -81,9 +81,28 @@ pub fn open_primary(
             cannot_open(environment, &segment, &record, &error);
         }
     }
-    // The redo says where they stand.
-    environment.update_control(|control| control.replays.retain(|(id, _)| shared.database(*id).is_none()))?;
+    begin_recovery_here(environment, &shared, &log, scan.end)?;
     Ok(OpenedPrimary { primary, shared, log })
+}
+
+/// The redo from `end` on, durable, says where every database stands that is served. If that is all of them,
+/// recovery begins there: the next switch may need the group that it has begun in until now, and a checkpoint of
+/// the running instance follows a switch.
+fn begin_recovery_here(
+    environment: &Environment,
+    shared: &PrimaryShared,
+    log: &RedoLog,
+    end: Scn,
+) -> Result<(), InstanceError> {
+    let served = |id: DatabaseId| shared.database(id).is_some();
+    environment.update_control(|control| {
+        control.replays.retain(|(id, _)| !served(*id));
+        if control.databases.iter().all(|record| served(record.id)) {
+            control.checkpoint = control.checkpoint.max(end);
+        }
+    })?;
+    log.set_checkpoint(environment.control().checkpoint);
+    Ok(())
 }
 
 /// What a database holds while redo is applied to it cannot be told from its write-ahead log, which may begin anew
@@ -109,15 +128,15 @@ fn free_groups(
     scan: &Scan,
     reconciled: &[Reconciled],
 ) -> Result<(), InstanceError> {
+    for Reconciled { database, .. } in reconciled {
+        database.wal_file()?.sync().map_err(InstanceError::io(&database.record().path))?;
+    }
     let known = |database: &Reconciled| scan.histories.get(&database.database.id())?.stands_at;
     let needing = reconciled.iter().filter(|database| database.copy_afresh.is_none());
     let checkpoint = match needing.map(known).collect::<Option<Vec<Scn>>>() {
         Some(positions) => positions.into_iter().min().unwrap_or(scan.end),
         None => return Ok(()),
     };
-    for Reconciled { database, .. } in reconciled {
-        database.wal_file()?.sync().map_err(InstanceError::io(&database.record().path))?;
-    }
     environment.update_control(|control| {
         control.checkpoint = control.checkpoint.max(checkpoint);
         for (_, from) in &mut control.replays {

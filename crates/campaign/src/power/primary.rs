@@ -283,3 +283,46 @@ impl PrimaryHost {
 fn text(error: InstanceError) -> String {
     error.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::application::create_database;
+    use super::*;
+    use standfast_testkit::{CrashPlace, Loss, Rng};
+
+    /// A primary with one database and two log groups, on a machine of its own.
+    fn small_primary() -> (Arc<SimMachine>, Geometry, SegmentFile, PrimaryHost) {
+        let mut rng = Rng::new(5);
+        let (machine, geometry, segment) = (SimMachine::new(1), Geometry::smallest(), SegmentFile::new());
+        geometry.init(&machine).unwrap();
+        let path = PathBuf::from("/app/d1.db");
+        let page_size = create_database(&machine, &path, &mut rng).unwrap();
+        let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
+        host.protect("d1.db", path, page_size, false).unwrap();
+        (machine, geometry, segment, host)
+    }
+
+    #[test]
+    fn the_log_can_be_switched_again_whenever_the_power_failed_during_a_switch() {
+        let mut boundary = 0;
+        loop {
+            boundary += 1;
+            let (machine, geometry, segment, mut host) = small_primary();
+            host.switch_log().unwrap();
+            machine.crash_at(boundary, CrashPlace::After);
+            let switched = host.switch_log();
+            drop(host);
+            if switched.is_ok() && machine.is_powered() {
+                break;
+            }
+            machine.power_loss(Loss::DropUnsynced, &mut Rng::new(1));
+            segment.lose();
+            let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
+            for _ in 0..3 {
+                host.switch_log().unwrap_or_else(|error| panic!("boundary {boundary}: {error}"));
+                host.checkpoint().unwrap();
+            }
+        }
+        assert!(boundary > 2, "a switch passes more than {boundary} boundaries");
+    }
+}
