@@ -179,13 +179,10 @@ impl World {
                 Err(error) => return Err(format!("primary {error}")),
             }
         }
-        if self.standby_machine.is_some() {
-            match self.attach_link() {
-                Err(error) if self.all_powered() => return Err(error),
-                _ => {}
-            }
+        match self.attach_link() {
+            Err(error) if self.all_powered() => Err(error),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The primary's machine is given up and the standby becomes primary.
@@ -237,7 +234,7 @@ impl World {
             database.truth.failed_over(&state, &mut self.report);
             self.databases.push(database);
         }
-        Ok(())
+        self.attach_link()
     }
 
     fn open_as_primary(

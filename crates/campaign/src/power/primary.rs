@@ -10,10 +10,10 @@ use standfast_instance::database::{Database, committed_pages};
 use standfast_instance::environment::Environment;
 use standfast_instance::error::InstanceError;
 use standfast_instance::open_primary::{OpenedPrimary, install_hook, open_primary};
-use standfast_instance::primary::{Entry, Primary, PrimaryShared, Step, SwitchHelper};
+use standfast_instance::primary::{Entry, Primary, PrimaryShared, Shipping, Step, SwitchHelper};
 use standfast_instance::primary_threads::{advance, archive_all};
 use standfast_instance::shipping::PrimarySource;
-use standfast_log::{LogSwitch, RedoLog, SwitchBlocked};
+use standfast_log::{LogSwitch, RedoChunk, RedoLog, SwitchBlocked};
 use standfast_session::DatabaseState;
 use standfast_testkit::SimMachine;
 use standfast_types::{DatabaseId, PageSize, Scn};
@@ -125,6 +125,16 @@ impl SwitchHelper for Helper {
     fn resynchronised(&mut self, _: &Arc<Database>) {}
 }
 
+/// Takes the place of the destinations when the instance has died.
+struct Nowhere;
+
+impl Shipping for Nowhere {
+    fn offer(&self, _: &Arc<RedoChunk>, _: Scn) {}
+    fn releasable(&self, _: Scn) -> Scn {
+        Scn::ZERO
+    }
+}
+
 impl PrimaryHost {
     /// Recovers and opens the primary on `machine`.
     pub fn open(
@@ -179,6 +189,12 @@ impl PrimaryHost {
     /// Archived logs from `scn` on are still needed.
     pub fn keep_archives_from(&self, scn: Scn) {
         lock(&self.works).needed_from = scn;
+    }
+
+    /// The instance dies: nobody is released any more.
+    pub fn leave(self) {
+        // Link and stations hold each other.
+        self.shared.ship_through(Arc::new(Nowhere));
     }
 
     /// Lines of the alert log.
@@ -287,8 +303,12 @@ fn text(error: InstanceError) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::application::create_database;
+    use super::super::truth::open_plain;
     use super::*;
+    use standfast_instance::primary::NoShipping;
     use standfast_testkit::{CrashPlace, Loss, Rng};
+    use standfast_types::ReleasePosition;
+    use std::path::Path;
 
     /// A primary with one database and two log groups, on a machine of its own.
     fn small_primary() -> (Arc<SimMachine>, Geometry, SegmentFile, PrimaryHost) {
@@ -300,6 +320,25 @@ mod tests {
         let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
         host.protect("d1.db", path, page_size, false).unwrap();
         (machine, geometry, segment, host)
+    }
+
+    #[test]
+    fn who_waited_for_a_standby_when_the_instance_died_is_not_released_by_its_recovery() {
+        let (machine, geometry, segment, mut host) = small_primary();
+        let id = DatabaseId(1);
+        let application = open_plain(&machine, Path::new("/app/d1.db")).unwrap();
+        application.execute_batch("INSERT INTO ledger VALUES(1, 1)").unwrap();
+        let header = host.shared.database(id).unwrap().header().unwrap();
+        let epoch = host.shared.segment.announce_generation(id.0, header.raw_salts());
+        let commit = ReleasePosition::new(epoch, header.frames());
+        let released = |host: &PrimaryHost| ReleasePosition(host.shared.segment.durable(id.0)) >= commit;
+        host.drain().unwrap();
+        assert!(!released(&host), "no destination has it");
+        host.leave();
+        let host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
+        assert!(!released(&host), "the destinations are not known yet");
+        host.shared.ship_through(Arc::new(NoShipping));
+        assert!(released(&host), "there is none to wait for");
     }
 
     #[test]

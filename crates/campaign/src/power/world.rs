@@ -68,6 +68,7 @@ impl World {
             instances: 1,
             names: 0,
         };
+        world.attach_link()?;
         // A standby from before its first database takes all of it out of the redo.
         let early = world.rng.chance(40);
         if early {
@@ -121,11 +122,15 @@ impl World {
 
     /// The primary's destinations, as configured.
     pub(super) fn attach_link(&mut self) -> Outcome<()> {
+        if self.standby_machine.is_none() {
+            self.host()?.shared.ship_through(Arc::new(NoShipping));
+            return Ok(());
+        }
         let (stall, rng) = (self.stall, self.rng.fork());
         let standby = self.standby.clone();
         let host = self.host()?;
         let link = Link::new(&host.source, &host.shared, &standby, stall, rng);
-        *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = link.clone();
+        host.shared.ship_through(link.clone());
         self.link = Some(link);
         self.connect()
     }
@@ -145,9 +150,7 @@ impl World {
         self.link = None;
         if let Some(host) = self.primary.take() {
             self.report.resynchronisations += host.resynchronisations();
-            // The link and the stations hold each other.
-            *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-                Arc::new(NoShipping);
+            host.leave();
         }
     }
 
@@ -265,12 +268,11 @@ impl World {
         self.link = None;
         if let Some(host) = self.primary.take() {
             self.report.resynchronisations += host.resynchronisations();
-            *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-                Arc::new(NoShipping);
+            host.leave();
         }
         let host = PrimaryHost::open(&self.primary_machine, &self.geometry, &self.primary_segment)?;
         self.primary = Some(host);
-        if self.standby_machine.is_some() { self.attach_link() } else { Ok(()) }
+        self.attach_link()
     }
 
     /// Which commits return to the applications now.
