@@ -301,7 +301,9 @@ impl Primary {
         }
         capture.anchor(&mut self.out);
         self.settle_epoch(&shared)?;
-        self.mark_position(&shared, &capture);
+        if !awaiting_baseline {
+            self.mark_position(&shared, &capture);
+        }
         let databases = &self.shared.databases;
         databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(record.id, shared.clone());
         let served = Served { capture, shared, obstructed: None, baseline: None, awaiting_baseline };

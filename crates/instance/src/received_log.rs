@@ -179,9 +179,8 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
-        if self.writer.write_confirmed(confirmed)? {
-            self.note_end(confirmed);
-        }
+        self.writer.write_confirmed(confirmed)?;
+        self.note_end(confirmed);
         Ok(())
     }
 

@@ -284,7 +284,11 @@ impl World {
             let (epoch, raw_salts) = host.shared.segment.epoch(id);
             database.truth.announced(epoch, raw_salts);
             let durable = ReleasePosition(host.shared.segment.durable(id));
-            self.report.acknowledged += database.truth.released(durable, required);
+            let count = database.truth.released(durable, required);
+            self.report.acknowledged += count;
+            if count > 0 {
+                trace::say(|| format!("{}; required {required}", database.truth.described()));
+            }
         }
         if let Some(link) = &self.link {
             self.hardened_floor = self.hardened_floor.max(link.acknowledged());
