@@ -14,6 +14,7 @@ use standfast_io::fault::{self, Fault};
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
+use standfast_sqlite_wal::cut_stale_frames;
 use standfast_sqlite_wal::guard::Guard;
 use standfast_types::{DatabaseId, Scn};
 use std::sync::Arc;
@@ -198,6 +199,10 @@ fn reconcile_database(
         let guard = Guard::of(&connection)?;
         guard.hold_write_lock_within(WRITER_PATIENCE)?;
         let header = guard.wal_header()?;
+        if !sessions_vouch {
+            cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
+                .map_err(InstanceError::io(&record.path))?;
+        }
         let known = sessions_vouch && segment.vouches(record.id.0, header.raw_salts());
         let found = Found { position: header.position(), vouched_for: known.then_some(header.salts()) };
         let plan = match replays.iter().find(|(id, _)| *id == record.id) {

@@ -75,9 +75,10 @@ impl Works {
 }
 
 /// Does at once what the log writer of an instance waits for others to do. Before the primary is open there are
-/// no others.
+/// no others; what they shall do then is kept.
 struct Helper {
     works: Arc<Mutex<Option<Arc<Mutex<Works>>>>>,
+    early: Arc<Mutex<VecDeque<Scn>>>,
 }
 
 impl Helper {
@@ -109,8 +110,9 @@ impl SwitchHelper for Helper {
     }
 
     fn checkpoint_candidate(&mut self, candidate: Scn) {
-        if let Some(works) = self.works() {
-            lock(&works).candidates.push_back(candidate);
+        match self.works() {
+            Some(works) => lock(&works).candidates.push_back(candidate),
+            None => lock(&self.early).push_back(candidate),
         }
     }
 
@@ -149,7 +151,8 @@ impl PrimaryHost {
     /// As [`PrimaryHost::open`], in an environment that exists.
     pub fn open_in(machine: &Arc<SimMachine>, environment: Arc<Environment>) -> Outcome<PrimaryHost> {
         let late: Arc<Mutex<Option<Arc<Mutex<Works>>>>> = Arc::default();
-        let helper = Box::new(Helper { works: late.clone() });
+        let early: Arc<Mutex<VecDeque<Scn>>> = Arc::default();
+        let helper = Box::new(Helper { works: late.clone(), early: early.clone() });
         let OpenedPrimary { mut primary, shared, log } = open_primary(&environment, helper).map_err(text)?;
         primary.heal_at_once();
         primary.limit_round(ROUND_BYTES);
@@ -168,7 +171,7 @@ impl PrimaryHost {
             environment: environment.clone(),
             log: log.clone(),
             checkpointer,
-            candidates: VecDeque::new(),
+            candidates: std::mem::take(&mut lock(&early)),
             resynchronise: Vec::new(),
             resynchronisations: afresh as u64,
             needed_from: Scn::ZERO,
