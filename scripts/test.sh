@@ -52,7 +52,7 @@ passed=$(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }' "$output")
 for script in $(scripts_in tests/demo tests/hosts); do check "$script" "$script"; done
 if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi
 check "kill campaign" "$STANDFAST_BIN/standfast-campaign" kill --cycles "${KILL_CYCLES:-20}"
-check "power campaign" "$STANDFAST_BIN/standfast-campaign" power --seeds "${POWER_SEEDS:-300}"
+check "power campaign" "$STANDFAST_BIN/standfast-campaign" power --seeds "${POWER_SEEDS:-300}" --boundaries
 check "demo" demo/run --quick --no-build
 # Without a standby that commits wait for, and without a link to it, the same demo must find a loss.
 loses_something() {
