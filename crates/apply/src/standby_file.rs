@@ -18,7 +18,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 use standfast_sqlite_wal::guard::Guard;
 use standfast_sqlite_wal::write_back::WriteBack;
-use standfast_sqlite_wal::{VfsFile, VfsFileKind};
+use standfast_sqlite_wal::{VfsFile, VfsFileKind, cut_stale_frames};
 use standfast_types::{PageNo, PageSize, WalPosition};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -97,7 +97,16 @@ impl StandbyFile {
         };
         file.read_header()?;
         file.take_locks()?;
+        file.cut_stale_frames()?;
         Ok(file)
+    }
+
+    /// Positions that are journalled from now on must not be found again in frames of before a power loss.
+    fn cut_stale_frames(&mut self) -> Result<(), ApplyError> {
+        let guard_failed = |source| ApplyError::Guard { name: self.plan.name.clone(), source };
+        let header = self.guard()?.wal_header().map_err(guard_failed)?;
+        let page_size = self.plan.page_size;
+        self.with_wal(|wal| cut_stale_frames(wal, &header, page_size))
     }
 
     /// Opens the database again, because what a connection learns of a database once (text encoding, reserved
@@ -393,15 +402,22 @@ impl StandbyFile {
     /// # Errors
     /// `SyncFailed`.
     pub fn sync_wal(&mut self) -> Result<(), ApplyError> {
+        self.with_wal(VfsFile::sync)
+    }
+
+    fn with_wal(&mut self, work: impl FnOnce(&mut VfsFile) -> std::io::Result<()>) -> Result<(), ApplyError> {
         let failed = |error: std::io::Error| ApplyError::SyncFailed {
             name: self.plan.name.clone(),
             why: error.to_string(),
         };
-        if self.wal.is_none() {
-            let opened = VfsFile::open(self.plan.vfs_base.as_deref(), &self.plan.path, VfsFileKind::Wal);
-            self.wal = Some(opened.map_err(failed)?);
-        }
-        self.wal.as_mut().map_or(Ok(()), |wal| wal.sync().map_err(failed))
+        let mut wal = match self.wal.take() {
+            Some(wal) => wal,
+            None => VfsFile::open(self.plan.vfs_base.as_deref(), &self.plan.path, VfsFileKind::Wal)
+                .map_err(failed)?,
+        };
+        let done = work(&mut wal).map_err(failed);
+        self.wal = Some(wal);
+        done
     }
 }
 

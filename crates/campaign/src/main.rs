@@ -92,6 +92,9 @@ struct PowerArguments {
     /// Say nothing while it runs.
     #[arg(long)]
     quiet: bool,
+    /// Say what happens in each history; for one seed at a time.
+    #[arg(long)]
+    trace: bool,
     /// One process's part of a campaign.
     #[arg(long, hide = true)]
     part: Option<power::Part>,
@@ -162,6 +165,9 @@ fn kill(arguments: KillArguments) -> Result<bool> {
 
 /// Whether every promise was kept.
 fn cut_power(arguments: &PowerArguments) -> Result<bool> {
+    if arguments.trace {
+        power::turn_trace_on();
+    }
     if let Some(part) = arguments.part {
         println!("{}", serde_json::json!(part.run()));
         return Ok(true);
@@ -173,6 +179,7 @@ fn cut_power(arguments: &PowerArguments) -> Result<bool> {
         boundaries: arguments.boundaries,
         jobs: arguments.jobs.unwrap_or(processors),
         verbose: !arguments.quiet,
+        trace: arguments.trace,
     })?;
     eprintln!("{report}");
     if arguments.json {

@@ -1,7 +1,7 @@
 //! A standby becomes primary: everything hardened is applied, a new incarnation begins.
 //!
-//! Order of events, each durable before the next: the databases hold all the redo; the standby log ends and is
-//! archived; the online log begins with the incarnation and the state of every database; the control file
+//! Order of events, each durable before the next: all the redo counts as confirmed; the databases hold it; the
+//! standby log ends and is archived; the online log begins with the incarnation and the state of every database; the control file
 //! says primary. A crash before the last step leaves a standby that can be failed over again.
 
 use crate::applier::Applier;
@@ -49,10 +49,13 @@ pub fn take_over(
     mut applier: Applier,
     received: &Arc<Mutex<ReceivedLog>>,
 ) -> Result<FailedOver, InstanceError> {
+    let log = LentLog(received.clone());
+    // Recovery replays as far as is confirmed: it must not end before what the databases may hold.
+    log.confirm_everything()?;
     let branch = applier.apply_everything()?;
     let dropped_bytes = applier.shared().hardened().bytes_since(branch);
     applier.into_apply().release_for_failover()?;
-    let crc = LentLog(received.clone()).close_at(branch)?;
+    let crc = log.close_at(branch)?;
 
     let control = environment.control();
     let id = IncarnationId::random().map_err(InstanceError::io("/dev/urandom"))?;

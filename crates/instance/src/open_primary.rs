@@ -14,6 +14,7 @@ use standfast_io::fault::{self, Fault};
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
+use standfast_sqlite_wal::cut_stale_frames;
 use standfast_sqlite_wal::guard::Guard;
 use standfast_types::{DatabaseId, Scn};
 use std::sync::Arc;
@@ -81,9 +82,28 @@ pub fn open_primary(
             cannot_open(environment, &segment, &record, &error);
         }
     }
-    // The redo says where they stand.
-    environment.update_control(|control| control.replays.retain(|(id, _)| shared.database(*id).is_none()))?;
+    begin_recovery_here(environment, &shared, &log, scan.end)?;
     Ok(OpenedPrimary { primary, shared, log })
+}
+
+/// The redo from `end` on, durable, says where every database stands that is served. If that is all of them,
+/// recovery begins there: the next switch may need the group that it has begun in until now, and a checkpoint of
+/// the running instance follows a switch.
+fn begin_recovery_here(
+    environment: &Environment,
+    shared: &PrimaryShared,
+    log: &RedoLog,
+    end: Scn,
+) -> Result<(), InstanceError> {
+    let served = |id: DatabaseId| shared.database(id).is_some();
+    environment.update_control(|control| {
+        control.replays.retain(|(id, _)| !served(*id));
+        if control.databases.iter().all(|record| served(record.id)) {
+            control.checkpoint = control.checkpoint.max(end);
+        }
+    })?;
+    log.set_checkpoint(environment.control().checkpoint);
+    Ok(())
 }
 
 /// What a database holds while redo is applied to it cannot be told from its write-ahead log, which may begin anew
@@ -109,15 +129,15 @@ fn free_groups(
     scan: &Scan,
     reconciled: &[Reconciled],
 ) -> Result<(), InstanceError> {
+    for Reconciled { database, .. } in reconciled {
+        database.wal_file()?.sync().map_err(InstanceError::io(&database.record().path))?;
+    }
     let known = |database: &Reconciled| scan.histories.get(&database.database.id())?.stands_at;
     let needing = reconciled.iter().filter(|database| database.copy_afresh.is_none());
     let checkpoint = match needing.map(known).collect::<Option<Vec<Scn>>>() {
         Some(positions) => positions.into_iter().min().unwrap_or(scan.end),
         None => return Ok(()),
     };
-    for Reconciled { database, .. } in reconciled {
-        database.wal_file()?.sync().map_err(InstanceError::io(&database.record().path))?;
-    }
     environment.update_control(|control| {
         control.checkpoint = control.checkpoint.max(checkpoint);
         for (_, from) in &mut control.replays {
@@ -179,6 +199,10 @@ fn reconcile_database(
         let guard = Guard::of(&connection)?;
         guard.hold_write_lock_within(WRITER_PATIENCE)?;
         let header = guard.wal_header()?;
+        if !sessions_vouch {
+            cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
+                .map_err(InstanceError::io(&record.path))?;
+        }
         let known = sessions_vouch && segment.vouches(record.id.0, header.raw_salts());
         let found = Found { position: header.position(), vouched_for: known.then_some(header.salts()) };
         let plan = match replays.iter().find(|(id, _)| *id == record.id) {

@@ -47,6 +47,17 @@ impl Shipping for NoShipping {
     }
 }
 
+/// The destinations are not known yet. Applications that outlived the instance before may wait for any of them, so
+/// what opening writes releases nobody.
+struct NotYetKnown;
+
+impl Shipping for NotYetKnown {
+    fn offer(&self, _: &Arc<RedoChunk>, _: Scn) {}
+    fn releasable(&self, _: Scn) -> Scn {
+        Scn::ZERO
+    }
+}
+
 /// What the stations of a primary share.
 pub struct PrimaryShared {
     /// Sessions.
@@ -55,8 +66,7 @@ pub struct PrimaryShared {
     pub buffer: Arc<LogBuffer>,
     /// Databases by number.
     pub databases: RwLock<BTreeMap<DatabaseId, Arc<Database>>>,
-    /// Destinations.
-    pub shipping: RwLock<Arc<dyn Shipping>>,
+    shipping: RwLock<Arc<dyn Shipping>>,
     queue: Mutex<ReleaseQueue>,
     released: AtomicU64,
     /// Name of what the log writer waits for; empty when it does not.
@@ -71,14 +81,14 @@ pub struct PrimaryShared {
 pub type Command = Box<dyn FnOnce(&mut Primary) -> Result<(), InstanceError> + Send>;
 
 impl PrimaryShared {
-    /// Over an empty queue.
+    /// Over an empty queue. Nothing is released before [`PrimaryShared::ship_through`].
     pub fn new(segment: Segment, buffer: Arc<LogBuffer>) -> PrimaryShared {
         PrimaryShared {
-            released: AtomicU64::new(buffer.durable().0),
+            released: AtomicU64::new(0),
             segment,
             buffer,
             databases: RwLock::default(),
-            shipping: RwLock::new(Arc::new(NoShipping)),
+            shipping: RwLock::new(Arc::new(NotYetKnown)),
             queue: Mutex::default(),
             waiting_for: Mutex::new(""),
             commits: AtomicU64::new(0),
@@ -95,6 +105,12 @@ impl PrimaryShared {
     /// One database.
     pub fn database(&self, id: DatabaseId) -> Option<Arc<Database>> {
         self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&id).cloned()
+    }
+
+    /// From now on these are the destinations; what does not wait for them is released.
+    pub fn ship_through(&self, shipping: Arc<dyn Shipping>) {
+        *self.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = shipping;
+        self.release();
     }
 
     /// The destinations.
@@ -285,7 +301,9 @@ impl Primary {
         }
         capture.anchor(&mut self.out);
         self.settle_epoch(&shared)?;
-        self.mark_position(&shared, &capture);
+        if !awaiting_baseline {
+            self.mark_position(&shared, &capture);
+        }
         let databases = &self.shared.databases;
         databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(record.id, shared.clone());
         let served = Served { capture, shared, obstructed: None, baseline: None, awaiting_baseline };

@@ -45,6 +45,19 @@ impl ReceivedLog {
         &self.shared
     }
 
+    /// Counts all that was received as confirmed, durably: nobody else decides on it any more.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn confirm_everything(&mut self) -> Result<(), InstanceError> {
+        let end = self.writer.position();
+        if end > self.shared.confirmed() {
+            self.writer.write_confirmed(end)?;
+            self.note_end(end);
+        }
+        Ok(())
+    }
+
     /// Ends the log at `end`, the end of the last whole record, and archives all of it. Returns the running
     /// sum there.
     ///
@@ -73,6 +86,8 @@ impl ReceivedLog {
     /// A whole batch may be larger than what is left in the group: the rest goes to a group of its own only
     /// when the primary says so, hence groups here are at least as large as the primary's.
     fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+        // Recovery believes the newest block.
+        let confirmed = confirmed.max(self.shared.confirmed());
         let end = self.writer.write(slices, confirmed)?;
         let bytes = slices.concat();
         let buffer = self.shared.buffer().clone();
@@ -179,9 +194,8 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
-        if self.writer.write_confirmed(confirmed)? {
-            self.note_end(confirmed);
-        }
+        self.writer.write_confirmed(confirmed)?;
+        self.note_end(confirmed);
         Ok(())
     }
 
@@ -212,6 +226,14 @@ impl ReceivedLog {
 pub struct LentLog(pub Arc<Mutex<ReceivedLog>>);
 
 impl LentLog {
+    /// See [`ReceivedLog::confirm_everything`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn confirm_everything(&self) -> Result<(), InstanceError> {
+        self.log().confirm_everything()
+    }
+
     /// See [`ReceivedLog::close_at`].
     ///
     /// # Errors

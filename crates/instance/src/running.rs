@@ -167,7 +167,7 @@ impl Running {
             held.held_from().min(destinations)
         });
         let destinations = self.start_destinations(&shared, &log, &source)?;
-        *shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = destinations.clone();
+        shared.ship_through(destinations.clone());
         let threads = PrimaryThreads::start(environment, wiring, primary, log, needed_from)?;
         for database in shared.all_databases() {
             environment.write_marker(database.record())?;
@@ -393,10 +393,8 @@ impl Running {
         let log = primary.source.redo_log().clone();
         // The new senders are in force before the old ones end, so that no commit slips between them.
         let fresh = self.start_destinations(&shared, &log, &primary.source)?;
-        let shipping: Arc<dyn crate::primary::Shipping> = fresh.clone();
-        *shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = shipping;
+        shared.ship_through(fresh.clone());
         std::mem::replace(&mut primary.destinations, fresh).stop();
-        shared.release();
         Ok(())
     }
 

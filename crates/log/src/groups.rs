@@ -152,17 +152,22 @@ impl RedoLog {
         &self.config
     }
 
-    /// Creates the files of all groups, zeroed. Files that exist are kept when they have the right size.
+    /// Creates the files of all groups, zeroed. Files that exist are kept when they are large enough; a power
+    /// loss during an earlier attempt leaves shorter ones.
     ///
     /// # Errors
     /// When a file cannot be created; those made before stay.
     pub fn create_files(disk: &dyn Disk, config: &LogConfig) -> Result<(), LogError> {
-        for group in 0..config.groups {
-            for path in member_paths(config, group) {
-                if disk.open(&path).is_err() {
-                    disk.create(&path, config.group_bytes).map_err(LogError::io(&path))?;
+        for path in (0..config.groups).flat_map(|group| member_paths(config, group)) {
+            let create = || {
+                match disk.open(&path) {
+                    Ok(file) if file.len()? >= config.group_bytes => return Ok(()),
+                    Ok(_) => disk.remove(&path)?,
+                    Err(_) => {}
                 }
-            }
+                disk.create(&path, config.group_bytes).map(drop)
+            };
+            create().map_err(LogError::io(&path))?;
         }
         Ok(())
     }

@@ -220,20 +220,18 @@ impl LogWriter {
             (blocks * standfast_format::payload_capacity(writer.block_bytes)) as u64 - payload;
     }
 
-    /// Makes `confirmed` durable without redo. Ok and nothing done when the group has no block to spare.
+    /// Makes `confirmed` durable without redo. In a full group its files grow: what has been received is not
+    /// applied before, and while the primary is idle no redo comes that could carry it.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
-    pub fn write_confirmed(&mut self, confirmed: Scn) -> Result<bool, LogError> {
+    pub fn write_confirmed(&mut self, confirmed: Scn) -> Result<(), LogError> {
         self.usable()?;
-        if self.room() == 0 {
-            return Ok(false);
-        }
         let mut writer = self.writer;
         let used = writer.write_empty(confirmed, self.buffer(1));
         self.write_blocks(used, self.writer.number)?;
         self.writer = writer;
-        Ok(true)
+        Ok(())
     }
 
     /// Begins the next log sequence in the next group, or says why that group cannot be used yet.

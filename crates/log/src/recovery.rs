@@ -11,7 +11,7 @@ use crate::groups::{
 };
 use crate::log_writer::LogWriter;
 use crate::reader::{Blocks, Source};
-use standfast_format::{BlockWriter, LogFileHeader, NO_RECORD, StreamCrc, incarnation_tag};
+use standfast_format::{BlockWriter, LogFileHeader, LogKind, NO_RECORD, StreamCrc, incarnation_tag};
 use standfast_io::Disk;
 use standfast_types::Scn;
 use std::path::Path;
@@ -48,6 +48,10 @@ impl RedoLog {
         close_older_groups(&mut groups, current, &archived);
         let scan = scan(source_of(&groups[current], &header))?;
         groups[current].cuts = Some(scan.cuts);
+        let mut confirmed = scan.confirmed;
+        if config.kind == LogKind::Standby && confirmed == Scn::ZERO {
+            confirmed = confirmed_before(&mut groups, &header)?;
+        }
         let identity = LogIdentity {
             instance: header.instance,
             incarnation: header.incarnation,
@@ -55,12 +59,8 @@ impl RedoLog {
         };
         let log = Arc::new(RedoLog::new(disk, config, Catalog { groups, current, archived }));
         let writer = LogWriter::new(log.clone(), identity, scan.writer)?;
-        let recovered = Recovered {
-            end: scan.writer.position,
-            confirmed: scan.confirmed,
-            identity,
-            sequence: header.sequence,
-        };
+        let recovered =
+            Recovered { end: scan.writer.position, confirmed, identity, sequence: header.sequence };
         Ok((log, writer, recovered))
     }
 
@@ -149,6 +149,23 @@ fn close_older_groups(groups: &mut [Group], current: usize, archived: &[crate::g
 fn source_of(group: &Group, fallback: &LogFileHeader) -> Source {
     let header = group.header.unwrap_or(*fallback);
     Source { file: group.files[0].clone(), path: group.paths[0].clone(), header, cuts: Vec::new() }
+}
+
+/// What was confirmed when the log of `newest`, which holds nothing yet, was begun.
+fn confirmed_before(groups: &mut [Group], newest: &LogFileHeader) -> Result<Scn, LogError> {
+    let mut older: Vec<(LogFileHeader, &mut Group)> = groups
+        .iter_mut()
+        .filter_map(|group| Some((group.header.filter(|header| header != newest)?, group)))
+        .collect();
+    older.sort_by_key(|(header, _)| std::cmp::Reverse(header.first_scn));
+    for (header, group) in older {
+        let scan = scan(source_of(group, &header))?;
+        group.cuts = Some(scan.cuts);
+        if scan.confirmed > Scn::ZERO {
+            return Ok(scan.confirmed);
+        }
+    }
+    Ok(Scn::ZERO)
 }
 
 struct Scan {

@@ -260,3 +260,51 @@ fn a_new_incarnation_starts_its_sequence_at_one_and_is_the_one_recovered() {
     let (_, writer, recovered) = rig.reopen();
     assert_eq!((recovered.identity, writer.sequence(), recovered.end), (second, 1, rig.end()));
 }
+
+#[test]
+fn what_was_confirmed_is_known_after_a_switch_that_nothing_followed() {
+    let mut rig = Rig::new("confirmed", 1, 512);
+    rig.config.kind = LogKind::Standby;
+    RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
+    let (log, mut writer) = rig.start();
+    let batch = rig.batch(1, 700);
+    let end = writer.write(&[&batch], Scn::START).unwrap();
+    writer.write_confirmed(end).unwrap();
+    writer.switch(7).unwrap().unwrap();
+    drop((log, writer));
+    let (log, writer, recovered) = rig.reopen();
+    assert_eq!((recovered.end, recovered.confirmed), (end, end));
+    drop((log, writer));
+}
+
+#[test]
+fn a_full_group_still_takes_a_confirmation() {
+    let mut rig = Rig::new("full-confirmed", 2, 512);
+    rig.config.kind = LogKind::Standby;
+    RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
+    let (log, mut writer) = rig.start();
+    while writer.room() > 0 {
+        let batch = rig.batch(3, 400);
+        writer.write(&[&batch], Scn::START).unwrap();
+    }
+    let end = rig.end();
+    for _ in 0..5 {
+        writer.write_confirmed(end).unwrap();
+    }
+    drop((log, writer));
+    let (log, writer, recovered) = rig.reopen();
+    assert_eq!((recovered.end, recovered.confirmed), (end, end));
+    rig.check_reads(&log, Scn::START);
+    drop((log, writer));
+}
+
+#[test]
+fn a_group_file_that_a_power_loss_left_short_is_made_again() {
+    let rig = Rig::new("short", 1, 512);
+    let path = rig.config.member_directories[0].join("online_2a.log");
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(512).unwrap();
+    RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), rig.config.group_bytes);
+    let (log, writer) = rig.start();
+    drop((log, writer));
+}

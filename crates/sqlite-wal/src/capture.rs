@@ -17,8 +17,8 @@ use crate::wal_index::{WalIndexHeader, WalIndexView};
 use standfast_format::{RecordBuilder, page_sum};
 use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WalPosition, WalSalts};
 
-const WAL_HEADER_BYTES: u64 = 32;
-const FRAME_HEADER_BYTES: usize = 24;
+pub(crate) const WAL_HEADER_BYTES: u64 = 32;
+pub(crate) const FRAME_HEADER_BYTES: usize = 24;
 
 /// Why a database can no longer be captured.
 #[derive(Debug, thiserror::Error)]

@@ -22,7 +22,7 @@ pub enum GuardError {
     NotGuarded,
     /// The lock is held by somebody else.
     #[error(
-        "the {lock} lock of the database is held by another process\nhint: a process that does not use Standfast is writing or checkpointing; let it finish"
+        "the {lock} lock of the database is held by somebody else\nhint: a transaction or a checkpoint is under way; let it finish"
     )]
     Busy {
         /// Which lock.

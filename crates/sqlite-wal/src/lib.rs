@@ -10,10 +10,12 @@ pub mod guard;
 mod guard_vfs;
 mod page_map;
 pub mod snapshot;
+mod stale_frames;
 mod vfs_file;
 mod wal_index;
 pub mod write_back;
 
+pub use stale_frames::cut_stale_frames;
 pub use vfs_file::{VfsFile, VfsFileKind};
 pub use wal_index::{WalIndexHeader, WalIndexView};
 

@@ -110,6 +110,43 @@ impl VfsFile {
         }
     }
 
+    /// Size in bytes.
+    ///
+    /// # Errors
+    /// When the file system fails.
+    pub fn bytes(&mut self) -> Result<u64> {
+        let file = self.pointer();
+        let mut size = 0;
+        let code = match self.methods().and_then(|methods| methods.xFileSize) {
+            // SAFETY: the file is open; the size is written to a live integer.
+            Some(file_size) => unsafe { file_size(file, &mut size) },
+            None => ffi::SQLITE_IOERR,
+        };
+        if code == ffi::SQLITE_OK {
+            Ok(size as u64)
+        } else {
+            Err(Error::other(format!("finding the size: {}", sqlite_code(code))))
+        }
+    }
+
+    /// Cuts the file to `bytes`; survives a power loss after [`VfsFile::sync`].
+    ///
+    /// # Errors
+    /// When the file system fails.
+    pub fn truncate(&mut self, bytes: u64) -> Result<()> {
+        let file = self.pointer();
+        let code = match self.methods().and_then(|methods| methods.xTruncate) {
+            // SAFETY: the file is open.
+            Some(truncate) => unsafe { truncate(file, bytes as i64) },
+            None => ffi::SQLITE_IOERR,
+        };
+        if code == ffi::SQLITE_OK {
+            Ok(())
+        } else {
+            Err(Error::other(format!("cutting to {bytes} bytes: {}", sqlite_code(code))))
+        }
+    }
+
     /// Makes everything written to the file survive a power loss.
     ///
     /// # Errors

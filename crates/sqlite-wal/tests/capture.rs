@@ -6,7 +6,7 @@ use rusqlite::{Connection, OpenFlags};
 use standfast_format::{Record, apply_ranges, decode_record, page_sum};
 use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
-use standfast_sqlite_wal::{VfsFile, VfsFileKind, snapshot};
+use standfast_sqlite_wal::{VfsFile, VfsFileKind, cut_stale_frames, snapshot};
 use standfast_types::{DatabaseId, PageSize, WalPosition};
 use std::path::PathBuf;
 
@@ -246,4 +246,29 @@ fn a_small_transaction_is_small_redo() {
     let per_transaction = (rig.redo_bytes - before) / 100;
     assert!(per_transaction < 200, "{per_transaction} bytes");
     println!("{per_transaction} bytes of redo a transaction");
+}
+
+#[test]
+fn frames_behind_the_committed_ones_are_cut_off_and_a_log_that_was_reset_stays() {
+    let rig = Rig::new("stale", 1024);
+    rig.app.execute_batch("INSERT INTO t VALUES(1, randomblob(3000))").unwrap();
+    let wal_path = PathBuf::from(format!("{}-wal", rig.path.display()));
+    let mut wal = VfsFile::open(None, &rig.path, VfsFileKind::Wal).unwrap();
+    let guard = Guard::of(&rig.keeper).unwrap();
+    guard.hold_write_lock().unwrap();
+    let header = guard.wal_header().unwrap();
+    let end = 32 + u64::from(header.frames()) * (24 + 1024);
+    let bytes = std::fs::read(&wal_path).unwrap();
+    assert_eq!(bytes.len() as u64, end);
+    let with_stale = [&bytes[..], &bytes[32..]].concat();
+    std::fs::write(&wal_path, &with_stale).unwrap();
+    cut_stale_frames(&mut wal, &header, rig.page_size).unwrap();
+    assert_eq!(std::fs::read(&wal_path).unwrap(), bytes);
+
+    guard.release_write_lock();
+    rig.keeper.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    let header = guard.wal_header().unwrap();
+    assert_eq!(header.frames(), 0);
+    cut_stale_frames(&mut wal, &header, rig.page_size).unwrap();
+    assert_eq!(std::fs::read(&wal_path).unwrap(), bytes);
 }

@@ -75,6 +75,11 @@ impl AppDatabase {
         self.writers.iter().any(|writer| writer.in_transaction)
     }
 
+    /// Whoever is in the middle of a write transaction gives it up.
+    pub fn give_up_writing(&mut self) {
+        self.writers.iter_mut().for_each(Writer::give_up);
+    }
+
     /// Somebody begins to read, or stops.
     pub fn toggle_reader(&mut self, machine: &Arc<SimMachine>) -> Outcome<()> {
         let open = || -> rusqlite::Result<Connection> {
@@ -115,7 +120,9 @@ impl AppDatabase {
             }
             Err(error) => return Err(format!("application on {}: {error}", self.path.display())),
         }
-        let state = State::read(&writer.connection).map_err(|error| error.to_string())?;
+        // Not what the writer sees: its cache may hold other bytes of a free page than the ones that it committed.
+        let read = || State::read(&open_plain(machine, &self.path)?);
+        let state = read().map_err(|error| error.to_string())?;
         if self.truth.newest() == Some(&state) {
             // Nothing changed: there is no commit to wait for.
             return Ok(());

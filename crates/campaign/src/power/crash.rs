@@ -5,7 +5,7 @@ use super::site::SegmentFile;
 use super::standby::{self, StandbyHost};
 use super::truth::inspect;
 use super::world::World;
-use super::{Outcome, lock};
+use super::{Outcome, lock, trace};
 use standfast_instance::control::Role;
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
 use standfast_transport::StandbyLog;
@@ -104,10 +104,8 @@ impl World {
         let loss = fate.loss.unwrap_or_else(|| draw_loss(&mut self.rng));
         machine.power_loss(loss, &mut self.rng);
         self.report.crashes += 1;
-        self.trace(&format!(
-            "POWER LOSS {loss:?} of {}",
-            if Arc::ptr_eq(machine, &self.primary_machine) { "primary" } else { "standby" }
-        ));
+        let whose = if Arc::ptr_eq(machine, &self.primary_machine) { "primary" } else { "standby" };
+        trace::say(|| format!("power loss {loss:?} of the {whose}"));
         if again && fate.harsh && self.rng.chance(30) {
             arm(machine, &mut self.rng, 25);
         }
@@ -172,10 +170,8 @@ impl World {
                 Err(error) => return Err(format!("the primary does not come back: {error}")),
             }
         }
-        self.trace("PRIMARY BACK");
-        if std::env::var_os("TRACE").is_some() {
-            eprintln!("{}", self.primary.as_ref().map(PrimaryHost::alerts).unwrap_or_default());
-        }
+        let alerts = || self.primary.as_ref().map(PrimaryHost::alerts).unwrap_or_default();
+        trace::say(|| format!("the primary is back: {}", alerts()));
         for database in &mut self.databases {
             match inspect(&machine, &database.path, &mut self.report) {
                 Ok(state) => database.truth.primary_recovered(&state, &mut self.report),
@@ -183,13 +179,10 @@ impl World {
                 Err(error) => return Err(format!("primary {error}")),
             }
         }
-        if self.standby_machine.is_some() {
-            match self.attach_link() {
-                Err(error) if self.all_powered() => return Err(error),
-                _ => {}
-            }
+        match self.attach_link() {
+            Err(error) if self.all_powered() => Err(error),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The primary's machine is given up and the standby becomes primary.
@@ -241,7 +234,7 @@ impl World {
             database.truth.failed_over(&state, &mut self.report);
             self.databases.push(database);
         }
-        Ok(())
+        self.attach_link()
     }
 
     fn open_as_primary(

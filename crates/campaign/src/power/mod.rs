@@ -23,12 +23,14 @@ mod primary;
 mod report;
 mod site;
 mod standby;
+mod trace;
 mod truth;
 mod workers;
 mod world;
 
 pub use history::{Sabotage, run_boundaries, run_seed};
 pub use report::PowerReport;
+pub use trace::turn_on as turn_trace_on;
 pub use workers::{Part, PowerConfig, run};
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -10,10 +10,10 @@ use standfast_instance::database::{Database, committed_pages};
 use standfast_instance::environment::Environment;
 use standfast_instance::error::InstanceError;
 use standfast_instance::open_primary::{OpenedPrimary, install_hook, open_primary};
-use standfast_instance::primary::{Entry, Primary, PrimaryShared, Step, SwitchHelper};
+use standfast_instance::primary::{Entry, Primary, PrimaryShared, Shipping, Step, SwitchHelper};
 use standfast_instance::primary_threads::{advance, archive_all};
 use standfast_instance::shipping::PrimarySource;
-use standfast_log::{LogSwitch, RedoLog, SwitchBlocked};
+use standfast_log::{LogSwitch, RedoChunk, RedoLog, SwitchBlocked};
 use standfast_session::DatabaseState;
 use standfast_testkit::SimMachine;
 use standfast_types::{DatabaseId, PageSize, Scn};
@@ -75,9 +75,10 @@ impl Works {
 }
 
 /// Does at once what the log writer of an instance waits for others to do. Before the primary is open there are
-/// no others.
+/// no others; what they shall do then is kept.
 struct Helper {
     works: Arc<Mutex<Option<Arc<Mutex<Works>>>>>,
+    early: Arc<Mutex<VecDeque<Scn>>>,
 }
 
 impl Helper {
@@ -109,8 +110,9 @@ impl SwitchHelper for Helper {
     }
 
     fn checkpoint_candidate(&mut self, candidate: Scn) {
-        if let Some(works) = self.works() {
-            lock(&works).candidates.push_back(candidate);
+        match self.works() {
+            Some(works) => lock(&works).candidates.push_back(candidate),
+            None => lock(&self.early).push_back(candidate),
         }
     }
 
@@ -123,6 +125,16 @@ impl SwitchHelper for Helper {
     }
 
     fn resynchronised(&mut self, _: &Arc<Database>) {}
+}
+
+/// Takes the place of the destinations when the instance has died.
+struct Nowhere;
+
+impl Shipping for Nowhere {
+    fn offer(&self, _: &Arc<RedoChunk>, _: Scn) {}
+    fn releasable(&self, _: Scn) -> Scn {
+        Scn::ZERO
+    }
 }
 
 impl PrimaryHost {
@@ -139,7 +151,8 @@ impl PrimaryHost {
     /// As [`PrimaryHost::open`], in an environment that exists.
     pub fn open_in(machine: &Arc<SimMachine>, environment: Arc<Environment>) -> Outcome<PrimaryHost> {
         let late: Arc<Mutex<Option<Arc<Mutex<Works>>>>> = Arc::default();
-        let helper = Box::new(Helper { works: late.clone() });
+        let early: Arc<Mutex<VecDeque<Scn>>> = Arc::default();
+        let helper = Box::new(Helper { works: late.clone(), early: early.clone() });
         let OpenedPrimary { mut primary, shared, log } = open_primary(&environment, helper).map_err(text)?;
         primary.heal_at_once();
         primary.limit_round(ROUND_BYTES);
@@ -158,7 +171,7 @@ impl PrimaryHost {
             environment: environment.clone(),
             log: log.clone(),
             checkpointer,
-            candidates: VecDeque::new(),
+            candidates: std::mem::take(&mut lock(&early)),
             resynchronise: Vec::new(),
             resynchronisations: afresh as u64,
             needed_from: Scn::ZERO,
@@ -179,6 +192,12 @@ impl PrimaryHost {
     /// Archived logs from `scn` on are still needed.
     pub fn keep_archives_from(&self, scn: Scn) {
         lock(&self.works).needed_from = scn;
+    }
+
+    /// The instance dies: nobody is released any more.
+    pub fn leave(self) {
+        // Link and stations hold each other.
+        self.shared.ship_through(Arc::new(Nowhere));
     }
 
     /// Lines of the alert log.
@@ -282,4 +301,70 @@ impl PrimaryHost {
 
 fn text(error: InstanceError) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::application::create_database;
+    use super::super::truth::open_plain;
+    use super::*;
+    use standfast_instance::primary::NoShipping;
+    use standfast_testkit::{CrashPlace, Loss, Rng};
+    use standfast_types::ReleasePosition;
+    use std::path::Path;
+
+    /// A primary with one database and two log groups, on a machine of its own.
+    fn small_primary() -> (Arc<SimMachine>, Geometry, SegmentFile, PrimaryHost) {
+        let mut rng = Rng::new(5);
+        let (machine, geometry, segment) = (SimMachine::new(1), Geometry::smallest(), SegmentFile::new());
+        geometry.init(&machine).unwrap();
+        let path = PathBuf::from("/app/d1.db");
+        let page_size = create_database(&machine, &path, &mut rng).unwrap();
+        let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
+        host.protect("d1.db", path, page_size, false).unwrap();
+        (machine, geometry, segment, host)
+    }
+
+    #[test]
+    fn who_waited_for_a_standby_when_the_instance_died_is_not_released_by_its_recovery() {
+        let (machine, geometry, segment, mut host) = small_primary();
+        let id = DatabaseId(1);
+        let application = open_plain(&machine, Path::new("/app/d1.db")).unwrap();
+        application.execute_batch("INSERT INTO ledger VALUES(1, 1)").unwrap();
+        let header = host.shared.database(id).unwrap().header().unwrap();
+        let epoch = host.shared.segment.announce_generation(id.0, header.raw_salts());
+        let commit = ReleasePosition::new(epoch, header.frames());
+        let released = |host: &PrimaryHost| ReleasePosition(host.shared.segment.durable(id.0)) >= commit;
+        host.drain().unwrap();
+        assert!(!released(&host), "no destination has it");
+        host.leave();
+        let host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
+        assert!(!released(&host), "the destinations are not known yet");
+        host.shared.ship_through(Arc::new(NoShipping));
+        assert!(released(&host), "there is none to wait for");
+    }
+
+    #[test]
+    fn the_log_can_be_switched_again_whenever_the_power_failed_during_a_switch() {
+        let mut boundary = 0;
+        loop {
+            boundary += 1;
+            let (machine, geometry, segment, mut host) = small_primary();
+            host.switch_log().unwrap();
+            machine.crash_at(boundary, CrashPlace::After);
+            let switched = host.switch_log();
+            drop(host);
+            if switched.is_ok() && machine.is_powered() {
+                break;
+            }
+            machine.power_loss(Loss::DropUnsynced, &mut Rng::new(1));
+            segment.lose();
+            let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
+            for _ in 0..3 {
+                host.switch_log().unwrap_or_else(|error| panic!("boundary {boundary}: {error}"));
+                host.checkpoint().unwrap();
+            }
+        }
+        assert!(boundary > 2, "a switch passes more than {boundary} boundaries");
+    }
 }

@@ -1,5 +1,6 @@
 //! What a power campaign found.
 
+use super::trace;
 use serde::{Deserialize, Serialize};
 
 /// Notes kept; the first ones tell most.
@@ -64,9 +65,11 @@ impl PowerReport {
     }
 
     fn note(&mut self, note: String) {
-        if std::env::var_os("TRACE").is_some() {
-            eprintln!("FOUND {note}");
-        }
+        trace::say(|| format!("found: {note}"));
+        self.keep(note);
+    }
+
+    fn keep(&mut self, note: String) {
         if self.notes.len() < NOTES_MAX {
             self.notes.push(note);
         }
@@ -90,7 +93,7 @@ impl PowerReport {
         self.resynchronisations += other.resynchronisations;
         self.errors += other.errors;
         self.failed_seeds.extend(other.failed_seeds);
-        other.notes.into_iter().for_each(|note| self.note(note));
+        other.notes.into_iter().for_each(|note| self.keep(note));
     }
 }
 

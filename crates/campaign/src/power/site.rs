@@ -39,6 +39,16 @@ impl Geometry {
         Geometry { config }
     }
 
+    /// The fewest and smallest groups.
+    #[cfg(test)]
+    pub fn smallest() -> Geometry {
+        let mut config = Config::default();
+        config.redo.groups = 2;
+        config.redo.group_bytes = GROUP_BYTES_MIN;
+        config.redo.block_bytes = 512;
+        Geometry { config }
+    }
+
     fn log_config(&self, kind: LogKind) -> LogConfig {
         let (redo, paths) = (&self.config.redo, paths());
         LogConfig {

@@ -83,6 +83,15 @@ impl Truth {
         }
     }
 
+    /// How far its commits are.
+    pub(super) fn described(&self) -> String {
+        let newest = self.states.len() - 1;
+        format!(
+            "{}: state {newest}, acknowledged {}, protected {}",
+            self.name, self.acknowledged, self.protected
+        )
+    }
+
     /// The newest committed state.
     pub fn newest(&self) -> Option<&State> {
         self.states.last()

@@ -29,6 +29,8 @@ pub struct PowerConfig {
     pub jobs: usize,
     /// Say on standard error how far it is.
     pub verbose: bool,
+    /// Say on standard error what happens in each history.
+    pub trace: bool,
 }
 
 /// One process's part.
@@ -103,7 +105,7 @@ pub fn run(config: &PowerConfig) -> Result<PowerReport> {
         while running.len() < config.jobs.max(1)
             && let Some(part) = parts.pop()
         {
-            running.push((part, start(part)?));
+            running.push((part, start(part, config.trace)?));
         }
         let done = running.iter_mut().position(|(_, child)| !matches!(child.try_wait(), Ok(None)));
         match done {
@@ -130,10 +132,11 @@ pub fn run(config: &PowerConfig) -> Result<PowerReport> {
     Ok(sum)
 }
 
-fn start(part: Part) -> Result<Child> {
+fn start(part: Part, trace: bool) -> Result<Child> {
     let program = std::env::current_exe().during(|| "find this program".into())?;
     Command::new(program)
         .args(["power", "--part", &part.text()])
+        .args(trace.then_some("--trace"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

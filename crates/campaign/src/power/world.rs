@@ -7,7 +7,7 @@ use super::report::PowerReport;
 use super::site::{Geometry, SegmentFile};
 use super::standby::{self, StandbyHost};
 use super::truth::{State, inspect, open_plain};
-use super::{Held, Outcome, lock};
+use super::{Held, Outcome, lock, trace};
 use standfast_instance::primary::NoShipping;
 use standfast_testkit::{Rng, SimMachine};
 use standfast_transport::StandbyLog;
@@ -68,6 +68,7 @@ impl World {
             instances: 1,
             names: 0,
         };
+        world.attach_link()?;
         // A standby from before its first database takes all of it out of the redo.
         let early = world.rng.chance(40);
         if early {
@@ -107,8 +108,8 @@ impl World {
         let geometry = self.geometry.clone();
         self.instances = self.instances.wrapping_add(1);
         let instance = self.instances;
+        self.begin_copies()?;
         let host = self.host()?;
-        host.begin_copies()?;
         host.drain()?;
         standby::create(&machine, &geometry, host, instance)?;
         self.standby_segment = SegmentFile::new();
@@ -121,11 +122,15 @@ impl World {
 
     /// The primary's destinations, as configured.
     pub(super) fn attach_link(&mut self) -> Outcome<()> {
+        if self.standby_machine.is_none() {
+            self.host()?.shared.ship_through(Arc::new(NoShipping));
+            return Ok(());
+        }
         let (stall, rng) = (self.stall, self.rng.fork());
         let standby = self.standby.clone();
         let host = self.host()?;
         let link = Link::new(&host.source, &host.shared, &standby, stall, rng);
-        *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = link.clone();
+        host.shared.ship_through(link.clone());
         self.link = Some(link);
         self.connect()
     }
@@ -145,18 +150,14 @@ impl World {
         self.link = None;
         if let Some(host) = self.primary.take() {
             self.report.resynchronisations += host.resynchronisations();
-            // The link and the stations hold each other.
-            *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-                Arc::new(NoShipping);
+            host.leave();
         }
     }
 
     /// Whatever comes next.
     pub fn event(&mut self) -> Outcome<()> {
         let dice = self.rng.below(1000);
-        if std::env::var_os("TRACE").is_some() {
-            self.trace(&format!("event {dice}"));
-        }
+        trace::say(|| format!("event {dice}: {}", self.described()));
         match dice {
             0..=449 => self.turn(),
             450..=569 => self.host()?.step().map(drop),
@@ -184,43 +185,6 @@ impl World {
             985..=989 => self.restart_primary(),
             _ => self.connect(),
         }
-    }
-
-    pub(super) fn trace(&self, what: &str) {
-        if std::env::var_os("TRACE").is_none() {
-            return;
-        }
-        let p = self.primary.as_ref().map(|h| {
-            let dbs: Vec<String> = h
-                .shared
-                .all_databases()
-                .iter()
-                .map(|d| {
-                    format!(
-                        "{}:{:?}/b{}/l{}",
-                        d.record().name,
-                        d.header().map(|h| (h.salts().0, h.frames(), h.database_pages())),
-                        d.backfilled(),
-                        d.local().frame()
-                    )
-                })
-                .collect();
-            format!(
-                "cap {} rel {} ckpt {} {dbs:?}",
-                h.shared.buffer.captured(),
-                h.shared.released(),
-                h.environment.control().checkpoint
-            )
-        });
-        let s = lock(&self.standby).as_ref().map(|s| {
-            let l = s.log();
-            format!("rec {} conf {} app {}", l.received_end(), l.confirmed(), l.applied())
-        });
-        eprintln!(
-            "{what}: b{}/{} P {p:?} S {s:?}",
-            self.primary_machine.boundaries(),
-            self.standby_machine.as_ref().map_or(0, |m| m.boundaries())
-        );
     }
 
     fn pick_database(&mut self) -> Option<usize> {
@@ -292,7 +256,7 @@ impl World {
         if !self.calm() {
             return Ok(());
         }
-        self.host()?.begin_copies()?;
+        self.begin_copies()?;
         self.protect()
     }
 
@@ -304,12 +268,11 @@ impl World {
         self.link = None;
         if let Some(host) = self.primary.take() {
             self.report.resynchronisations += host.resynchronisations();
-            *host.shared.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-                Arc::new(NoShipping);
+            host.leave();
         }
         let host = PrimaryHost::open(&self.primary_machine, &self.geometry, &self.primary_segment)?;
         self.primary = Some(host);
-        if self.standby_machine.is_some() { self.attach_link() } else { Ok(()) }
+        self.attach_link()
     }
 
     /// Which commits return to the applications now.
@@ -321,16 +284,26 @@ impl World {
             let (epoch, raw_salts) = host.shared.segment.epoch(id);
             database.truth.announced(epoch, raw_salts);
             let durable = ReleasePosition(host.shared.segment.durable(id));
-            self.report.acknowledged += database.truth.released(durable, required);
+            let count = database.truth.released(durable, required);
+            self.report.acknowledged += count;
+            if count > 0 {
+                trace::say(|| format!("{}; required {required}", database.truth.described()));
+            }
         }
         if let Some(link) = &self.link {
             self.hardened_floor = self.hardened_floor.max(link.acknowledged());
         }
     }
 
+    /// Copies wait for writers by the clock: whoever writes gives up first.
+    fn begin_copies(&mut self) -> Outcome<()> {
+        self.databases.iter_mut().for_each(AppDatabase::give_up_writing);
+        self.host()?.begin_copies()
+    }
+
     /// Everything that is under way arrives; then primary and standby must be equal.
     pub fn catch_up(&mut self) -> Outcome<()> {
-        self.host()?.begin_copies()?;
+        self.begin_copies()?;
         self.host()?.drain()?;
         if self.standby_machine.is_none() {
             self.make_standby()?;

@@ -1,0 +1,28 @@
+//! A short power campaign, and proof that it would find a loss. `make campaign-power` runs a long one.
+
+use standfast_campaign::power::{PowerReport, Sabotage, run_seed};
+
+fn campaign(seeds: std::ops::Range<u64>, sabotage: Sabotage) -> PowerReport {
+    let mut sum = PowerReport::default();
+    seeds.for_each(|seed| sum.add(run_seed(seed, sabotage)));
+    sum
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_wherever_the_power_fails() {
+    let report = campaign(1..13, Sabotage::Nothing);
+    assert!(report.passed(), "{report}");
+    assert!(report.crashes > 30 && report.acknowledged > 300, "{report}");
+}
+
+#[test]
+fn a_disk_of_the_primary_that_only_says_it_syncs_is_found_out() {
+    let report = campaign(1..13, Sabotage::PrimaryLies);
+    assert!(report.lost > 0, "{report}");
+}
+
+#[test]
+fn a_disk_of_the_standby_that_only_says_it_syncs_is_found_out() {
+    let report = campaign(1..13, Sabotage::StandbyLies);
+    assert!(report.lost > 0, "{report}");
+}
