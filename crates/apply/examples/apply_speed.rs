@@ -141,7 +141,7 @@ fn main() {
             total.transactions += report.transactions;
             total.pages += report.pages;
             total.errors.extend(report.errors);
-            apply.checkpoint_if_due(&mut total).expect("checkpoints work");
+            apply.checkpoint_if_due(false, &mut total).expect("checkpoints work");
         }
         assert!(total.errors.is_empty(), "{:?}", total.errors);
         total

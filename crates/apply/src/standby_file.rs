@@ -363,12 +363,17 @@ impl StandbyFile {
         self.write_back.advance(frames);
     }
 
-    /// Copies frames into the database file as far as readers allow, without waiting.
+    /// Copies frames into the database file as far as readers allow, without waiting for them; `paced` leaves the
+    /// disk to others half of the time.
     ///
     /// # Errors
     /// `Sqlite`.
-    pub fn checkpoint(&self) -> Result<(), ApplyError> {
-        self.run_checkpoint("PRAGMA wal_checkpoint(PASSIVE)")
+    pub fn checkpoint(&self, paced: bool) -> Result<(), ApplyError> {
+        let guard = self.guard()?;
+        guard.pace_checkpoints(paced);
+        let result = self.run_checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
+        guard.pace_checkpoints(false);
+        result
     }
 
     /// Copies all frames and starts the WAL anew, if the readers are gone within 20 ms.

@@ -81,11 +81,11 @@ impl Apply {
     }
 
     /// Checkpoints the databases whose WAL has grown enough. Apply does not wait for readers longer than
-    /// 20 ms a database.
+    /// 20 ms a database. `paced` when there is no hurry: the disk is left to others half of the time.
     ///
     /// # Errors
     /// When the journal cannot be written; what concerns one database is in the report.
-    pub fn checkpoint_if_due(&mut self, report: &mut ApplyReport) -> Result<(), ApplyError> {
+    pub fn checkpoint_if_due(&mut self, paced: bool, report: &mut ApplyReport) -> Result<(), ApplyError> {
         let (every, reset_at) = (self.limits.checkpoint_frames, self.limits.reset_frames);
         let mut due = Vec::new();
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
@@ -114,7 +114,7 @@ impl Apply {
         share_out(databases, &mut self.overlays, |database, _| {
             let result = match database.due {
                 Due::Reset => reset(database),
-                _ => database.file.checkpoint(),
+                _ => database.file.checkpoint(paced),
             };
             database.outcome = Some(result.map(|()| Done::default()));
         });

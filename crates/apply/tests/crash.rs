@@ -91,7 +91,7 @@ impl Scene {
             }
             let (checkpoint, sync) = (self.rng.chance(20), self.rng.chance(20));
             if checkpoint {
-                apply.checkpoint_if_due(&mut Default::default()).unwrap();
+                apply.checkpoint_if_due(false, &mut Default::default()).unwrap();
             }
             if sync {
                 apply.sync(&mut Default::default()).unwrap();

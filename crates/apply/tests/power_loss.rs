@@ -152,7 +152,7 @@ fn live(
         well(&report)?;
         let mut report = ApplyReport::default();
         if rng.chance(40) {
-            apply.checkpoint_if_due(&mut report).map_err(failed)?;
+            apply.checkpoint_if_due(false, &mut report).map_err(failed)?;
         }
         if rng.chance(20) {
             let promised = apply.sync(&mut report).map_err(failed)?;

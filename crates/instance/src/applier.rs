@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// Largest stretch of redo given to apply at once.
 const STRETCH_BYTES: usize = 16 << 20;
+/// With more redo to apply than this, checkpoints hurry.
+const HURRY_BYTES: u64 = 1 << 20;
 
 /// See the module. Order of calls: `open`, `recover`, then `step` and now and then `sync`.
 pub struct Applier {
@@ -68,7 +70,8 @@ impl Applier {
         let progressed = self.apply_upto(self.shared.confirmed())?;
         if progressed {
             let mut report = ApplyReport::default();
-            self.apply.checkpoint_if_due(&mut report)?;
+            let backlog = self.shared.confirmed().bytes_since(self.shared.applied());
+            self.apply.checkpoint_if_due(backlog < HURRY_BYTES, &mut report)?;
             self.note(&report);
         }
         Ok(progressed)

@@ -99,7 +99,9 @@ impl Checkpointer {
         }
         if frames - progress.passive_at >= self.config.passive_frames {
             progress.passive_at = frames;
-            checkpoint(&database.connection(), "PASSIVE");
+            // A log that is long already must not grow while pages are moved at leisure.
+            let paced = frames < self.config.reset_frames / 2;
+            passive(&database.connection(), paced);
             self.counts.passive += 1;
         }
         if frames >= self.config.reset_frames && Instant::now() >= progress.gate_again {
@@ -112,7 +114,7 @@ impl Checkpointer {
     fn reset_behind_gate(&mut self, database: &Arc<Database>) {
         let connection = database.connection();
         for _ in 0..2 {
-            checkpoint(&connection, "PASSIVE");
+            passive(&connection, false);
         }
         self.counts.passive += 2;
         let segment = self.shared.segment;
@@ -227,6 +229,15 @@ fn checkpoint(connection: &Connection, mode: &str) -> bool {
     let busy =
         connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get::<_, i64>(0));
     matches!(busy, Ok(0))
+}
+
+/// Moves what readers allow, at leisure or at once.
+fn passive(connection: &Connection, paced: bool) {
+    let guard = Guard::of(connection);
+    let pace = |paced| guard.iter().for_each(|guard| guard.pace_checkpoints(paced));
+    pace(paced);
+    checkpoint(connection, "PASSIVE");
+    pace(false);
 }
 
 /// A TRUNCATE checkpoint, whose truncation the guard swallows: the log starts anew. The new generation is

@@ -162,7 +162,7 @@ pub struct CheckpointConfig {
 
 impl Default for CheckpointConfig {
     fn default() -> Self {
-        CheckpointConfig { passive_frames: 2_500, reset_frames: 24_000, gate_ms: 40 }
+        CheckpointConfig { passive_frames: 4_000, reset_frames: 24_000, gate_ms: 40 }
     }
 }
 

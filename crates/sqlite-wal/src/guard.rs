@@ -173,6 +173,13 @@ impl<'c> Guard<'c> {
         }
     }
 
+    /// From now on checkpoints of this connection leave the disk to others half of the time, or do not.
+    pub fn pace_checkpoints(&self, paced: bool) {
+        if let Ok(state) = self.state() {
+            state.paced.store(paced, SeqCst);
+        }
+    }
+
     /// Installs what is asked before a checkpoint of this connection moves anything; see [`guard_vfs`].
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! - asks before the WAL is synced for a checkpoint, so that nothing reaches the database file that is not
 //!   captured and durable in the redo log (redo before data);
 //! - writes the frames of a transaction at once;
+//! - on request lets a checkpoint leave the disk to others half of the time;
 //! - keeps the WAL file at its length: a log that is truncated has to be allocated again.
 
 #![allow(clippy::missing_safety_doc)]
@@ -11,7 +12,8 @@
 use rusqlite::ffi;
 use standfast_types::{FrameRun, FrameWrite};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 use std::sync::{Mutex, MutexGuard};
 
 /// Called before the WAL is synced for a checkpoint; false refuses the checkpoint.
@@ -23,6 +25,10 @@ pub struct GuardState {
     pub write_held: AtomicBool,
     pub checkpoint_held: AtomicBool,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
+    /// Pages go into the database file in small portions.
+    pub paced: AtomicBool,
+    /// Pages of the portion that were written.
+    portion: AtomicU32,
     /// Frames of the open transaction that are not in the WAL yet.
     frames: Mutex<FrameRun>,
 }
@@ -43,6 +49,11 @@ pub struct GuardFile {
     state: *mut GuardState,
     real: *mut ffi::sqlite3_file,
 }
+
+/// Pages of a portion of a paced checkpoint.
+const PORTION_PAGES: u32 = 64;
+/// Longest pause between two portions.
+const PAUSE_MAX: Duration = Duration::from_millis(10);
 
 const WRITE_LOCK: c_int = 0;
 const CHECKPOINT_LOCK: c_int = 1;
@@ -307,7 +318,28 @@ unsafe extern "C" fn write(
         }
     }
     // SAFETY: as above.
-    unsafe { write_below(file, data, bytes, offset) }
+    let written = unsafe { write_below(file, data, bytes, offset) };
+    match guard.state() {
+        Some(state) if guard.kind == Kind::Main && written == ffi::SQLITE_OK => pace(guard, state),
+        _ => written,
+    }
+}
+
+/// Without this a checkpoint's sync hands thousands of scattered pages to the disk at once, and the log writer's
+/// next write waits behind them. So every portion is synced by itself and followed by a pause as long as that took.
+fn pace(guard: &GuardFile, state: &GuardState) -> c_int {
+    if !state.paced.load(SeqCst) || state.portion.fetch_add(1, SeqCst) + 1 < PORTION_PAGES {
+        return ffi::SQLITE_OK;
+    }
+    state.portion.store(0, SeqCst);
+    let begun = Instant::now();
+    let flags = ffi::SQLITE_SYNC_NORMAL | ffi::SQLITE_SYNC_DATAONLY;
+    // SAFETY: real is the open file below.
+    let synced = unsafe {
+        (*(*guard.real).pMethods).xSync.map_or(ffi::SQLITE_IOERR_FSYNC, |sync| sync(guard.real, flags))
+    };
+    std::thread::sleep(begun.elapsed().min(PAUSE_MAX));
+    synced
 }
 
 /// Writes the frames that were kept into the WAL.

@@ -231,7 +231,7 @@ impl Received {
             let done = self.apply.apply(from, stretch, upto)?;
             transactions += done.transactions;
             report.errors.extend(done.errors);
-            self.apply.checkpoint_if_due(&mut report)?;
+            self.apply.checkpoint_if_due(false, &mut report)?;
             if let Some((_, error)) = report.errors.pop() {
                 return Err(error);
             }
