@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// A capture round ends once it has produced this much, so that the first commit of a flood is not held up.
 const ROUND_BYTES: usize = 1 << 20;
+/// Memory that is kept for the records of the next round.
+const OUT_BYTES_KEPT: usize = 1 << 20;
 /// A generation or a torn header that nobody has put right for this long is seen to by the instance.
 const HEAL_AFTER: Duration = Duration::from_millis(20);
 
@@ -524,12 +526,13 @@ impl Primary {
         if self.out.is_empty() && self.marks.is_empty() {
             return Ok(());
         }
-        let bytes = std::mem::replace(&mut self.out, Vec::with_capacity(16 << 10));
-        if self.writer.room() < bytes.len() {
+        if self.writer.room() < self.out.len() {
             self.switch()?;
         }
         let first = self.shared.buffer.captured();
-        let chunk = self.shared.buffer.append(bytes);
+        let chunk = self.shared.buffer.append(self.out.as_slice());
+        self.out.clear();
+        self.out.shrink_to(OUT_BYTES_KEPT);
         let marks = std::mem::take(&mut self.marks);
         self.shared.queue().push(first, &marks);
         if let Some(chunk) = chunk {

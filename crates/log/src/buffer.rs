@@ -16,8 +16,8 @@ use std::time::Duration;
 pub struct RedoChunk {
     /// Stream position of the first byte.
     pub first: Scn,
-    /// The records.
-    pub bytes: Vec<u8>,
+    /// The records; a chunk may stay for long and holds nothing besides.
+    pub bytes: Box<[u8]>,
 }
 
 impl RedoChunk {
@@ -32,6 +32,9 @@ impl AsRef<[u8]> for RedoChunk {
         &self.bytes
     }
 }
+
+/// What a chunk takes besides its records, about: commits of single clients make many small ones.
+const CHUNK_OVERHEAD: usize = 96;
 
 struct Chunks {
     queue: VecDeque<Arc<RedoChunk>>,
@@ -67,14 +70,15 @@ impl LogBuffer {
     }
 
     /// Appends whole records and returns their chunk; `None` for no bytes.
-    pub fn append(&self, bytes: Vec<u8>) -> Option<Arc<RedoChunk>> {
+    pub fn append(&self, bytes: impl Into<Box<[u8]>>) -> Option<Arc<RedoChunk>> {
+        let bytes: Box<[u8]> = bytes.into();
         let mut chunks = self.lock();
         let first = Scn(self.captured.load(SeqCst));
         if bytes.is_empty() {
             return None;
         }
         let end = first + bytes.len() as u64;
-        chunks.bytes += bytes.len();
+        chunks.bytes += CHUNK_OVERHEAD + bytes.len();
         let chunk = Arc::new(RedoChunk { first, bytes });
         chunks.queue.push_back(chunk.clone());
         self.captured.store(end.0, SeqCst);
@@ -82,7 +86,7 @@ impl LogBuffer {
         while chunks.bytes > self.bytes_max
             && chunks.queue.front().is_some_and(|oldest| oldest.end() <= durable)
         {
-            let dropped = chunks.queue.pop_front().map_or(0, |oldest| oldest.bytes.len());
+            let dropped = chunks.queue.pop_front().map_or(0, |oldest| CHUNK_OVERHEAD + oldest.bytes.len());
             chunks.bytes -= dropped;
         }
         Some(chunk)

@@ -79,7 +79,7 @@ impl Rounds {
         if self.writer.room() < GATHER_BYTES {
             self.next_group()?;
         }
-        let slices: Vec<&[u8]> = chunks.iter().map(|chunk| chunk.bytes.as_slice()).collect();
+        let slices: Vec<&[u8]> = chunks.iter().map(|chunk| &*chunk.bytes).collect();
         self.writer.write(&slices, Scn::ZERO)
     }
 
