@@ -46,7 +46,8 @@ pub fn status(status: &Value) {
             text(&status["waiting_commits"]),
         );
         if let Some(event) = status["waiting_for"].as_str().filter(|event| !event.is_empty()) {
-            println!("the log writer waits: {event}");
+            println!("WAITING for {event}; commits held up: {}", text(&status["waiting_commits"]));
+            println!("  {}", remedy(event));
         }
     }
     standby(&status["standby"]);
@@ -63,6 +64,17 @@ pub fn status(status: &Value) {
         }
     }
     destinations(&status["destinations"]);
+}
+
+/// What is to be done about a named wait.
+fn remedy(event: &str) -> &'static str {
+    if event.starts_with("SYNC destination") {
+        "hint: bring the destination back, or let commits go on without it: add it again with --on-timeout degrade"
+    } else if event.contains("archiving") {
+        "hint: make room for archived logs; the alert log says what keeps them from being written"
+    } else {
+        "hint: it passes when the databases are synced; if it comes often, make redo group_bytes larger"
+    }
 }
 
 fn standby(standby: &Value) {
