@@ -89,8 +89,18 @@ fn standby(standby: &Value) {
         text(&standby["applied"]),
         bytes(&standby["apply_lag_bytes"]),
     );
-    for (database, error) in standby["apply_errors"].as_object().into_iter().flatten() {
-        println!("APPLY ERROR {database}: {}", text(error));
+    stopped(&standby["stopped_databases"], "");
+}
+
+/// The databases to which redo is not applied, and why.
+fn stopped(databases: &Value, place: &str) {
+    for stopped in list(databases) {
+        println!(
+            "NOT APPLIED{place} to {} since SCN {}: {}",
+            text(&stopped["database"]),
+            text(&stopped["applied"]),
+            text(&stopped["reason"]),
+        );
     }
 }
 
@@ -116,6 +126,14 @@ fn destinations(destinations: &Value) {
             destination["last_trouble"].as_str().filter(|_| destination["state"] != "streaming")
         {
             println!("             {trouble}");
+        }
+    }
+    for destination in list(destinations) {
+        let databases = &destination["stopped_databases"];
+        stopped(databases, &format!(" at {}", text(&destination["name"])));
+        let named = list(databases).len() as u64;
+        if let Some(more) = destination["stopped_total"].as_u64().filter(|total| *total > named) {
+            println!("NOT APPLIED at {}: {} more", text(&destination["name"]), more - named);
         }
     }
 }
