@@ -162,7 +162,9 @@ fn garbage_on_the_port_is_closed_and_counted() {
     peer.writer.write(FrameHeader::new(FrameKind::Redo, 1, 0, 0, 0), b"no hello").unwrap();
     peer.assert_closed();
     let mut peer = ByHand::connect(receiver.local_addr());
-    peer.writer.write(FrameHeader::new(FrameKind::Hello, PROTOCOL_VERSION, 0, 0, 0), b"{\"not\":\"a hello\"}").unwrap();
+    peer.writer
+        .write(FrameHeader::new(FrameKind::Hello, PROTOCOL_VERSION, 0, 0, 0), b"{\"not\":\"a hello\"}")
+        .unwrap();
     peer.assert_closed();
     receiver.stop();
     assert_eq!(receiver.counts().garbage.load(Relaxed), 5);
