@@ -45,6 +45,14 @@ pub fn status(status: &Value) {
             text(&status["commits"]),
             text(&status["waiting_commits"]),
         );
+        let checkpoints = &status["checkpoints"];
+        println!(
+            "checkpoints: passive {}  WAL resets {}  gates {}  longest gate {} us",
+            text(&checkpoints["passive"]),
+            text(&checkpoints["resets"]),
+            text(&checkpoints["gates"]),
+            text(&checkpoints["gate_us_max"]),
+        );
         if let Some(event) = status["waiting_for"].as_str().filter(|event| !event.is_empty()) {
             println!("WAITING for {event}; commits held up: {}", text(&status["waiting_commits"]));
             println!("  {}", remedy(event));

@@ -63,6 +63,7 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary) {
     status["commits"] = json!(shared.commits.load(std::sync::atomic::Ordering::Relaxed));
     status["waiting_commits"] = json!(shared.waiting_commits());
     status["waiting_for"] = json!(shared.waiting_for());
+    status["checkpoints"] = json!(primary.threads.checkpoint_counts());
     status["sessions"] = json!(shared.segment.sessions().count());
     status["databases"] = shared
         .all_databases()
