@@ -50,6 +50,13 @@ pub fn take_over(
     received: &Arc<Mutex<ReceivedLog>>,
 ) -> Result<FailedOver, InstanceError> {
     let branch = applier.apply_everything()?;
+    for stopped in applier.shared().stopped().databases {
+        let since = stopped.applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
+        environment.alert.say(format!(
+            "database {} is taken over as it is, without its redo since {since}: {}",
+            stopped.database, stopped.reason
+        ));
+    }
     let dropped_bytes = applier.shared().hardened().bytes_since(branch);
     applier.into_apply().release_for_failover()?;
     let crc = LentLog(received.clone()).close_at(branch)?;

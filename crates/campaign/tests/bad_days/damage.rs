@@ -3,7 +3,7 @@
 use crate::support::{INSERT, Place, add_destination, assert_same, await_status, must, rows, start};
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Changes the first `from` in a file that nobody has open.
 fn damage(path: &Path, from: &[u8], to: &[u8]) {
@@ -26,22 +26,27 @@ fn await_stopped(primary: &Instance) -> Status {
     })
 }
 
-#[test]
-fn a_database_that_stopped_on_the_standby_shows_on_the_primary_until_it_is_copied_again() {
-    let place = Place::new("stopped");
+/// A pair with two databases; a page of `app.db` is damaged on the standby and has not been noticed.
+fn damaged_copy(place: &Place) -> (Instance, Instance, PathBuf, PathBuf) {
     let (primary, database) = place.protecting();
     let other = place.database("other.db");
     must(&primary, &["protect", &other.to_string_lossy()]);
     let mut standby = place.standby_of(&primary, "north");
     standby.stop().unwrap();
-    let copy = standby.standby_database("app.db");
-    damage(&copy, b"first", b"f?rst");
+    damage(&standby.standby_database("app.db"), b"first", b"f?rst");
     start(&mut standby);
     add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
     await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
     let before = primary.status().unwrap();
     assert_eq!(before.number("/destinations/0/stopped_total"), 0, "{}", before.json());
+    (primary, standby, database, other)
+}
 
+#[test]
+fn a_database_that_stopped_on_the_standby_shows_on_the_primary_until_it_is_copied_again() {
+    let place = Place::new("stopped");
+    let (primary, mut standby, database, other) = damaged_copy(&place);
+    let copy = standby.standby_database("app.db");
     let mut application = place.application(&database);
     application.run(INSERT);
     let status = await_stopped(&primary);
@@ -81,6 +86,26 @@ fn a_database_that_stopped_on_the_standby_shows_on_the_primary_until_it_is_copie
     place.application(&database).run(INSERT);
     assert_same(&primary, &standby, &database);
     assert_eq!(rows(&copy), 4);
+}
+
+#[test]
+fn a_failover_says_which_database_is_taken_over_without_its_last_redo() {
+    let place = Place::new("stopped-failover");
+    let (mut primary, standby, database, other) = damaged_copy(&place);
+    place.application(&other).run(INSERT);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    await_stopped(&primary);
+    primary.kill();
+    must(&standby, &["failover"]);
+    let alerts = standby.alerts();
+    assert!(
+        alerts.contains("database app.db is taken over as it is, without its redo since SCN"),
+        "{alerts}"
+    );
+    assert!(!alerts.contains("database other.db is taken over"), "{alerts}");
+    assert_eq!(rows(&standby.standby_database("app.db")), 1);
+    assert_eq!(rows(&standby.standby_database("other.db")), 2);
 }
 
 #[test]
