@@ -276,6 +276,11 @@ impl Database {
         ApplyError::Io { name: self.name.clone(), doing, source }
     }
 
+    /// Whether its whole content is being replaced by a transaction that has not ended.
+    pub fn is_being_replaced(&self) -> bool {
+        self.pending.replaces_all()
+    }
+
     /// Drops a transaction that has no commit record: at a failover it never will.
     pub fn drop_open_transaction(&mut self) {
         self.pending.clear();

@@ -24,6 +24,8 @@ pub struct DatabaseStatus {
     pub scn: Scn,
     /// Whether it takes redo.
     pub condition: Condition,
+    /// Its whole content is being replaced; what it holds until then is what was before.
+    pub replacing: bool,
 }
 
 impl Apply {
@@ -41,6 +43,7 @@ impl Apply {
             pages: database.file.pages(),
             scn: database.state,
             condition: database.condition,
+            replacing: database.is_being_replaced(),
         };
         self.databases.values().map(status).collect()
     }

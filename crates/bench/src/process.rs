@@ -178,6 +178,15 @@ fn describe(command: &Command) -> String {
     })
 }
 
+/// Creates `directory` if need be; an error when it is on a file system in memory.
+pub fn make_on_disk(directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory).during(|| format!("create {}", directory.display()))?;
+    if processes::is_in_memory(directory) {
+        return Err(BenchError::InMemory(directory.to_owned()));
+    }
+    Ok(())
+}
+
 /// A directory that is removed with everything in it when dropped.
 pub struct Scratch(PathBuf);
 
@@ -185,10 +194,7 @@ impl Scratch {
     /// A fresh directory under `base`, which must be on a real disk.
     pub fn new(base: &Path) -> Result<Scratch> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        std::fs::create_dir_all(base).during(|| format!("create {}", base.display()))?;
-        if processes::is_in_memory(base) {
-            return Err(BenchError::InMemory(base.to_owned()));
-        }
+        make_on_disk(base)?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = base.join(format!("standfast-bench-{}-{number}", std::process::id()));
         std::fs::create_dir(&path).during(|| format!("create {}", path.display()))?;

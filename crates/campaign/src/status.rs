@@ -79,7 +79,8 @@ impl Status {
             "/destinations/0/applied",
             "/standby/hardened",
             "/standby/applied",
-            "/standby/apply_error",
+            "/standby/stopped_databases",
+            "/destinations/0/stopped_databases",
         ];
         pointers
             .iter()

@@ -45,8 +45,17 @@ pub fn status(status: &Value) {
             text(&status["commits"]),
             text(&status["waiting_commits"]),
         );
+        let checkpoints = &status["checkpoints"];
+        println!(
+            "checkpoints: passive {}  WAL resets {}  gates {}  longest gate {} us",
+            text(&checkpoints["passive"]),
+            text(&checkpoints["resets"]),
+            text(&checkpoints["gates"]),
+            text(&checkpoints["gate_us_max"]),
+        );
         if let Some(event) = status["waiting_for"].as_str().filter(|event| !event.is_empty()) {
-            println!("the log writer waits: {event}");
+            println!("WAITING for {event}; commits held up: {}", text(&status["waiting_commits"]));
+            println!("  {}", remedy(event));
         }
     }
     standby(&status["standby"]);
@@ -65,6 +74,17 @@ pub fn status(status: &Value) {
     destinations(&status["destinations"]);
 }
 
+/// What is to be done about a named wait.
+fn remedy(event: &str) -> &'static str {
+    if event.starts_with("SYNC destination") {
+        "hint: bring the destination back, or let commits go on without it: add it again with --on-timeout degrade"
+    } else if event.contains("archiving") {
+        "hint: make room for archived logs; the alert log says what keeps them from being written"
+    } else {
+        "hint: it passes when the databases are synced; if it comes often, make redo group_bytes larger"
+    }
+}
+
 fn standby(standby: &Value) {
     if standby.is_null() {
         return;
@@ -77,8 +97,18 @@ fn standby(standby: &Value) {
         text(&standby["applied"]),
         bytes(&standby["apply_lag_bytes"]),
     );
-    for (database, error) in standby["apply_errors"].as_object().into_iter().flatten() {
-        println!("APPLY ERROR {database}: {}", text(error));
+    stopped(&standby["stopped_databases"], "");
+}
+
+/// The databases to which redo is not applied, and why.
+fn stopped(databases: &Value, place: &str) {
+    for stopped in list(databases) {
+        println!(
+            "NOT APPLIED{place} to {} since SCN {}: {}",
+            text(&stopped["database"]),
+            text(&stopped["applied"]),
+            text(&stopped["reason"]),
+        );
     }
 }
 
@@ -104,6 +134,14 @@ fn destinations(destinations: &Value) {
             destination["last_trouble"].as_str().filter(|_| destination["state"] != "streaming")
         {
             println!("             {trouble}");
+        }
+    }
+    for destination in list(destinations) {
+        let databases = &destination["stopped_databases"];
+        stopped(databases, &format!(" at {}", text(&destination["name"])));
+        let named = list(databases).len() as u64;
+        if let Some(more) = destination["stopped_total"].as_u64().filter(|total| *total > named) {
+            println!("NOT APPLIED at {}: {} more", text(&destination["name"]), more - named);
         }
     }
 }

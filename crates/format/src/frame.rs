@@ -44,12 +44,15 @@ pub enum FrameKind {
     Data = 8,
     /// The answer to a request is complete; payload JSON.
     Done = 9,
+    /// From the standby, before the acknowledgement whose `applied` does not speak of them: all databases to which
+    /// redo is not applied. a: how many; payload JSON. Holds until the next one.
+    Stopped = 10,
 }
 
 impl FrameKind {
     fn from_u16(value: u16) -> Option<FrameKind> {
         use FrameKind::*;
-        [Hello, Redo, Confirm, Switch, Ack, Refuse, Request, Data, Done]
+        [Hello, Redo, Confirm, Switch, Ack, Refuse, Request, Data, Done, Stopped]
             .into_iter()
             .find(|kind| *kind as u16 == value)
     }

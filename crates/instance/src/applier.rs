@@ -5,9 +5,11 @@ use crate::control::DatabaseRecord;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::standby::StandbyShared;
-use standfast_apply::{Apply, ApplyConfig, ApplyEvent, ApplyReport, Limits, StartPoint};
+use standfast_apply::{
+    Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Condition, Limits, StartPoint,
+};
 use standfast_log::{RecordReader, RedoLog};
-use standfast_types::Scn;
+use standfast_types::{DatabaseId, Scn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -96,9 +98,6 @@ impl Applier {
         if let Some(from) = self.apply.retry_failed() {
             let upto = self.apply.applied();
             let report = self.apply.recover(from, upto, &mut FromLog { log: &self.shared.log })?;
-            for record in self.environment.control().databases {
-                self.shared.set_error(&record.name, None);
-            }
             self.note(&report);
             self.start_over();
         }
@@ -130,6 +129,8 @@ impl Applier {
         match self.feed.apply_more(&self.shared, &mut self.apply, upto)? {
             Some(report) => {
                 self.note(&report);
+                // Only now: whoever reads the position finds the databases of which it does not speak.
+                self.shared.applied.store(self.apply.applied().0, SeqCst);
                 Ok(true)
             }
             None => Ok(false),
@@ -137,7 +138,39 @@ impl Applier {
     }
 
     fn note(&self, report: &ApplyReport) {
-        note_report(&self.environment, &self.shared, report);
+        self.shared.transactions.fetch_add(report.transactions, SeqCst);
+        for (id, error) in &report.errors {
+            self.note_stopped(*id, error);
+        }
+        if !self.shared.stopped.is_empty() {
+            self.note_going_on();
+        }
+    }
+
+    fn note_stopped(&self, id: DatabaseId, error: &ApplyError) {
+        let control = self.environment.control();
+        let record = control.databases.iter().find(|record| record.id == id);
+        let name = record.map_or_else(|| id.to_string(), |record| record.name.clone());
+        // A database that could not be opened is unknown to apply, which says so again and again.
+        if matches!(error, ApplyError::UnknownDatabase { .. }) && self.shared.stopped.contains(&name) {
+            return;
+        }
+        let databases = self.apply.databases();
+        let applied = databases.iter().find(|database| database.database == id).map(|found| found.scn);
+        if self.shared.stopped.add(&name, applied, error.to_string()) {
+            self.environment.alert.say(format!("apply: {error}"));
+        }
+    }
+
+    fn note_going_on(&self) {
+        let databases = self.apply.databases();
+        let over = self.shared.stopped.remove(|name| {
+            let mut named = databases.iter().filter(|database| database.name == name);
+            named.any(|database| database.condition == Condition::Live && !database.replacing)
+        });
+        for name in over {
+            self.environment.alert.say(format!("apply: redo is applied to database {name} again"));
+        }
     }
 }
 
@@ -154,14 +187,22 @@ fn open_apply(
         workers: environment.config.standby.apply_workers,
         limits,
     };
-    let told = environment.clone();
-    let mut apply = Apply::open(config, Box::new(move |event| remember(&told, event)))?;
+    let (told, known) = (environment.clone(), shared.clone());
+    let observer = move |event: &ApplyEvent| {
+        if let ApplyEvent::Detached { database, .. } = event {
+            let control = told.control();
+            let gone = control.databases.iter().find(|record| record.id == *database);
+            known.stopped.remove(|name| gone.is_some_and(|record| record.name == name));
+        }
+        remember(&told, event)
+    };
+    let mut apply = Apply::open(config, Box::new(observer))?;
     for record in environment.control().databases {
         let start =
             StartPoint { scn: record.start_scn, redo_from: record.redo_from, empty: record.begun_empty };
         if let Err(error) = apply.attach_existing(record.id, &record.name, record.page_size, start) {
             environment.alert.say(format!("standby database {} cannot be opened: {error}", record.name));
-            shared.set_error(&record.name, Some(error.to_string()));
+            shared.stopped.add(&record.name, None, error.to_string());
         }
     }
     Ok(apply)
@@ -230,17 +271,6 @@ fn forget_before(
     Ok(())
 }
 
-fn note_report(environment: &Environment, shared: &StandbyShared, report: &ApplyReport) {
-    shared.transactions.fetch_add(report.transactions, SeqCst);
-    for (id, error) in &report.errors {
-        let control = environment.control();
-        let record = control.databases.iter().find(|record| record.id == *id);
-        let name = record.map_or_else(|| id.to_string(), |record| record.name.clone());
-        environment.alert.say(format!("apply: {error}"));
-        shared.set_error(&name, Some(error.to_string()));
-    }
-}
-
 /// Redo on its way to apply: what was received, cut to whole records.
 struct Feed {
     /// Position of `bytes[0]`.
@@ -279,7 +309,6 @@ impl Feed {
         }
         self.bytes.drain(..done.min(self.bytes.len()));
         self.first = apply.applied();
-        shared.applied.store(self.first.0, SeqCst);
         Ok(Some(report))
     }
 

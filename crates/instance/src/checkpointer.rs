@@ -9,6 +9,7 @@ use crate::database::Database;
 use crate::error::InstanceError;
 use crate::primary::PrimaryShared;
 use rusqlite::Connection;
+use serde::Serialize;
 use standfast_io::fault::{self, Fault};
 use standfast_session::Segment;
 use standfast_sqlite_wal::VfsFile;
@@ -33,7 +34,7 @@ struct Progress {
 }
 
 /// Counts for instruments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CheckpointCounts {
     /// Passive checkpoints.
     pub passive: u64,

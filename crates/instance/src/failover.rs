@@ -53,6 +53,13 @@ pub fn take_over(
     // Recovery replays as far as is confirmed: it must not end before what the databases may hold.
     log.confirm_everything()?;
     let branch = applier.apply_everything()?;
+    for stopped in applier.shared().stopped().databases {
+        let since = stopped.applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
+        environment.alert.say(format!(
+            "database {} is taken over as it is, without its redo since {since}: {}",
+            stopped.database, stopped.reason
+        ));
+    }
     let dropped_bytes = applier.shared().hardened().bytes_since(branch);
     applier.into_apply().release_for_failover()?;
     let crc = log.close_at(branch)?;

@@ -28,6 +28,7 @@ pub mod sessions;
 pub mod shipping;
 pub mod standby;
 pub mod status;
+pub mod stopped;
 
 pub use error::InstanceError;
 

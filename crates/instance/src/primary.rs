@@ -37,6 +37,11 @@ pub trait Shipping: Send + Sync {
     fn offer(&self, chunk: &Arc<RedoChunk>, durable: Scn);
     /// How far commits may be released when `local` is durable here.
     fn releasable(&self, local: Scn) -> Scn;
+    /// Name of the wait of commits up to `local` for destinations that do not answer; `None` when all do, or have
+    /// everything.
+    fn unanswered(&self, _local: Scn) -> Option<String> {
+        None
+    }
 }
 
 /// No destinations.
@@ -146,9 +151,14 @@ impl PrimaryShared {
         self.queue().len()
     }
 
-    /// The named wait of the log writer, if any.
-    pub fn waiting_for(&self) -> &'static str {
-        *self.waiting_for.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// What holds commits up, by name: something that the log writer waits for, or a destination that does not
+    /// answer. Empty when nothing does. The ordinary round trip to a destination is no wait of this kind.
+    pub fn waiting_for(&self) -> String {
+        let log_writer = *self.waiting_for.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !log_writer.is_empty() || self.waiting_commits() == 0 {
+            return log_writer.to_owned();
+        }
+        self.shipping().unanswered(self.buffer.durable()).unwrap_or_default()
     }
 
     fn set_waiting_for(&self, event: &'static str) {

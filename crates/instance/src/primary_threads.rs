@@ -1,7 +1,7 @@
 //! The threads of a running primary: log writer, checkpointer, archiver, housekeeper.
 
 use crate::baseline::BaselineJob;
-use crate::checkpointer::Checkpointer;
+use crate::checkpointer::{CheckpointCounts, Checkpointer};
 use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -57,6 +57,7 @@ pub struct PrimaryThreads {
     lgwr: Option<JoinHandle<Option<Primary>>>,
     others: Vec<JoinHandle<()>>,
     failed: Arc<Mutex<Option<String>>>,
+    counts: Arc<Mutex<CheckpointCounts>>,
 }
 
 /// What connects the log writer to the other threads; made before the primary is opened.
@@ -172,6 +173,7 @@ impl PrimaryThreads {
         let failed: Arc<Mutex<Option<String>>> = Arc::default();
         let checkpointer = Checkpointer::new(shared.clone(), environment.config.checkpoint.clone());
         let quiet = Arc::new(AtomicBool::new(false));
+        let counts: Arc<Mutex<CheckpointCounts>> = Arc::default();
         let mut others = Vec::new();
         let io = InstanceError::io(&environment.paths.directory);
         let spawn = |name: &str, run: Work| Builder::new().name(name.into()).spawn(run);
@@ -189,7 +191,8 @@ impl PrimaryThreads {
         let threads: [(&str, Work); 3] = [
             ("ckpt", {
                 let (environment, log, orders) = (environment.clone(), log.clone(), wiring.checkpoints.1);
-                Box::new(move || run_checkpointer(&environment, checkpointer, &log, &orders, &quiet))
+                let counts = counts.clone();
+                Box::new(move || run_checkpointer(&environment, checkpointer, &log, &orders, &quiet, &counts))
             }),
             ("arc0", {
                 let (environment, log, orders) = (environment.clone(), log.clone(), wiring.archives.1);
@@ -215,6 +218,7 @@ impl PrimaryThreads {
             lgwr: Some(lgwr),
             others,
             failed,
+            counts,
         })
     }
 
@@ -226,6 +230,11 @@ impl PrimaryThreads {
     /// Why the primary has failed, if it has.
     pub fn failure(&self) -> Option<String> {
         self.failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// What the checkpointer has done since the start.
+    pub fn checkpoint_counts(&self) -> CheckpointCounts {
+        *self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Runs `work` on the log writer thread and waits for it.
@@ -356,6 +365,7 @@ fn run_checkpointer(
     log: &RedoLog,
     orders: &Receiver<CheckpointOrder>,
     quiet: &AtomicBool,
+    counts: &Mutex<CheckpointCounts>,
 ) {
     precise_sleeps();
     let mut calm_rounds = 0;
@@ -380,6 +390,7 @@ fn run_checkpointer(
             Err(RecvTimeoutError::Timeout) => {}
         }
         calm_rounds = if checkpointer.round() { 0 } else { calm_rounds.saturating_add(1) };
+        *counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = checkpointer.counts();
     }
 }
 

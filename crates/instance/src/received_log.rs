@@ -7,7 +7,7 @@ use crate::standby::{BUFFER_BYTES, StandbyShared};
 use standfast_format::{LogKind, StreamCrc};
 use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog, archive_group, remove_archived};
 use standfast_transport as transport;
-use standfast_transport::{StandbyLog, StationError, StreamStart};
+use standfast_transport::{StandbyLog, StationError, StoppedDatabase, StreamStart};
 use standfast_types::Scn;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -109,6 +109,10 @@ impl StandbyLog for ReceivedLog {
 
     fn applied(&self) -> Scn {
         self.shared.applied()
+    }
+
+    fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
+        self.shared.stopped.since(known)
     }
 
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
@@ -256,6 +260,9 @@ impl StandbyLog for LentLog {
     }
     fn applied(&self) -> Scn {
         self.log().applied()
+    }
+    fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
+        self.log().stopped(known)
     }
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
         self.log().stream_crc(at)

@@ -138,11 +138,13 @@ impl Running {
         let control = environment.control();
         let mode = environment.config.mode_bits().unwrap_or(0o600);
         let (segment, _) = Segment::create(&environment.segment_path, control.instance.0, mode)?;
-        let (standby, log) = Standby::start(environment)?;
+        // Before apply begins, which writes markers too when the redo brings a new database: two writers of one file
+        // take its new version away from each other.
         for record in &control.databases {
             segment.set_state(record.id.0, DatabaseState::Standby);
             environment.write_marker(record)?;
         }
+        let (standby, log) = Standby::start(environment)?;
         segment.set_running(true, &environment.segment_config());
         let log = Arc::new(Mutex::new(log));
         let lent: Box<dyn StandbyLog> = Box::new(LentLog(log.clone()));

@@ -10,7 +10,7 @@ use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport as transport;
 use standfast_transport::{
     Batch, DatabaseInfo, DestinationStatus, PeerIdentity, Piece, RedoSource, Sender, SenderConfig,
-    SenderEvent, SenderObserver, SnapshotInfo, SourceError,
+    SenderEvent, SenderObserver, SnapshotInfo, SourceError, Standing,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -323,6 +323,23 @@ impl Shipping for Destinations {
         let required = self.senders.iter().filter(|sender| sender.is_required());
         required.map(Sender::acknowledged).fold(local, Scn::min)
     }
+
+    fn unanswered(&self, local: Scn) -> Option<String> {
+        let behind = self.senders.iter().filter(|at| at.is_required() && at.acknowledged() < local);
+        let waits: Vec<String> = behind.filter_map(|at| wait_name(&at.status())).collect();
+        (!waits.is_empty()).then(|| waits.join(", "))
+    }
+}
+
+/// What commits wait for when they wait for this destination; `None` while it answers.
+fn wait_name(destination: &DestinationStatus) -> Option<String> {
+    let why = match (destination.standing, destination.phase) {
+        (Standing::Stalled, _) => "stalled",
+        (Standing::Fenced, _) => "fenced",
+        (_, "streaming" | "catching_up") => return None,
+        (_, phase) => phase,
+    };
+    Some(format!("SYNC destination {} ({why})", destination.name))
 }
 
 /// Called once when a destination turns out to have been opened as primary.

@@ -4,10 +4,11 @@ use crate::applier::Applier;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::received_log::archive_confirmed;
+use crate::stopped::Stopped;
 use standfast_apply::Limits;
 use standfast_log::{LogBuffer, RedoLog};
+use standfast_transport::StoppedDatabases;
 use standfast_types::Scn;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{Builder, JoinHandle};
@@ -39,7 +40,7 @@ pub struct StandbyShared {
     stop: AtomicBool,
     news: Mutex<bool>,
     news_came: Condvar,
-    errors: Mutex<BTreeMap<String, String>>,
+    pub(crate) stopped: Stopped,
     pub(crate) last_heard_us: AtomicU64,
 }
 
@@ -55,7 +56,7 @@ impl StandbyShared {
             stop: AtomicBool::new(false),
             news: Mutex::new(false),
             news_came: Condvar::new(),
-            errors: Mutex::default(),
+            stopped: Stopped::default(),
             last_heard_us: AtomicU64::new(0),
         }
     }
@@ -68,7 +69,7 @@ impl StandbyShared {
     pub fn confirmed(&self) -> Scn {
         Scn(self.confirmed.load(SeqCst))
     }
-    /// How far apply is.
+    /// How far apply is, in the databases that are not stopped.
     pub fn applied(&self) -> Scn {
         Scn(self.applied.load(SeqCst))
     }
@@ -80,17 +81,10 @@ impl StandbyShared {
     pub fn last_heard_us(&self) -> u64 {
         self.last_heard_us.load(SeqCst)
     }
-    /// Databases that are not applied to, and why.
-    pub fn errors(&self) -> BTreeMap<String, String> {
-        self.errors.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
-    }
-
-    pub(crate) fn set_error(&self, database: &str, error: Option<String>) {
-        let mut errors = self.errors.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        match error {
-            Some(error) => errors.insert(database.to_owned(), error),
-            None => errors.remove(database),
-        };
+    /// Databases to which redo is not applied, and why.
+    pub fn stopped(&self) -> StoppedDatabases {
+        let databases = self.stopped.all();
+        StoppedDatabases { total: databases.len() as u64, databases }
     }
 
     pub(crate) fn buffer(&self) -> MutexGuard<'_, Arc<LogBuffer>> {
@@ -230,7 +224,7 @@ fn run_apply(
     let result = apply_until_stopped(environment, shared, &mut applier);
     if let Err(error) = &result {
         environment.alert.say(format!("apply has ended: {error}"));
-        shared.set_error("(all)", Some(error.to_string()));
+        shared.stopped.add("(all)", Some(shared.applied()), error.to_string());
         // The receiver goes on: what it hardens is not lost.
         while !shared.is_stopping() {
             shared.wait_for_news(Duration::from_secs(1));
@@ -260,7 +254,7 @@ fn apply_until_stopped(
             last_sync = Instant::now();
             applier.sync()?;
         }
-        if Instant::now() >= retry_at && !shared.errors().is_empty() {
+        if Instant::now() >= retry_at && !shared.stopped.is_empty() {
             retry_at = Instant::now() + RETRY_APPLY;
             applier.retry()?;
         }

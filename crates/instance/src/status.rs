@@ -63,6 +63,7 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary) {
     status["commits"] = json!(shared.commits.load(std::sync::atomic::Ordering::Relaxed));
     status["waiting_commits"] = json!(shared.waiting_commits());
     status["waiting_for"] = json!(shared.waiting_for());
+    status["checkpoints"] = json!(primary.threads.checkpoint_counts());
     status["sessions"] = json!(shared.segment.sessions().count());
     status["databases"] = shared
         .all_databases()
@@ -100,8 +101,10 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary) {
                 "received": known.then_some(destination.received),
                 "hardened": known.then_some(destination.hardened),
                 "applied": known.then_some(destination.applied),
+                "stopped_databases": destination.stopped.databases,
+                "stopped_total": destination.stopped.total,
                 "transport_lag_bytes": behind(destination.received),
-                "apply_lag_bytes": behind(destination.applied),
+                "apply_lag_bytes": destination.stopped.least(destination.applied).and_then(behind),
                 "round_trip_us": destination.round_trip_us,
                 "failures": destination.failures,
                 "last_trouble": destination.last_trouble,
@@ -121,22 +124,24 @@ fn mode_name(mode: TransportMode) -> &'static str {
 
 fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) {
     let shared = standby.standby.shared();
-    let errors = shared.errors();
+    let applied = shared.applied();
+    let stopped = shared.stopped();
     let heard = shared.last_heard_us();
     status["role"] = json!("standby");
-    status["state"] = json!(if errors.is_empty() { "applying" } else { "apply error" });
+    status["state"] = json!(if stopped.total == 0 { "applying" } else { "apply error" });
     status["standby"] = json!({
         "connected": running.is_streaming(),
         "received": shared.hardened(),
         "hardened": shared.hardened(),
         "confirmed": shared.confirmed(),
-        "applied": shared.applied(),
-        "apply_lag_bytes": shared.confirmed().bytes_since(shared.applied()),
+        "applied": applied,
+        "stopped_databases": stopped.databases,
+        "apply_lag_bytes": stopped.least(applied).map(|least| shared.confirmed().bytes_since(least)),
         "transactions": shared.transactions(),
         "last_heard_us": (heard != 0).then_some(heard),
-        "apply_error": errors.values().next(),
-        "apply_errors": errors,
     });
+    let is_stopped =
+        |name: &str| stopped.databases.iter().any(|at| at.database == name || at.database == "(all)");
     status["log"]["groups"] = groups(&shared.log);
     status["log"]["archived"] = json!(shared.log.archived().len());
     status["databases"] = running
@@ -150,7 +155,7 @@ fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) 
                 "name": record.name,
                 "path": record.path,
                 "page_size": record.page_size,
-                "state": if errors.contains_key(&record.name) { "stopped" } else { "standby" },
+                "state": if is_stopped(&record.name) { "stopped" } else { "standby" },
             })
         })
         .collect();

@@ -54,7 +54,7 @@ pub(crate) struct Ack {
 const ACK_BYTES: usize = FRAME_HEADER_BYTES + AckTimes::BYTES;
 
 impl Ack {
-    fn encode(&self) -> [u8; ACK_BYTES] {
+    pub fn encode(&self) -> [u8; ACK_BYTES] {
         let header =
             FrameHeader::new(FrameKind::Ack, self.received.0, self.hardened.0, self.applied.0, self.echo_us);
         let payload = self.times.encode();
@@ -65,7 +65,7 @@ impl Ack {
     }
 }
 
-/// Sends acknowledgements, at once or, to emulate a distant standby on one machine, each a fixed time later.
+/// Sends frames to the primary, at once or, to emulate a distant standby on one machine, each a fixed time later.
 pub(crate) enum AckSender {
     Direct(TcpStream),
     Delayed(DelayLine),
@@ -80,10 +80,11 @@ impl AckSender {
         })
     }
 
-    pub fn send(&mut self, ack: &Ack) -> Result<()> {
+    /// Sends a whole frame.
+    pub fn send(&mut self, frame: &[u8]) -> Result<()> {
         match self {
-            AckSender::Direct(stream) => stream.write_all(&ack.encode()),
-            AckSender::Delayed(line) => line.put(ack.encode()),
+            AckSender::Direct(stream) => stream.write_all(frame),
+            AckSender::Delayed(line) => line.put(frame.into()),
         }
     }
 }
@@ -95,7 +96,7 @@ struct Line {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<(Instant, [u8; ACK_BYTES])>,
+    waiting: VecDeque<(Instant, Box<[u8]>)>,
     closed: bool,
     failed: Option<ErrorKind>,
 }
@@ -116,12 +117,12 @@ impl DelayLine {
         Ok(DelayLine { line, delay, thread: Some(thread) })
     }
 
-    fn put(&self, bytes: [u8; ACK_BYTES]) -> Result<()> {
+    fn put(&self, frame: Box<[u8]>) -> Result<()> {
         let mut queue = lock(&self.line.queue);
         if let Some(kind) = queue.failed {
             return Err(Error::from(kind));
         }
-        queue.waiting.push_back((Instant::now() + self.delay, bytes));
+        queue.waiting.push_back((Instant::now() + self.delay, frame));
         drop(queue);
         self.line.filled.notify_one();
         Ok(())
@@ -141,12 +142,12 @@ impl Drop for DelayLine {
 
 fn drain(line: &Line, mut stream: TcpStream) {
     sys::precise_sleeps();
-    while let Some((due, bytes)) = next(line) {
+    while let Some((due, frame)) = next(line) {
         // Sleeps may end early; never send early.
         while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
             std::thread::sleep(left);
         }
-        if let Err(error) = stream.write_all(&bytes) {
+        if let Err(error) = stream.write_all(&frame) {
             lock(&line.queue).failed = Some(error.kind());
             return;
         }
@@ -154,7 +155,7 @@ fn drain(line: &Line, mut stream: TcpStream) {
 }
 
 /// The next entry in order; `None` when the line is closed: what is left in it is dropped with the connection.
-fn next(line: &Line) -> Option<(Instant, [u8; ACK_BYTES])> {
+fn next(line: &Line) -> Option<(Instant, Box<[u8]>)> {
     let mut queue = lock(&line.queue);
     loop {
         if queue.closed {
@@ -195,7 +196,7 @@ mod tests {
         let mut sender = AckSender::new(stream, delay).unwrap();
         let began = Instant::now();
         for received in 0..100 {
-            sender.send(&ack(received)).unwrap();
+            sender.send(&ack(received).encode()).unwrap();
         }
         for received in 0..100 {
             let frame = reader.read().unwrap();

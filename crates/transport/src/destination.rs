@@ -15,6 +15,7 @@
 use crate::error::{Refusal, RefuseCode};
 use crate::event::SenderEvent;
 use crate::identity::Incarnation;
+use crate::stopped::StoppedDatabases;
 use serde::{Deserialize, Serialize};
 use standfast_types::Scn;
 use std::collections::VecDeque;
@@ -125,6 +126,8 @@ pub struct Destination {
     received: Scn,
     hardened: Scn,
     applied: Scn,
+    /// As last heard, also of a connection before.
+    stopped: StoppedDatabases,
     captured: Scn,
     /// Positions not acknowledged with the time by which they were captured, oldest first, at least
     /// net_timeout / MARKS_PER_TIMEOUT apart.
@@ -152,6 +155,7 @@ impl Destination {
             received: Scn::ZERO,
             hardened: Scn::ZERO,
             applied: Scn::ZERO,
+            stopped: StoppedDatabases::default(),
             captured: Scn::ZERO,
             outstanding: VecDeque::new(),
             catch_up: None,
@@ -190,6 +194,11 @@ impl Destination {
             (_, TransportMode::FastSync) => self.received,
             _ => self.hardened,
         }
+    }
+
+    /// Databases there of which `applied` does not speak, as last heard.
+    pub fn stopped_databases(&self) -> &StoppedDatabases {
+        &self.stopped
     }
 
     /// Received, hardened and applied there, as last heard.
@@ -261,6 +270,13 @@ impl Destination {
         self.hardened = self.hardened.max(hardened);
         self.applied = self.applied.max(applied);
         self.progress(now);
+    }
+
+    /// The standby has said which databases redo is not applied to. Each is reported when it stops and when it
+    /// goes on, not when it is only told again.
+    pub fn stopped(&mut self, now: StoppedDatabases) {
+        self.events.extend(now.news_since(&self.stopped));
+        self.stopped = now;
     }
 
     /// The connection is lost, or an attempt failed.

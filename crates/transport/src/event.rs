@@ -3,6 +3,7 @@
 
 use crate::error::{Refusal, RefuseCode};
 use crate::identity::Incarnation;
+use crate::stopped::StoppedDatabase;
 use standfast_types::Scn;
 use std::fmt;
 use std::time::Duration;
@@ -61,6 +62,13 @@ pub enum SenderEvent {
         /// Newest position it has acknowledged.
         acknowledged: Scn,
     },
+    /// Redo is not applied to a database of the standby.
+    ApplyStopped(StoppedDatabase),
+    /// It is again, or the database is gone.
+    ApplyGoesOn {
+        /// Its name.
+        database: String,
+    },
     /// One end refused to go on.
     Refused(Refusal),
     /// The standby takes redo of a newer incarnation. This instance must accept no more commits.
@@ -104,6 +112,11 @@ impl fmt::Display for SenderEvent {
             Resynchronised { acknowledged } => {
                 write!(f, "resynchronised at {acknowledged}: commits wait for this destination again")
             }
+            ApplyStopped(StoppedDatabase { database, applied, reason }) => {
+                let applied = applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
+                write!(f, "NOT APPLIED to database {database} there since {applied}: {reason}")
+            }
+            ApplyGoesOn { database } => write!(f, "redo is applied to database {database} there again"),
             Refused(refusal) => write!(f, "refused: {refusal}"),
             Fenced { incarnation, peer } => write!(
                 f,

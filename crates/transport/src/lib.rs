@@ -29,12 +29,13 @@ mod snapshot;
 mod source;
 mod standby;
 mod stats;
+mod stopped;
 mod sys;
 mod wire;
 
 pub use ack::AckTimes;
 pub use destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
-pub use error::{Refusal, RefuseCode, SourceError, StationError, TransportError};
+pub use error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StationError, TransportError};
 pub use event::{ReceiverEvent, SenderEvent};
 pub use identity::{Incarnation, PeerIdentity, Role, history_at, incarnation_of};
 pub use receiver::{Receiver, ReceiverConfig, ReceiverCounts};
@@ -45,6 +46,7 @@ pub use snapshot::{Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_
 pub use source::{DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
 pub use standby::{ReceiverService, StandbyLog, StreamStart};
 pub use stats::{DestinationStats, LatencyCounts};
+pub use stopped::{StoppedDatabase, StoppedDatabases};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -17,6 +17,7 @@ use crate::framing::FrameReader;
 use crate::release::ReleaseView;
 use crate::source::{Piece, RedoSource, SenderObserver};
 use crate::stats::DestinationStats;
+use crate::stopped::StoppedDatabases;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
 use serde::Serialize;
@@ -82,8 +83,10 @@ pub struct DestinationStatus {
     pub received: Scn,
     /// End of the redo on disk there.
     pub hardened: Scn,
-    /// How far apply is there.
+    /// How far apply is there, in the databases that are not stopped.
     pub applied: Scn,
+    /// Databases there to which redo is not applied.
+    pub stopped: StoppedDatabases,
     /// Failures in a row.
     pub failures: u32,
     /// Mean time from sending to acknowledgement, microseconds.
@@ -241,6 +244,7 @@ impl Sender {
             received,
             hardened,
             applied,
+            stopped: destination.stopped_databases().clone(),
             failures: destination.failures(),
             round_trip_us: u64::try_from(shared.stats.round_trip.mean().as_micros()).unwrap_or(u64::MAX),
             last_trouble: lock(&shared.last_trouble).clone(),

@@ -4,6 +4,7 @@ use crate::error::StationError;
 use crate::event::ReceiverEvent;
 use crate::identity::PeerIdentity;
 use crate::source::{LogSwitch, RedoSource};
+use crate::stopped::StoppedDatabase;
 use serde::{Deserialize, Serialize};
 use standfast_format::StreamCrc;
 use standfast_types::Scn;
@@ -34,8 +35,13 @@ pub trait StandbyLog: Send {
     /// The newest position that the primary has confirmed durable, as hardened here.
     fn confirmed(&self) -> Scn;
 
-    /// How far apply is.
+    /// How far apply is, in the databases that are not stopped.
     fn applied(&self) -> Scn;
+
+    /// The databases to which redo is not applied, with a version that grows with every change; `None` when that
+    /// is still `known`. Versions begin at 1. To be asked after `applied`, so that a position beyond redo that a
+    /// database lacks is never told before the database.
+    fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)>;
 
     /// Running sum of the stream up to `at`; must be known at least for `received_end` and `confirmed`.
     ///

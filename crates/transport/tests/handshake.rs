@@ -162,7 +162,9 @@ fn garbage_on_the_port_is_closed_and_counted() {
     peer.writer.write(FrameHeader::new(FrameKind::Redo, 1, 0, 0, 0), b"no hello").unwrap();
     peer.assert_closed();
     let mut peer = ByHand::connect(receiver.local_addr());
-    peer.writer.write(FrameHeader::new(FrameKind::Hello, 1, 0, 0, 0), b"{\"not\":\"a hello\"}").unwrap();
+    peer.writer
+        .write(FrameHeader::new(FrameKind::Hello, PROTOCOL_VERSION, 0, 0, 0), b"{\"not\":\"a hello\"}")
+        .unwrap();
     peer.assert_closed();
     receiver.stop();
     assert_eq!(receiver.counts().garbage.load(Relaxed), 5);
@@ -250,7 +252,7 @@ fn a_start_that_would_undo_apply_is_refused() {
         let _: ReceiverHello = hello::decode(&peer.reader.read().unwrap()).unwrap();
         let log = source.log_containing(Scn(5000)).unwrap();
         let start = StreamStart { source: source.identity(), from: Scn(from), keep: Scn(keep), log };
-        peer.writer.write_json(FrameKind::Hello, 1, &start).unwrap();
+        peer.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).unwrap();
         assert_eq!(peer.refusal().code, RefuseCode::Protocol, "from {from} keeping {keep}");
     }
     assert!(standby.read(|state| state.starts.is_empty() && state.cuts.is_empty()));

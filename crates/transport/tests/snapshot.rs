@@ -83,6 +83,9 @@ fn a_new_standby_gets_all_databases_and_the_place_where_its_redo_begins() {
         fn applied(&self) -> Scn {
             self.0.applied()
         }
+        fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
+            self.0.stopped(known)
+        }
         fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
             let more = self.0.0.read(|state| state.bytes[..at.bytes_since(self.1.start) as usize].to_vec());
             Ok(Some(StreamCrc(self.1.crc).after(&more)))

@@ -30,6 +30,8 @@ fn redo_of_any_size_arrives_in_order_with_its_log_switches() {
     pair.standby.wait("all switches are known", |state| state.logs == logs);
     pair.observer.wait_sender("all is acknowledged", &pair.sender, |sender| sender.acknowledged() == end);
     let stats = pair.sender.stats();
+    // Counted after sending: the acknowledgement may be faster. The sender is done with it when it has stopped.
+    pair.sender.stop();
     assert_eq!(stats.redo_bytes.load(Relaxed), end.bytes_since(Scn::START));
     assert!(stats.round_trip.count() > 0 && stats.standby_write.count() > 0);
 }
@@ -267,6 +269,50 @@ fn a_standby_log_that_fails_refuses_and_says_why() {
     pair.caught_up();
 }
 
+#[test]
+fn what_a_standby_does_not_apply_is_told_to_the_primary_and_said_once() {
+    let stopped = |name: &str| StoppedDatabase {
+        database: name.into(),
+        applied: Some(Scn(4100)),
+        reason: "page 3 differs".into(),
+    };
+    let pair = Pair::connected(TransportMode::SyncAffirm);
+    let told = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        pair.observer.events.wait(&format!("{names:?} are stopped"), |_| {
+            let stopped = pair.sender.status().stopped;
+            stopped.total == names.len() as u64
+                && stopped.databases.iter().map(|at| &at.database).eq(names.iter())
+        });
+    };
+    let said = |what: fn(&SenderEvent) -> bool| {
+        pair.observer.events.read(|events| events.iter().filter(|event| what(event)).count())
+    };
+    let stops = |event: &SenderEvent| matches!(event, SenderEvent::ApplyStopped(_));
+    let goes_on = |event: &SenderEvent| matches!(event, SenderEvent::ApplyGoesOn { .. });
+
+    // Heartbeats are enough: nothing is written meanwhile.
+    pair.standby.change(|state| state.stopped = (1, vec![stopped("a.db")]));
+    told(&["a.db"]);
+    assert_eq!(pair.sender.status().stopped.databases, [stopped("a.db")]);
+    pair.standby.change(|state| state.stopped = (2, vec![stopped("a.db"), stopped("b.db")]));
+    told(&["a.db", "b.db"]);
+    assert_eq!((said(stops), said(goes_on)), (2, 0));
+
+    // A new connection tells everything again, and that is no news.
+    pair.receiver.stop();
+    let address = pair.receiver.local_addr().to_string();
+    let again = listen_at(&address, &pair.service, &pair.standby);
+    pair.standby.wait("it streams again", |state| state.starts.len() == 2);
+    pair.standby.change(|state| state.stopped = (3, vec![stopped("b.db")]));
+    told(&["b.db"]);
+    assert_eq!((said(stops), said(goes_on)), (2, 1));
+    pair.standby.change(|state| state.stopped = (4, vec![]));
+    told(&[]);
+    assert_eq!((said(stops), said(goes_on)), (2, 2));
+    drop(again);
+}
+
 /// Small numbers that look random and are the same in every run.
 struct Numbers(u64);
 
@@ -340,7 +386,7 @@ fn what_is_held_is_kept_up_to_the_first_byte_that_differs() {
         assert_eq!(answer.positions.unwrap().end.scn, held_end);
         let log = source.log_containing(confirmed).unwrap();
         let start = StreamStart { source: source.identity(), from: confirmed, keep: held_end, log };
-        peer.writer.write_json(FrameKind::Hello, 1, &start).unwrap();
+        peer.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).unwrap();
         let bytes = source.0.read(|state| state.slice(confirmed, end).to_vec());
         let mut stream = peer.reader.inner().try_clone().unwrap();
         stream.write_all(&frames(&mut numbers, confirmed, end, &bytes)).unwrap();

@@ -2,6 +2,7 @@
 //! to processes must not happen to the harness.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -51,11 +52,19 @@ impl CampaignReport {
 }
 
 /// Runs a campaign; its progress goes to our standard error.
-pub(super) fn campaign(context: &Context, name: &str, option: &str, count: u64) -> Result<CampaignReport> {
+/// `more` completes the command line.
+pub(super) fn campaign(
+    context: &Context,
+    name: &str,
+    option: &str,
+    count: u64,
+    more: &[&OsStr],
+) -> Result<CampaignReport> {
     let remedy =
         "standfast-campaign is not built beside this program: run `cargo build --release --workspace`";
     let mut command = Command::new(need(&context.programs.campaign, remedy)?);
-    command.args([name, option, &count.to_string(), "--json"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.args([name, option, &count.to_string(), "--json"]).args(more);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut process = Process::start(command, None, libc::SIGTERM)?;
     let mut text = String::new();
     if let Some(mut output) = process.child().stdout.take() {

@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -6,6 +7,7 @@ use super::Group;
 use super::campaign::{CampaignReport, campaign};
 use super::idle::{IdleResult, idle};
 use super::table::{APPLY_DATABASES, EIGHT, EIGHT_EACH, FORTY, FORTY_EACH, KILL_CYCLES, ONE, POWER_SEEDS};
+use crate::process::make_on_disk;
 use crate::raw::{self, RawLimits};
 use crate::stations::{ApplyBench, ApplyResult, LogBench, LogResult, Stations};
 use crate::suite::{Missing, Series, Suite, missing};
@@ -107,11 +109,10 @@ impl Measured {
                 self.apply_spread = apply(context, with, APPLY_DATABASES, rounds)?;
             }
             Group::Log => self.log = log(context, with, rounds)?,
-            Group::Kill => {
-                self.kill = outcome(campaign(context, "kill", "--cycles", count.unwrap_or(KILL_CYCLES)))?
-            }
+            Group::Kill => self.kill = outcome(kill(context, count.unwrap_or(KILL_CYCLES)))?,
             Group::Power => {
-                self.power = outcome(campaign(context, "power", "--seeds", count.unwrap_or(POWER_SEEDS)))?
+                self.power =
+                    outcome(campaign(context, "power", "--seeds", count.unwrap_or(POWER_SEEDS), &[]))?
             }
             Group::Idle => self.idle = outcome(idle(context))?,
         }
@@ -131,6 +132,14 @@ impl Measured {
         self.long = series.ok_or_else(|| Missing::Failed("no series".into()));
         Ok(())
     }
+}
+
+/// Its databases lie on the disk that is measured: the default of the campaign is the temporary directory, which may
+/// be in memory, where protecting a database is refused. The campaign keeps what it has to show, so it makes its own
+/// directory there.
+fn kill(context: &Context, cycles: u64) -> Result<CampaignReport> {
+    make_on_disk(&context.base)?;
+    campaign(context, "kill", "--cycles", cycles, &[OsStr::new("--directory"), context.base.as_os_str()])
 }
 
 fn apply(

@@ -182,8 +182,8 @@ impl StandbyHost {
 
     /// No database may have failed.
     fn check(&self) -> Outcome<()> {
-        let errors = self.log().shared().errors();
-        if errors.is_empty() { Ok(()) } else { Err(format!("apply: {errors:?}")) }
+        let stopped = self.log().shared().stopped();
+        if stopped.total == 0 { Ok(()) } else { Err(format!("apply: {stopped:?}")) }
     }
 
     /// Names and places of the databases that it knows.

@@ -42,6 +42,30 @@ fn without_a_running_instance_commands_say_how_to_start_it() {
 }
 
 #[test]
+fn checkpoints_are_counted_in_the_status() {
+    let place = Place::new("checkpoints");
+    let mut primary = place.instance("south");
+    primary.configure("checkpoint", "passive_frames", 10).unwrap();
+    primary.configure("checkpoint", "reset_frames", 40).unwrap();
+    start(&mut primary);
+    let database = place.database("app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let status = primary.status().unwrap();
+    assert_eq!(status.json()["checkpoints"]["gates"], 0, "{}", status.json());
+    let mut application = place.application(&database);
+    for _ in 0..100 {
+        application.run(INSERT);
+    }
+    let status = await_status(&primary, "the WAL was reset behind a gate", |status| {
+        status.number("/checkpoints/gates") > 0 && status.number("/checkpoints/resets") > 0
+    });
+    let checkpoints = &status.json()["checkpoints"];
+    assert!(checkpoints["passive"].as_u64() > Some(0) && checkpoints["gate_us_max"].as_u64() > Some(0));
+    let said = must(&primary, &["status"]);
+    assert!(said.contains("checkpoints: passive ") && said.contains("longest gate "), "{said}");
+}
+
+#[test]
 fn a_directory_can_hold_one_instance_and_one_process() {
     let place = Place::new("second");
     let (mut primary, database) = place.protecting();

@@ -9,6 +9,7 @@
 
 mod attached;
 mod commands;
+mod damage;
 mod down;
 mod foreign;
 mod log_volume;

@@ -1,7 +1,8 @@
 //! The network and those on the other end of it.
 
 use crate::support::{
-    A_WHILE, INSERT, PATIENCE, Place, add_destination, assert_same, await_alert, await_status, rows,
+    A_WHILE, INSERT, PATIENCE, Place, add_destination, assert_same, await_alert, await_status, must, rows,
+    start,
 };
 use standfast_campaign::status::Status;
 use std::io::{Read, Write};
@@ -103,8 +104,36 @@ fn with_stall_commits_wait_for_a_silent_standby_as_long_as_it_takes() {
     let status = primary.status().unwrap();
     assert_eq!(status.text("/destinations/0/standing"), "stalled", "{}", status.json());
     assert_eq!(status.number("/waiting_commits"), 1);
+    assert_eq!(status.text("/waiting_for"), "SYNC destination north (stalled)");
+    let said = must(&primary, &["status"]);
+    for words in ["WAITING for SYNC destination north (stalled); commits held up: 1", "hint: "] {
+        assert!(said.contains(words), "`{words}` is missing: {said}");
+    }
     standby.process().unwrap().freeze(false);
     application.answer();
+    let status = primary.status().unwrap();
+    assert_eq!(status.text("/waiting_for"), "", "{}", status.json());
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn commits_that_wait_for_a_standby_that_is_gone_wait_under_its_name() {
+    let place = Place::new("gone");
+    let (primary, mut standby, database) = place.pair(&["--on-timeout", "stall", "--net-timeout-ms", "400"]);
+    let mut application = place.application(&database);
+    standby.kill();
+    await_status(&primary, "the connection is lost", |status| !status.streams());
+    assert_eq!(primary.status().unwrap().text("/waiting_for"), "", "nothing waits yet");
+    application.send(INSERT);
+    await_status(&primary, "the wait has its name", |status| {
+        status.text("/waiting_for").starts_with("SYNC destination north (")
+    });
+    await_status(&primary, "the stall has its name", |status| {
+        status.text("/waiting_for") == "SYNC destination north (stalled)"
+    });
+    start(&mut standby);
+    application.answer();
+    await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
     assert_same(&primary, &standby, &database);
 }
 
@@ -119,7 +148,7 @@ fn a_standby_that_dies_is_caught_up_when_it_returns() {
     for _ in 0..40 {
         application.run(crate::support::INSERT_BULK);
     }
-    crate::support::start(&mut standby);
+    start(&mut standby);
     await_status(&primary, "the standby has caught up", |status| status.streams() && status.settled());
     assert_same(&primary, &standby, &database);
     assert!(Status::settled(&primary.status().unwrap()));

@@ -9,7 +9,7 @@ use crate::framing::{FrameReader, FramingError};
 use crate::hello;
 use crate::source::LogSwitch;
 use crate::standby::{StandbyLog, StreamStart};
-use crate::{now_us, sys};
+use crate::{now_us, stopped, sys};
 use standfast_format::{Frame, FrameKind};
 use standfast_types::Scn;
 use std::net::TcpStream;
@@ -42,6 +42,7 @@ pub(super) fn receive(
         durable: Scn::ZERO,
         echo_us: 0,
         times: AckTimes::default(),
+        stopped_known: 0,
     };
     loop {
         if let Err(error) = intake.take_all(reader) {
@@ -79,6 +80,8 @@ struct Intake<'a> {
     /// When the newest frame was sent, by the primary's clock.
     echo_us: u64,
     times: AckTimes,
+    /// Version of the stopped databases that the primary was told in this stream.
+    stopped_known: u64,
 }
 
 impl Intake<'_> {
@@ -246,7 +249,11 @@ impl Intake<'_> {
             echo_us: self.echo_us,
             times: self.times,
         };
-        self.acks.send(&ack).map_err(TransportError::io("acknowledging"))
+        if let Some((version, databases)) = self.log.stopped(self.stopped_known) {
+            self.stopped_known = version;
+            self.acks.send(&stopped::encode(&databases)).map_err(TransportError::io("acknowledging"))?;
+        }
+        self.acks.send(&ack.encode()).map_err(TransportError::io("acknowledging"))
     }
 }
 

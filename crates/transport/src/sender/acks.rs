@@ -4,6 +4,7 @@ use super::Shared;
 use crate::ack::AckTimes;
 use crate::error::{Refusal, TransportError};
 use crate::framing::{FrameReader, FramingError};
+use crate::stopped::StoppedDatabases;
 use crate::{hello, now_us};
 use standfast_format::{Frame, FrameKind};
 use standfast_types::Scn;
@@ -94,6 +95,10 @@ fn take_frames(shared: &Shared, reader: &mut FrameReader<TcpStream>) -> Result<(
         at += length;
         match frame.header.kind {
             FrameKind::Ack => newest = Some(note_ack(shared, &frame)?),
+            FrameKind::Stopped => match StoppedDatabases::decode(&frame) {
+                Ok(stopped) => shared.with_destination(|at, _| at.stopped(stopped)),
+                Err(error) => ended = Err(Ended::Lost(error.to_string())),
+            },
             FrameKind::Refuse => ended = Err(refusal(&frame)),
             other => {
                 ended =

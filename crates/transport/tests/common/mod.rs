@@ -261,7 +261,7 @@ impl ByHand {
 
     pub fn hello_with(&mut self, source: PeerIdentity, net_timeout_ms: u64) {
         let hello = SenderHello { source, mode: TransportMode::Async, net_timeout_ms };
-        self.writer.write_json(FrameKind::Hello, 1, &hello).unwrap();
+        self.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).unwrap();
     }
 
     pub fn refusal(&mut self) -> Refusal {
@@ -283,7 +283,7 @@ impl ByHand {
         let from = answer.positions.unwrap().end.scn;
         let log = source.log_containing(from).unwrap();
         let start = StreamStart { source: source.identity(), from, keep: from, log };
-        peer.writer.write_json(FrameKind::Hello, 1, &start).unwrap();
+        peer.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).unwrap();
         peer
     }
 

@@ -18,6 +18,8 @@ pub struct StandbyState {
     pub starts: Vec<StreamStart>,
     pub notices: u64,
     pub writes: u64,
+    /// Version and content of what is told of stopped databases.
+    pub stopped: (u64, Vec<StoppedDatabase>),
     /// Writes block while this is set.
     pub hold: bool,
     /// Writes fail while this is set.
@@ -47,6 +49,9 @@ impl StandbyLog for MemoryLog {
     }
     fn applied(&self) -> Scn {
         self.0.read(|state| state.applied)
+    }
+    fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
+        self.0.read(|state| (state.stopped.0 != known).then(|| state.stopped.clone()))
     }
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
         Ok(self.0.read(|state| {

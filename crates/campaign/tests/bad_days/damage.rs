@@ -1,0 +1,140 @@
+//! Pages that are not what they should be, on either disk.
+
+use crate::support::{INSERT, Place, add_destination, assert_same, await_status, must, rows, start};
+use standfast_campaign::instance::Instance;
+use standfast_campaign::status::Status;
+use std::path::{Path, PathBuf};
+
+/// Changes the first `from` in a file that nobody has open.
+fn damage(path: &Path, from: &[u8], to: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.windows(from.len()).position(|window| window == from).expect("the content is in the file");
+    bytes[at..at + to.len()].copy_from_slice(to);
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn first_row(database: &Path) -> String {
+    let connection = standfast_campaign::verify::open_plain(database).unwrap();
+    connection.query_row("SELECT x FROM t WHERE id=1", [], |row| row.get(0)).unwrap()
+}
+
+/// Waits until the primary says that redo is not applied to `app.db`.
+#[track_caller]
+fn await_stopped(primary: &Instance) -> Status {
+    await_status(primary, "the primary knows that app.db is stopped there", |status| {
+        status.text("/destinations/0/stopped_databases/0/database") == "app.db"
+    })
+}
+
+/// A pair with two databases; a page of `app.db` is damaged on the standby and has not been noticed.
+fn damaged_copy(place: &Place) -> (Instance, Instance, PathBuf, PathBuf) {
+    let (primary, database) = place.protecting();
+    let other = place.database("other.db");
+    must(&primary, &["protect", &other.to_string_lossy()]);
+    let mut standby = place.standby_of(&primary, "north");
+    standby.stop().unwrap();
+    damage(&standby.standby_database("app.db"), b"first", b"f?rst");
+    start(&mut standby);
+    add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    let before = primary.status().unwrap();
+    assert_eq!(before.number("/destinations/0/stopped_total"), 0, "{}", before.json());
+    (primary, standby, database, other)
+}
+
+#[test]
+fn a_database_that_stopped_on_the_standby_shows_on_the_primary_until_it_is_copied_again() {
+    let place = Place::new("stopped");
+    let (primary, mut standby, database, other) = damaged_copy(&place);
+    let copy = standby.standby_database("app.db");
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    let status = await_stopped(&primary);
+    let reason = status.text("/destinations/0/stopped_databases/0/reason");
+    assert!(reason.contains("page 2") && reason.contains("hint: "), "{reason}");
+    let applied = status.number("/destinations/0/stopped_databases/0/applied");
+    assert!(applied > 0 && applied < status.number("/captured"), "{}", status.json());
+    assert_eq!(standby.status().unwrap().database_state("app.db"), "stopped");
+
+    // The others go on, and what is missing counts as lag.
+    place.application(&other).run(INSERT);
+    assert_same(&primary, &standby, &other);
+    let status = await_stopped(&primary);
+    assert!(
+        status.number("/destinations/0/apply_lag_bytes") >= status.number("/captured") - applied,
+        "{}",
+        status.json()
+    );
+    let said = must(&primary, &["status"]);
+    assert!(said.contains(&format!("NOT APPLIED at north to app.db since SCN {applied}: ")), "{said}");
+
+    // It is still so after a restart of the standby, and not said again.
+    standby.kill();
+    start(&mut standby);
+    await_status(&primary, "the standby is back", Status::streams);
+    application.run(INSERT);
+    await_stopped(&primary);
+    let alerts = primary.alerts();
+    assert_eq!(alerts.matches("NOT APPLIED to database app.db").count(), 1, "{alerts}");
+
+    must(&primary, &["unprotect", "app.db"]);
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let status = await_status(&primary, "it is copied again", |status| {
+        status.settled() && status.number("/destinations/0/stopped_total") == 0
+    });
+    assert!(status.json()["destinations"][0]["apply_lag_bytes"].is_u64(), "{}", status.json());
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    assert_eq!(rows(&copy), 4);
+}
+
+#[test]
+fn a_failover_says_which_database_is_taken_over_without_its_last_redo() {
+    let place = Place::new("stopped-failover");
+    let (mut primary, standby, database, other) = damaged_copy(&place);
+    place.application(&other).run(INSERT);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    await_stopped(&primary);
+    primary.kill();
+    must(&standby, &["failover"]);
+    let alerts = standby.alerts();
+    assert!(
+        alerts.contains("database app.db is taken over as it is, without its redo since SCN"),
+        "{alerts}"
+    );
+    assert!(!alerts.contains("database other.db is taken over"), "{alerts}");
+    assert_eq!(rows(&standby.standby_database("app.db")), 1);
+    assert_eq!(rows(&standby.standby_database("other.db")), 2);
+}
+
+#[test]
+fn damage_on_the_primarys_disk_is_not_shipped_and_the_next_change_of_the_page_finds_it() {
+    let place = Place::new("damaged-primary");
+    let (mut primary, standby, database) = place.pair(&[]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    application.run("CREATE TABLE elsewhere(x)");
+    // The page is moved into the file, and what follows in the log of SQLite does not hold it.
+    must(&primary, &["checkpoint"]);
+    application.run("INSERT INTO elsewhere VALUES(1)");
+    application.close();
+    assert_same(&primary, &standby, &database);
+    primary.stop().unwrap();
+    damage(&database, b"first", b"f?rst");
+    start(&mut primary);
+    let copy = standby.standby_database("app.db");
+
+    // Redo is made of what transactions write: other pages carry nothing of the damage.
+    let mut application = place.application(&database);
+    application.run("INSERT INTO elsewhere VALUES(2)");
+    await_status(&primary, "the standby has applied everything", Status::settled);
+    assert_eq!((first_row(&database).as_str(), first_row(&copy).as_str()), ("f?rst", "first"));
+
+    // The damaged page is written: only what the transaction changed is shipped, and the sums differ.
+    application.run(INSERT);
+    let status = await_stopped(&primary);
+    let reason = status.text("/destinations/0/stopped_databases/0/reason");
+    assert!(reason.contains("page 2 is not what the primary has"), "{reason}");
+    assert_eq!((first_row(&copy).as_str(), rows(&copy)), ("first", 2));
+}

@@ -1,0 +1,94 @@
+//! The databases of a standby to which redo is not applied. Apply writes it; the receiver tells the primary.
+
+use standfast_transport::StoppedDatabase;
+use standfast_types::Scn;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard};
+
+/// See the module.
+pub struct Stopped {
+    /// Grows with every change, under the lock; begins at 1, so that 0 is nobody's knowledge.
+    version: AtomicU64,
+    databases: Mutex<BTreeMap<String, StoppedDatabase>>,
+}
+
+impl Default for Stopped {
+    fn default() -> Self {
+        Stopped { version: AtomicU64::new(1), databases: Mutex::default() }
+    }
+}
+
+impl Stopped {
+    /// All of them, by name.
+    pub fn all(&self) -> Vec<StoppedDatabase> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// All of them with their version, when that is not `known`. Takes no lock when it is.
+    pub fn since(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
+        if self.version.load(SeqCst) == known {
+            return None;
+        }
+        let databases = self.lock();
+        Some((self.version.load(SeqCst), databases.values().cloned().collect()))
+    }
+
+    /// Whether redo is applied to all.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Whether redo is not applied to this one.
+    pub fn contains(&self, database: &str) -> bool {
+        self.lock().contains_key(database)
+    }
+
+    /// Redo is not applied to `database`, in which `applied` is the last commit. Returns whether that is news.
+    pub fn add(&self, database: &str, applied: Option<Scn>, reason: String) -> bool {
+        let stopped = StoppedDatabase { database: database.to_owned(), applied, reason };
+        let mut databases = self.lock();
+        if databases.get(database) == Some(&stopped) {
+            return false;
+        }
+        databases.insert(database.to_owned(), stopped);
+        self.version.fetch_add(1, SeqCst);
+        true
+    }
+
+    /// Redo is applied again to those for which `is_over` says so; returns their names.
+    pub fn remove(&self, is_over: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut databases = self.lock();
+        let over: Vec<String> = databases.keys().filter(|name| is_over(name)).cloned().collect();
+        databases.retain(|name, _| !over.contains(name));
+        if !over.is_empty() {
+            self.version.fetch_add(1, SeqCst);
+        }
+        over
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, StoppedDatabase>> {
+        self.databases.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changes_are_news_and_each_has_a_version_of_its_own() {
+        let stopped = Stopped::default();
+        let (first, none) = stopped.since(0).unwrap();
+        assert!(none.is_empty() && stopped.since(first).is_none());
+        assert!(stopped.add("a.db", Some(Scn(7)), "why".into()));
+        assert!(!stopped.add("a.db", Some(Scn(7)), "why".into()));
+        let (second, databases) = stopped.since(first).unwrap();
+        assert_eq!((databases.len(), second > first), (1, true));
+        assert!(stopped.add("a.db", Some(Scn(7)), "something else".into()));
+        let (third, _) = stopped.since(second).unwrap();
+        assert!(stopped.remove(|_| false).is_empty() && stopped.since(third).is_none());
+        assert_eq!(stopped.remove(|name| name == "a.db"), ["a.db"]);
+        assert!(stopped.since(third).is_some() && stopped.is_empty());
+    }
+}

@@ -1,0 +1,158 @@
+//! The databases of a standby to which redo is not applied, as the primary is told: payload of `Stopped` frames.
+
+use crate::error::TransportError;
+use crate::event::SenderEvent;
+use crate::hello;
+use serde::{Deserialize, Serialize};
+use standfast_format::{Frame, FrameHeader, FrameKind, encode_frame};
+use standfast_types::Scn;
+
+/// Of one payload: a frame must fit what a sender allows its peer. What does not fit is only counted.
+const PAYLOAD_BYTES_MAX: usize = 60 * 1024;
+/// Of one text that a peer sends; longer ones are cut.
+const TEXT_CHARS_MAX: usize = 500;
+
+/// A database of a standby to which redo is not applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoppedDatabase {
+    /// Its name; `(all)` when apply has ended altogether.
+    pub database: String,
+    /// The last commit that is in it; `None` when that is not known.
+    pub applied: Option<Scn>,
+    /// Why, with the remedy.
+    pub reason: String,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StoppedDatabases {
+    /// How many there are.
+    pub total: u64,
+    /// Those of which more is known: all, unless there are very many.
+    pub databases: Vec<StoppedDatabase>,
+}
+
+impl StoppedDatabases {
+    /// Up to where redo is in all databases when it is `applied` in those that are not stopped; `None` when that
+    /// is not known of one of them.
+    pub fn least(&self, applied: Scn) -> Option<Scn> {
+        if !self.is_complete() {
+            return None;
+        }
+        self.databases.iter().try_fold(applied, |least, stopped| Some(least.min(stopped.applied?)))
+    }
+
+    fn is_complete(&self) -> bool {
+        self.total == self.databases.len() as u64
+    }
+
+    fn without<'a>(&'a self, other: &'a StoppedDatabases) -> impl Iterator<Item = &'a StoppedDatabase> {
+        let there = |name: &str| other.databases.iter().any(|stopped| stopped.database == name);
+        self.databases.iter().filter(move |stopped| !there(&stopped.database))
+    }
+
+    /// What the alert log should say when these take the place of `before`.
+    pub(crate) fn news_since(&self, before: &StoppedDatabases) -> Vec<SenderEvent> {
+        let mut news: Vec<_> =
+            self.without(before).map(|stopped| SenderEvent::ApplyStopped(stopped.clone())).collect();
+        // What is not listed may be among those that are only counted.
+        if self.is_complete() {
+            let gone = before.without(self);
+            news.extend(gone.map(|at| SenderEvent::ApplyGoesOn { database: at.database.clone() }));
+        }
+        news
+    }
+
+    /// # Errors
+    /// `Protocol`.
+    pub(crate) fn decode(frame: &Frame<'_>) -> Result<StoppedDatabases, TransportError> {
+        let mut databases: Vec<StoppedDatabase> = hello::decode(frame)?;
+        for stopped in &mut databases {
+            stopped.database = printable(&stopped.database);
+            stopped.reason = printable(&stopped.reason);
+        }
+        Ok(StoppedDatabases { total: frame.header.a.max(databases.len() as u64), databases })
+    }
+}
+
+/// The whole frame.
+pub(crate) fn encode(databases: &[StoppedDatabase]) -> Vec<u8> {
+    let mut payload = vec![b'['];
+    for stopped in databases {
+        let brief = StoppedDatabase { reason: printable(&stopped.reason), ..stopped.clone() };
+        // Strings and numbers always can be written.
+        let text = serde_json::to_vec(&brief).unwrap_or_default();
+        if payload.len() + text.len() + 2 > PAYLOAD_BYTES_MAX {
+            break;
+        }
+        if payload.len() > 1 {
+            payload.push(b',');
+        }
+        payload.extend_from_slice(&text);
+    }
+    payload.push(b']');
+    let mut frame = Vec::new();
+    let header = FrameHeader::new(FrameKind::Stopped, databases.len() as u64, 0, 0, 0);
+    encode_frame(header, &payload, &mut frame);
+    frame
+}
+
+/// What a peer says ends up in logs and on terminals: one line, of bounded length.
+fn printable(text: &str) -> String {
+    let plain = |character: char| if character.is_control() { ' ' } else { character };
+    text.replace('\n', " | ").chars().take(TEXT_CHARS_MAX).map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stopped(database: &str, applied: Option<u64>) -> StoppedDatabase {
+        StoppedDatabase {
+            database: database.into(),
+            applied: applied.map(Scn),
+            reason: "a\nb\x1b[31m".into(),
+        }
+    }
+
+    fn there_and_back(databases: &[StoppedDatabase]) -> StoppedDatabases {
+        let bytes = encode(databases);
+        assert!(bytes.len() <= crate::framing::HELLO_BYTES_MAX);
+        let (frame, _) = Frame::decode(&bytes).unwrap();
+        StoppedDatabases::decode(&frame).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_applied_arrives_fit_for_a_terminal() {
+        let told = there_and_back(&[stopped("a.db", Some(7)), stopped("b.db", None)]);
+        assert_eq!((told.total, told.databases.len()), (2, 2));
+        assert_eq!((told.databases[0].applied, told.databases[1].applied), (Some(Scn(7)), None));
+        assert_eq!(told.databases[0].reason, "a | b [31m");
+        assert_eq!(there_and_back(&[]), StoppedDatabases::default());
+    }
+
+    #[test]
+    fn more_than_fits_is_counted() {
+        let databases: Vec<_> = (0..1024)
+            .map(|at| StoppedDatabase {
+                reason: "\u{1}".repeat(600),
+                ..stopped(&format!("{at}.db"), Some(1))
+            })
+            .collect();
+        let told = there_and_back(&databases);
+        assert_eq!(told.total, 1024);
+        assert!(!told.databases.is_empty() && told.databases.len() < 1024);
+        assert_eq!(told.databases[0].reason.len(), TEXT_CHARS_MAX);
+        assert_eq!(told.least(Scn(5)), None, "of some nothing is known");
+    }
+
+    #[test]
+    fn the_least_applied_database_counts() {
+        assert_eq!(StoppedDatabases::default().least(Scn(9)), Some(Scn(9)));
+        assert_eq!(
+            there_and_back(&[stopped("a", Some(7)), stopped("b", Some(8))]).least(Scn(9)),
+            Some(Scn(7))
+        );
+        assert_eq!(there_and_back(&[stopped("a", Some(7)), stopped("b", None)]).least(Scn(9)), None);
+    }
+}
