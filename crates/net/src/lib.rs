@@ -5,6 +5,8 @@
 //! [`units`], [`plan`], [`wire`], [`framer`], [`limit`], [`stats`]. Threads and sockets: [`server`], [`lobby`],
 //! [`session`] on one side, [`run`], [`stream`] on the other.
 
+pub mod advice;
+pub mod command;
 pub mod error;
 pub mod file;
 pub mod framer;
@@ -14,12 +16,15 @@ pub mod link;
 pub mod lobby;
 pub mod plan;
 pub mod random;
+pub mod report;
 pub mod run;
+pub mod search;
 pub mod server;
 pub mod session;
 pub mod socket;
 pub mod stats;
 pub mod stream;
+pub mod tcptest;
 pub mod units;
 pub mod wire;
 

@@ -17,7 +17,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -28,13 +28,13 @@ impl Random {
     /// Evenly from `least` to `most`, both possible.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         let span = u128::from(most.saturating_sub(least)) + 1;
-        least + ((u128::from(self.next()) * span) >> 64) as u64
+        least + ((u128::from(self.draw()) * span) >> 64) as u64
     }
 
     /// Fills with bytes that do not compress.
     pub fn fill(&mut self, out: &mut [u8]) {
         for piece in out.chunks_mut(8) {
-            piece.copy_from_slice(&self.next().to_le_bytes()[..piece.len()]);
+            piece.copy_from_slice(&self.draw().to_le_bytes()[..piece.len()]);
         }
     }
 }
