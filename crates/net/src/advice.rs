@@ -47,7 +47,7 @@ pub struct Measured {
     pub single: Option<Tried>,
     /// The fastest of all.
     pub fastest: Option<Tried>,
-    /// Share of segments sent again in the streaming runs.
+    /// Share of segments sent again in the runs that do not fill the link.
     pub loss: f64,
     /// Both sides agreed on selective acknowledgements.
     pub sack_negotiated: bool,
@@ -318,6 +318,6 @@ fn notes(measured: &Measured) -> Vec<String> {
     let negotiated = if measured.sack_negotiated { "negotiated" } else { "not negotiated" };
     vec![
         format!("selective acknowledgements: {enabled} on this host, {negotiated}"),
-        format!("segments sent again: {:.3} %", measured.loss * 100.0),
+        format!("segments sent again while the link was not full: {:.3} %", measured.loss * 100.0),
     ]
 }

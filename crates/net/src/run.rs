@@ -132,6 +132,12 @@ pub fn run(
         }
     });
     let interrupted = stop.load(Ordering::Relaxed);
+    if interrupted {
+        for stream in &streams {
+            // Where it fails the rest is sent, which only takes longer.
+            let _ = socket::discard_at_close(&stream.socket);
+        }
+    }
     let trouble = trouble.filter(|error| !(interrupted && matches!(error, NetError::Interrupted { .. })));
     if let Some(interval) = collector.last_look() {
         watch(Event::Row(&interval));

@@ -115,6 +115,13 @@ pub fn receive_buffer(socket: &impl AsFd) -> u32 {
     get_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut bytes).map_or(0, |_| bytes)
 }
 
+/// Makes closing throw away what is not sent yet, so that it does not go on filling the link.
+pub fn discard_at_close(socket: &TcpStream) -> Result<()> {
+    // struct linger: on, for no time.
+    let linger = [1_i32.to_ne_bytes(), 0_i32.to_ne_bytes()].concat();
+    set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+}
+
 /// Chooses the congestion control, e.g. `cubic`.
 pub fn set_congestion(socket: &impl AsFd, name: &str) -> Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())

@@ -22,12 +22,13 @@ pub struct Budget<'a> {
 }
 
 impl Budget<'_> {
-    /// One test, ended early when the bytes are used up. An interruption by the user is an error.
+    /// One test, ended early when the bytes are used up. An interruption by the user is an error. What is still on its
+    /// way at the end is thrown away: behind large buffers it would take longer than the test.
     pub fn run(&mut self, target: &Target, plan: &Plan) -> Result<Outcome> {
         let ended = AtomicBool::new(false);
-        let mut sent = 0;
+        let (mut sent, mut seconds) = (0, 0.0);
         let plan = Plan {
-            duration: Extent::Time(self.time),
+            duration: Extent::Endless,
             interval: Duration::from_millis(100),
             timeout: Some(Duration::from_secs(30)),
             ..plan.clone()
@@ -35,7 +36,9 @@ impl Budget<'_> {
         let outcome = run(target, &plan, &ended, &mut |event| {
             if let Event::Row(interval) = event {
                 sent += interval.bytes;
-                if sent >= self.bytes || self.stop.load(Ordering::Relaxed) {
+                seconds += interval.seconds;
+                let over = seconds >= self.time.as_secs_f64() || sent >= self.bytes;
+                if over || self.stop.load(Ordering::Relaxed) {
                     ended.store(true, Ordering::Relaxed);
                 }
             }
