@@ -20,7 +20,8 @@ pub fn main(args: &AdviseArgs) -> Result<u8> {
     let target = args.target.target();
     let mut budget = Budget { time: args.duration, bytes: args.max_traffic, stop: interrupt::flag() };
     eprintln!(
-        "up to 20 tests of {:.1} s each that fill the link to {target}, {} of data at most; nothing is changed",
+        "up to 20 tests of {:.1} s each, and up to 3 s to get going, that fill the link to {target}; they end after about \
+         {} of data; nothing is changed",
         args.duration.as_secs_f64(),
         readable_size(args.max_traffic as f64)
     );

@@ -246,7 +246,7 @@ pub struct AdviseArgs {
     /// Time of each of the tests
     #[arg(long, default_value = "5s", value_parser = positive_seconds, value_name = "TIME")]
     pub duration: Duration,
-    /// Most data that all tests together may send
+    /// No further test begins, and a running one ends, when all together have sent about so much
     #[arg(long, default_value = "20g", value_parser = units::size, value_name = "SIZE")]
     pub max_traffic: u64,
     /// As JSON

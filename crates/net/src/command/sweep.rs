@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// Round trips at the begin of a streaming test that do not count.
+const RAMP_UP: f64 = 20.0;
+
 /// What tests may use.
 pub struct Budget<'a> {
     /// Time of one test.
@@ -43,7 +46,9 @@ impl Budget<'_> {
                 }
             }
         })?;
-        self.bytes = self.bytes.saturating_sub(outcome.total.bytes);
+        // What the ramp-up sent is not counted, but at most as fast as the rest.
+        let all = outcome.total.rate() * (outcome.total.seconds + plan.omit.as_secs_f64());
+        self.bytes = self.bytes.saturating_sub(all as u64);
         if self.stop.load(Ordering::Relaxed) {
             return Err(NetError::Interrupted { doing: "testing settings" });
         }
@@ -91,8 +96,11 @@ pub fn sweep(
     tell: &mut dyn FnMut(&Tried, &Outcome),
 ) -> Result<Sweep> {
     let mut sweep = Sweep::default();
+    // A connection needs a number of round trips until it is at its speed.
+    let omit = Duration::from_secs_f64((RAMP_UP * rtt).clamp(0.1, 3.0));
     let mut attempt = |window: u32, streams: u16| -> Result<(Tried, Outcome)> {
-        let plan = Plan { mode: Mode::Async, buffer: window, far_buffer: window, streams, ..Plan::default() };
+        let plan =
+            Plan { mode: Mode::Async, buffer: window, far_buffer: window, streams, omit, ..Plan::default() };
         let outcome = budget.run(target, &plan)?;
         let clamped = !outcome.buffers.clamped_by.is_empty();
         let tried = Tried { window, streams, rate: outcome.total.rate(), clamped };
