@@ -108,6 +108,18 @@ pub enum Command {
         #[command(subcommand)]
         command: standfast_bench::command::BenchCommand,
     },
+    /// Measure the way to another host and the disks at both ends.
+    Net {
+        #[command(subcommand)]
+        command: standfast_net::command::NetCommand,
+    },
+    /// Test the way to another host and onto its disk, with the classic options (-server, -port=N, -mode=...).
+    #[command(disable_help_flag = true)]
+    Tcptest {
+        /// Options with one dash; -help lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
+        words: Vec<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -20,7 +20,17 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
+    // Its options have one dash and are its own; none of them may be taken for one of ours, such as -D.
+    let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    if words.next().is_some_and(|first| first == "tcptest") {
+        return standfast_net::tcptest::main(&words.collect::<Vec<_>>()).into();
+    }
     let args = Args::parse();
+    let args = match args.command {
+        Command::Tcptest { words } => return standfast_net::tcptest::main(&words).into(),
+        Command::Net { command } => return command.main().into(),
+        _ => args,
+    };
     server::end_on_broken_pipe();
     match run(args) {
         Ok(true) => ExitCode::SUCCESS,
@@ -108,6 +118,8 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let config = if defaults { Config::default() } else { Config::load(&directory)? };
             print!("{}", config.to_toml());
         }
+        // These have exit codes of their own and were carried out by main().
+        Command::Tcptest { .. } | Command::Net { .. } => {}
         Command::Bench { command } => {
             let program = standfast_bench::command::this_program(&["bench"]);
             let program = program.map_err(|error| InstanceError::Failed(error.to_string()))?;

@@ -1,0 +1,161 @@
+//! `standfast tcptest` and `standfast net` as processes: screens, exit codes, Ctrl-C.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+fn standfast(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standfast"));
+    command.args(words.split_whitespace());
+    command
+}
+
+fn done(words: &str) -> Output {
+    standfast(words).stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn complained(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn interrupt(child: &Child) {
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+/// A server in a directory of its own.
+struct Server {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    port: u16,
+    directory: PathBuf,
+}
+
+impl Server {
+    fn start(name: &str) -> Server {
+        let directory = std::env::temp_dir().join(format!("standfast-cli-net-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        // A port that is free now is most likely still free in a moment.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut child = standfast(&format!("tcptest -server 127.0.0.1 -port={port}"))
+            .arg(format!("-file={}", directory.join("file").display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert!(line.contains("server started"), "{line}");
+        Server { child, out, port, directory }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        interrupt(&self.child);
+        let code = self.child.wait().unwrap().code();
+        let left = self.directory.join("file").exists();
+        let _ = std::fs::remove_dir_all(&self.directory);
+        if !std::thread::panicking() {
+            assert_eq!((code, left), (Some(0), false));
+        }
+    }
+}
+
+#[test]
+fn the_classic_client_prints_its_screen_and_stores_its_statistics() {
+    let mut server = Server::start("classic");
+    let port = server.port;
+    let stored = server.directory.join("statistics.json");
+    let words = format!("tcptest 127.0.0.1 -port={port} -length=8k -write -duration=300ms -interval=100ms");
+    let output = standfast(&words).arg(format!("-output={}", stored.display())).output().unwrap();
+    let screen = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{screen}");
+    for part in
+        ["[Requesting a test]", "The server is ready.", "Test finished.", "(including disk-write at server)"]
+    {
+        assert!(screen.contains(part), "{part}: {screen}");
+    }
+    let stored: Value = serde_json::from_str(&std::fs::read_to_string(stored).unwrap()).unwrap();
+    assert_eq!(stored["status"], "ok");
+    let line = server.out.by_ref().lines().map(Result::unwrap).find(|line| line.contains("SYNC test"));
+    assert!(line.is_some_and(|line| line.contains("disk write")));
+}
+
+#[test]
+fn ctrl_c_prints_the_summary() {
+    let server = Server::start("interrupt");
+    for (duration, code) in [("", 0), (" -duration=1h", 130)] {
+        let words = format!("tcptest 127.0.0.1 -port={} -mode=async -interval=50ms{duration}", server.port);
+        let mut client = standfast(&words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(client.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains("Mbytes/s")));
+        interrupt(&client);
+        assert!(lines.any(|line| line.contains("Test interrupted.")));
+        assert!(lines.any(|line| line.contains("Avg. throughput")));
+        assert_eq!(client.wait().unwrap().code(), Some(code));
+    }
+}
+
+#[test]
+fn results_for_machines_are_written_for_good_and_failed_tests() {
+    let server = Server::start("machines");
+    let words = format!("net client 127.0.0.1 --port {} --length 0 --duration 200ms --json", server.port);
+    let output = done(&words);
+    assert_eq!(output.status.code(), Some(0), "{}", complained(&output));
+    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    assert!(result["summary"]["latency"]["p99"].as_f64().unwrap() > 0.0);
+    drop(server);
+    let output = done(&words);
+    assert_eq!(output.status.code(), Some(1));
+    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    assert_eq!((&result["status"], &result["error"]["code"]), (&"failed".into(), &"connect".into()));
+}
+
+#[test]
+fn a_criterion_or_a_regression_exits_3() {
+    let server = Server::start("criteria");
+    let client = format!("net client 127.0.0.1 --port {} --length 1k --duration 200ms", server.port);
+    assert_eq!(done(&format!("{client} --fail-if max>1h")).status.code(), Some(0));
+    assert_eq!(done(&format!("{client} --fail-if p50>0.000001ms")).status.code(), Some(3));
+    let (good, bad) = (server.directory.join("good.json"), server.directory.join("bad.json"));
+    assert_eq!(done(&format!("{client} --output {}", good.display())).status.code(), Some(0));
+    let mut result: Value = serde_json::from_str(&std::fs::read_to_string(&good).unwrap()).unwrap();
+    let half = result["summary"]["bytes_per_second"].as_f64().unwrap() / 2.0;
+    result["summary"]["bytes_per_second"] = half.into();
+    std::fs::write(&bad, result.to_string()).unwrap();
+    let diff = |before: &PathBuf, after: &PathBuf| {
+        done(&format!("net diff {} {}", before.display(), after.display())).status.code()
+    };
+    assert_eq!((diff(&good, &bad), diff(&good, &good)), (Some(3), Some(0)));
+    std::fs::write(&bad, "no JSON").unwrap();
+    assert_eq!(diff(&good, &bad), Some(2));
+}
+
+#[test]
+fn bad_input_and_foreign_files_have_their_exit_codes() {
+    for (words, code, part) in [
+        ("tcptest host -port=1 -length=8kk", 2, "\"8kk\""),
+        ("tcptest host", 2, "-port is missing"),
+        ("tcptest -server -port=7469 -file=/no/such/directory/file", 4, "/no/such/directory/file"),
+        ("tcptest -server -port=7469 -file=/dev/null", 4, "not a regular file"),
+        ("tcptest -server 203.0.113.1 -port=7469", 1, "cannot listen"),
+        ("net client host --length 8kk", 2, "8kk"),
+        ("net client host --fail-if p42>1", 2, "p99>5ms"),
+        ("net client host --mode async --length 0", 2, "sends nothing"),
+        ("net disk --dir /no/such/directory", 4, "directory"),
+    ] {
+        let output = done(words);
+        assert_eq!(output.status.code(), Some(code), "{words}: {}", complained(&output));
+        assert!(complained(&output).contains(part), "{words}: {}", complained(&output));
+    }
+    let help = done("tcptest -help");
+    assert!(help.status.success() && said(&help).contains("-num_conn=N"));
+}

@@ -1,0 +1,323 @@
+//! From measurements to a verdict per transport mode, with causes and settings. Pure.
+
+use crate::limit::Limit;
+use crate::search::{Tried, bandwidth_delay};
+use crate::stats::Latency;
+use crate::units::{megabits, readable_size};
+use serde::Serialize;
+use std::fmt;
+
+/// What a link must carry more than the peak of the redo, so that a peak after a peak finds room.
+pub const HEADROOM: f64 = 1.3;
+/// Round trip above which applications that commit row by row feel SYNC markedly, seconds.
+pub const FAR: f64 = 0.005;
+/// Round trip above which SYNC is no choice for them, seconds.
+pub const TOO_FAR: f64 = 0.05;
+/// Share of segments sent again above which a path counts as lossy.
+pub const LOSSY: f64 = 0.001;
+/// A standby's durable write slower than this is slow, seconds.
+pub const SLOW_DISK: f64 = 0.005;
+/// Largest redo write that is meant to cross the network at once, bytes.
+pub const LARGEST_WRITE: f64 = 1_048_576.0;
+/// Shortest time between two log switches at the peak, seconds.
+pub const SWITCH_SECONDS: f64 = 300.0;
+/// Sockets need at least this ceiling, whatever the link, bytes.
+const LEAST_CEILING: u64 = 16 << 20;
+/// From this rate on (bytes/s) the queues of network devices matter: 1 Gbit/s, less its headers.
+const FAST_LINK: f64 = 110e6;
+
+/// Everything that the tests found.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Peak of the redo, bytes per second.
+    pub peak: f64,
+    /// Average redo write, bytes.
+    pub redo_write: u32,
+    /// Median idle round trip, seconds.
+    pub round_trip: f64,
+    /// SYNC messages of one redo write, without disk; FASTSYNC.
+    pub fastsync: Option<Latency>,
+    /// The same with the durable write; SYNC AFFIRM.
+    pub affirm: Option<Latency>,
+    /// ASYNC, one connection, buffers left to the systems.
+    pub automatic: Option<Tried>,
+    /// What held that run back.
+    pub automatic_limit: Option<Limit>,
+    /// The fastest of one connection.
+    pub single: Option<Tried>,
+    /// The fastest of all.
+    pub fastest: Option<Tried>,
+    /// Share of segments sent again in the runs that do not fill the link.
+    pub loss: f64,
+    /// Both sides agreed on selective acknowledgements.
+    pub sack_negotiated: bool,
+    /// `net.ipv4.tcp_sack` of this host; None when unknown.
+    pub sack_enabled: Option<bool>,
+    /// `net.core.wmem_max` of this host, bytes.
+    pub send_ceiling: Option<u64>,
+    /// Largest automatic send buffer of this host (`net.ipv4.tcp_wmem`, third number), bytes.
+    pub automatic_ceiling: Option<u64>,
+}
+
+/// How good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Grade {
+    /// Will do.
+    Pass,
+    /// Will do, with something to know or to mend.
+    Warn,
+    /// Will not do.
+    Fail,
+}
+
+impl fmt::Display for Grade {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Grade::Pass => "PASS",
+            Grade::Warn => "WARN",
+            Grade::Fail => "FAIL",
+        })
+    }
+}
+
+/// Why not better.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cause {
+    /// `bandwidth`, `distance`, `loss`, `buffers`, `far_disk` or `unmeasured`.
+    pub name: &'static str,
+    /// What it does to the verdict.
+    pub grade: Grade,
+    /// The numbers behind it, and what to do.
+    pub text: String,
+}
+
+/// The verdict on one transport mode.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// `ASYNC`, `FASTSYNC` or `SYNC AFFIRM`.
+    pub mode: &'static str,
+    /// The worst of the causes.
+    pub grade: Grade,
+    /// Expected cost of a commit, seconds; None when commits do not wait.
+    pub commit: Option<f64>,
+    /// Reasons, worst first.
+    pub causes: Vec<Cause>,
+}
+
+/// The whole advice.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// What the link must carry, bytes per second.
+    pub required: f64,
+    /// Bandwidth x delay product, bytes.
+    pub bandwidth_delay: f64,
+    /// What FASTSYNC saves of a commit against SYNC AFFIRM, seconds.
+    pub fastsync_gain: Option<f64>,
+    /// Smallest redo log of which one lasts five minutes at the peak, bytes.
+    pub log_bytes: f64,
+    /// Per transport mode.
+    pub verdicts: Vec<Verdict>,
+    /// Lines to put in force by hand, on both hosts; nothing is changed.
+    pub settings: Vec<String>,
+    /// State of things that are neither good nor bad.
+    pub notes: Vec<String>,
+}
+
+/// Judges what was measured.
+pub fn advise(measured: &Measured) -> Advice {
+    let required = measured.peak * HEADROOM;
+    let fastest = measured.fastest.map_or(0.0, |run| run.rate);
+    let product = bandwidth_delay(fastest, measured.round_trip);
+    let carried = throughput(measured, required);
+    let verdicts = vec![
+        verdict("ASYNC", None, carried.clone()),
+        verdict(
+            "FASTSYNC",
+            measured.fastsync.map(|latency| latency.total.mean),
+            [carried.clone(), waiting(measured, measured.fastsync.as_ref(), false)].concat(),
+        ),
+        verdict(
+            "SYNC AFFIRM",
+            measured.affirm.map(|latency| latency.total.mean),
+            [carried, waiting(measured, measured.affirm.as_ref(), true)].concat(),
+        ),
+    ];
+    Advice {
+        required,
+        bandwidth_delay: product,
+        fastsync_gain: measured
+            .affirm
+            .zip(measured.fastsync)
+            .map(|(affirm, fastsync)| (affirm.total.mean - fastsync.total.mean).max(0.0)),
+        log_bytes: measured.peak * SWITCH_SECONDS,
+        verdicts,
+        settings: settings(measured, product),
+        notes: notes(measured),
+    }
+}
+
+fn verdict(mode: &'static str, commit: Option<f64>, mut causes: Vec<Cause>) -> Verdict {
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.grade));
+    let grade = causes.first().map_or(Grade::Pass, |cause| cause.grade);
+    Verdict { mode, grade, commit, causes }
+}
+
+fn rate(bytes: f64) -> String {
+    format!("{}/s ({:.0} Mbit/s)", readable_size(bytes), megabits(bytes))
+}
+
+/// Whether the redo gets through at all: the same for every mode.
+fn throughput(measured: &Measured, required: f64) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let (Some(automatic), Some(single), Some(fastest)) =
+        (measured.automatic, measured.single, measured.fastest)
+    else {
+        return vec![Cause {
+            name: "unmeasured",
+            grade: Grade::Fail,
+            text: "no streaming test was possible within --max-traffic; allow more".into(),
+        }];
+    };
+    let lossy = measured.loss > LOSSY;
+    if fastest.rate < required {
+        let enough_for_the_peak = fastest.rate >= measured.peak;
+        let (name, remedy) = match lossy {
+            true => ("loss", "find where the path loses segments"),
+            false => ("bandwidth", "more bandwidth, or less redo"),
+        };
+        causes.push(Cause {
+            name,
+            grade: if enough_for_the_peak { Grade::Warn } else { Grade::Fail },
+            text: format!(
+                "the link carried {} at most, of {} required (peak + 30 %): {remedy}",
+                rate(fastest.rate),
+                rate(required)
+            ),
+        });
+    } else if automatic.rate < required {
+        let by_buffer = single.rate >= required;
+        let windows = matches!(measured.automatic_limit, Some(Limit::ReceiverWindow | Limit::SendBuffer));
+        causes.push(Cause {
+            name: if lossy && !windows { "loss" } else { "buffers" },
+            grade: Grade::Warn,
+            text: match by_buffer {
+                true => format!(
+                    "one connection carried {} with automatic buffers and {} with {}: raise the ceilings below",
+                    rate(automatic.rate),
+                    rate(single.rate),
+                    readable_size(single.window.into())
+                ),
+                false => format!(
+                    "one connection carried {} at most, {} together {}, of {} required: redo takes one connection; \
+                     raise the ceilings below",
+                    rate(single.rate),
+                    fastest.streams,
+                    rate(fastest.rate),
+                    rate(required)
+                ),
+            },
+        });
+    }
+    if lossy && !causes.iter().any(|cause| cause.name == "loss") {
+        causes.push(Cause {
+            name: "loss",
+            grade: Grade::Warn,
+            text: format!(
+                "{:.2} % of the segments were sent again: look at cables, queues and policers on the path",
+                measured.loss * 100.0
+            ),
+        });
+    }
+    causes
+}
+
+/// What waiting for the standby means for commits.
+fn waiting(measured: &Measured, latency: Option<&Latency>, disk: bool) -> Vec<Cause> {
+    let Some(latency) = latency else {
+        return vec![Cause {
+            name: "unmeasured",
+            grade: Grade::Fail,
+            text: "the acknowledged test was not carried out".into(),
+        }];
+    };
+    let mut causes = Vec::new();
+    let millis = |seconds: f64| format!("{:.2} ms", seconds * 1e3);
+    if measured.round_trip > FAR {
+        causes.push(Cause {
+            name: "distance",
+            grade: if measured.round_trip > TOO_FAR { Grade::Fail } else { Grade::Warn },
+            text: format!(
+                "a round trip takes {}, and a commit at least that (more than {} is felt by applications that \
+                 commit row by row; batches bear more)",
+                millis(measured.round_trip),
+                millis(FAR)
+            ),
+        });
+    }
+    if disk {
+        let (write, share) = (latency.disk.mean, latency.disk.mean / latency.total.mean.max(1e-12));
+        if write > SLOW_DISK || (share > 0.5 && write > FAR / 5.0) {
+            causes.push(Cause {
+                name: "far_disk",
+                grade: Grade::Warn,
+                text: format!(
+                    "the standby's durable write takes {}, {:.0} % of the wait: a faster disk for its standby redo \
+                     log, one member, or FASTSYNC",
+                    millis(write),
+                    share * 100.0
+                ),
+            });
+        }
+    }
+    // Commits that wait together are written together: at the peak a write has what came during the one before.
+    let grouped = measured.peak * latency.total.mean;
+    if grouped > LARGEST_WRITE {
+        causes.push(Cause {
+            name: if disk && latency.disk.mean > latency.network.mean { "far_disk" } else { "distance" },
+            grade: Grade::Warn,
+            text: format!(
+                "at the peak {} of redo come in during one wait: writes grow from {} to that, and waits with them",
+                readable_size(grouped),
+                readable_size(measured.redo_write.into())
+            ),
+        });
+    }
+    causes
+}
+
+fn settings(measured: &Measured, product: f64) -> Vec<String> {
+    let wanted = (3.0 * product) as u64;
+    let ceiling = wanted.max(LEAST_CEILING).next_multiple_of(1 << 20);
+    let low = |found: Option<u64>| found.is_none_or(|found| found < wanted);
+    let mut settings = Vec::new();
+    if low(measured.automatic_ceiling) || low(measured.send_ceiling) {
+        settings.extend([
+            format!("net.core.rmem_max = {ceiling}"),
+            format!("net.core.wmem_max = {ceiling}"),
+            format!("net.ipv4.tcp_rmem = 4096 131072 {ceiling}"),
+            format!("net.ipv4.tcp_wmem = 4096 16384 {ceiling}"),
+        ]);
+    }
+    if measured.sack_enabled == Some(false) || !measured.sack_negotiated {
+        settings.push("net.ipv4.tcp_sack = 1".into());
+    }
+    if measured.fastest.is_some_and(|run| run.rate >= FAST_LINK) && measured.round_trip > 0.001 {
+        settings.push("net.core.netdev_max_backlog = 10000".into());
+        settings.push("# ip link set dev DEVICE txqueuelen 10000".into());
+    }
+    settings
+}
+
+fn notes(measured: &Measured) -> Vec<String> {
+    let enabled = match measured.sack_enabled {
+        Some(true) => "on",
+        Some(false) => "off",
+        None => "unknown",
+    };
+    let negotiated = if measured.sack_negotiated { "negotiated" } else { "not negotiated" };
+    vec![
+        format!("selective acknowledgements: {enabled} on this host, {negotiated}"),
+        format!("segments sent again while the link was not full: {:.3} %", measured.loss * 100.0),
+    ]
+}

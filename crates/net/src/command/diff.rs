@@ -1,0 +1,118 @@
+//! `net diff`: two results side by side.
+
+use super::arguments::DiffArgs;
+use crate::{NetError, Result};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Figures that are compared: their place in a result, the unit they are shown in, and whether more is worse.
+const FIGURES: [(&str, &str, f64, bool); 8] = [
+    ("bytes_per_second", "throughput, MiB/s", 1.0 / 1_048_576.0, false),
+    ("latency/mean", "mean latency, ms", 1e3, true),
+    ("latency/p50", "p50, ms", 1e3, true),
+    ("latency/p99", "p99, ms", 1e3, true),
+    ("latency/network/mean", "network part, ms", 1e3, true),
+    ("latency/disk/mean", "disk part, ms", 1e3, true),
+    ("disk_share", "disk share of time", 1.0, true),
+    ("min_rtt", "shortest round trip, ms", 1e3, true),
+];
+
+/// One figure of both results.
+#[derive(Debug, PartialEq)]
+struct Compared {
+    name: &'static str,
+    before: f64,
+    after: f64,
+    /// Percent.
+    change: f64,
+    worse: bool,
+}
+
+/// Compares the figures that both results have; what differs by at most `tolerance` percent is the same.
+fn compare(before: &Value, after: &Value, tolerance: f64) -> Vec<Compared> {
+    let figure =
+        |result: &Value, path: &str| result.pointer(&format!("/summary/{path}")).and_then(Value::as_f64);
+    let mut compared = Vec::new();
+    for (path, name, scale, more_is_worse) in FIGURES {
+        let (Some(old), Some(new)) = (figure(before, path), figure(after, path)) else { continue };
+        let change = match (old == new, old == 0.0) {
+            (true, _) => 0.0,
+            (_, true) => 100.0,
+            _ => (new / old - 1.0) * 100.0,
+        };
+        let worse = if more_is_worse { change > tolerance } else { change < -tolerance };
+        compared.push(Compared { name, before: old * scale, after: new * scale, change, worse });
+    }
+    compared
+}
+
+/// A result file; anything else is named as what it is.
+fn load(path: &Path) -> Result<Value> {
+    let wrong = |reason: String| NetError::Usage(format!("{}: {reason}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let result: Value = serde_json::from_str(&text).map_err(|error| wrong(format!("is no JSON: {error}")))?;
+    let version = &result["schema_version"];
+    if *version != crate::report::SCHEMA_VERSION {
+        return Err(wrong(format!(
+            "has schema version {version}; one result of net client --json is wanted"
+        )));
+    }
+    match result["summary"].is_object() {
+        true => Ok(result),
+        false => Err(wrong("has no summary: the test did not begin".into())),
+    }
+}
+
+pub fn main(args: &DiffArgs) -> Result<u8> {
+    let (before, after) = (load(&args.before)?, load(&args.after)?);
+    if before["test"] != after["test"] {
+        eprintln!("note: the tests had different settings");
+    }
+    let compared = compare(&before, &after, args.tolerance);
+    let worse = compared.iter().any(|figure| figure.worse);
+    if args.json {
+        let figures: Vec<_> = compared
+            .iter()
+            .map(|figure| {
+                json!({
+                    "name": figure.name,
+                    "before": figure.before,
+                    "after": figure.after,
+                    "change_percent": figure.change,
+                    "worse": figure.worse,
+                })
+            })
+            .collect();
+        println!("{:#}", json!({ "tolerance_percent": args.tolerance, "worse": worse, "figures": figures }));
+    } else {
+        println!("{:<24} {:>12} {:>12} {:>9}", "", "before", "after", "change");
+        for figure in &compared {
+            let mark = if figure.worse { "  worse" } else { "" };
+            println!(
+                "{:<24} {:>12.3} {:>12.3} {:>+8.1}%{mark}",
+                figure.name, figure.before, figure.after, figure.change
+            );
+        }
+    }
+    Ok(if worse { 3 } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(rate: f64, mean: f64) -> Value {
+        json!({ "summary": { "bytes_per_second": rate, "latency": { "mean": mean } } })
+    }
+
+    #[test]
+    fn less_throughput_or_more_latency_beyond_the_tolerance_is_worse() {
+        let worse = |after: Value| compare(&result(100.0, 0.001), &after, 10.0).iter().any(|one| one.worse);
+        assert!(!worse(result(91.0, 0.00109)));
+        assert!(worse(result(89.0, 0.001)));
+        assert!(worse(result(100.0, 0.0012)));
+        assert!(!worse(result(500.0, 0.0001)));
+        // A figure that one of them does not have is not compared.
+        assert_eq!(compare(&result(1.0, 1.0), &json!({ "summary": {} }), 0.0), []);
+    }
+}

@@ -1,0 +1,153 @@
+//! What a test prints: rows for people, or JSON, NDJSON, CSV.
+
+use crate::plan::{Mode, Plan};
+use crate::run::Outcome;
+use crate::socket::wall_clock;
+use crate::stats::Interval;
+use crate::stream::Target;
+use crate::units::{megabits, short_size};
+use crate::{NetError, Result, report};
+use clap::ValueEnum;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// A row an interval and a summary
+    Text,
+    /// One document at the end
+    Json,
+    /// One document a row, as it happens, and the summary as the last one
+    Ndjson,
+    /// A table of the rows
+    Csv,
+}
+
+/// Prints as a test goes on.
+pub struct Output {
+    format: Format,
+    file: Option<PathBuf>,
+    sync: bool,
+}
+
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+impl Output {
+    /// Checks that the file can be written, before the test.
+    pub fn new(format: Format, file: Option<&Path>, plan: &Plan) -> Result<Output> {
+        if let Some(file) = file {
+            std::fs::OpenOptions::new().append(true).create(true).open(file).map_err(|error| {
+                let allowed = format!("a file that can be written ({error})");
+                NetError::option("--output", &file.display().to_string(), &allowed)
+            })?;
+        }
+        Ok(Output { format, file: file.map(Path::to_owned), sync: plan.mode == Mode::Sync })
+    }
+
+    /// All connections are open.
+    pub fn begin(&mut self, plan: &Plan) {
+        match self.format {
+            Format::Text => print(&heads(plan.mode == Mode::Sync)),
+            Format::Csv => print(&report::csv_head()),
+            Format::Json | Format::Ndjson => {}
+        }
+    }
+
+    /// One interval.
+    pub fn row(&mut self, interval: &Interval) {
+        match self.format {
+            Format::Text => {
+                let (hour, minute, second) = wall_clock();
+                print(&format!("({hour:02}:{minute:02}:{second:02}){}\n", row(interval, self.sync)));
+            }
+            Format::Csv => print(&report::csv_row(0, &report::interval(interval))),
+            Format::Ndjson => print(&format!("{}\n", json!({ "interval": report::interval(interval) }))),
+            Format::Json => {}
+        }
+    }
+
+    /// The end, good or bad.
+    pub fn end(&mut self, target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Result<()> {
+        let report = report::json(target, plan, outcome);
+        if let Some(file) = &self.file {
+            std::fs::write(file, format!("{report:#}\n"))
+                .map_err(|source| NetError::system(format!("cannot write {}", file.display()), source))?;
+        }
+        match (self.format, outcome) {
+            (Format::Json, _) => print(&format!("{report:#}\n")),
+            (Format::Ndjson, _) => print(&format!("{report}\n")),
+            (Format::Text, Ok(outcome)) => print(&summary(plan, outcome)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// Heads of the columns.
+pub fn heads(sync: bool) -> String {
+    let latency = if sync { "    mean     p50     p99     max | network    disk ms" } else { "    disk" };
+    format!("{:>20}{:>10} {latency}  retr  cwnd  limited by\n", "MiB/s", "Mbit/s")
+}
+
+/// One interval, behind its clock time.
+pub fn row(interval: &Interval, sync: bool) -> String {
+    let rate = interval.rate();
+    let mut out = format!("{:>10.3}{:>10.1} ", rate / 1_048_576.0, megabits(rate));
+    let _ = match (&interval.latency, sync) {
+        (Some(latency), _) => {
+            let total = latency.total;
+            let parts =
+                [total.mean, total.p50, total.p99, total.max].map(|part| format!("{:>8.3}", part * 1e3));
+            let (network, disk) = (latency.network.mean * 1e3, latency.disk.mean * 1e3);
+            write!(out, "{} |{network:>8.3}{disk:>8.3}   ", parts.concat())
+        }
+        (None, true) => write!(out, "{:>32} |{:>8}{:>8}   ", "-", "-", "-"),
+        (None, false) => write!(out, "{:>6.0} %", interval.disk_share * 100.0),
+    };
+    let tcp = &interval.tcp;
+    let limit = interval.limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string());
+    let _ = write!(out, "{:>6}{:>6}  {limit}", tcp.retransmissions, short_size(tcp.congestion_window));
+    out
+}
+
+/// The whole test.
+pub fn summary(plan: &Plan, outcome: &Outcome) -> String {
+    let total = &outcome.total;
+    let mut out = format!("{:<10}{}\n", "total", row(total, plan.mode == Mode::Sync));
+    let buffers = &outcome.buffers;
+    let asked = |bytes: u32| if bytes == 0 { "auto".into() } else { short_size(bytes.into()) };
+    let _ = writeln!(
+        out,
+        "{} messages in {:.3} s; send buffer {} (asked: {}), server's receive buffer {} (asked: {})",
+        total.messages,
+        total.seconds,
+        short_size(buffers.send),
+        asked(buffers.requested),
+        short_size(buffers.receive),
+        asked(buffers.requested_far),
+    );
+    for setting in &buffers.clamped_by {
+        let _ = writeln!(out, "the buffer asked for was cut down by {setting}");
+    }
+    if let Some(rtt) = total.tcp.min_rtt {
+        let sack = if total.tcp.sack { "negotiated" } else { "not negotiated" };
+        let congestion = outcome.congestion.as_deref().unwrap_or("unknown");
+        let _ = writeln!(
+            out,
+            "shortest round trip {:.3} ms; SACK {sack}; congestion control {congestion}",
+            rtt * 1e3
+        );
+    }
+    if outcome.interrupted {
+        out.push_str("interrupted\n");
+    }
+    out
+}

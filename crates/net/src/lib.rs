@@ -1,0 +1,31 @@
+//! Network assessment: whether a link and the disk behind it carry synchronous or asynchronous redo transport,
+//! and what limits them.
+//!
+//! A test has a [`server`](crate::server) on one host and a client ([`run`](crate::run)) on the other. Pure parts:
+//! [`units`], [`plan`], [`wire`], [`framer`], [`limit`], [`stats`]. Threads and sockets: [`server`], [`lobby`],
+//! [`session`] on one side, [`run`], [`stream`] on the other.
+
+pub mod advice;
+pub mod command;
+pub mod error;
+pub mod file;
+pub mod framer;
+pub mod interrupt;
+pub mod limit;
+pub mod link;
+pub mod lobby;
+pub mod plan;
+pub mod random;
+pub mod report;
+pub mod run;
+pub mod search;
+pub mod server;
+pub mod session;
+pub mod socket;
+pub mod stats;
+pub mod stream;
+pub mod tcptest;
+pub mod units;
+pub mod wire;
+
+pub use error::{NetError, Result};

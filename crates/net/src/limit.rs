@@ -1,0 +1,128 @@
+//! What held a test back. Pure.
+
+use std::fmt;
+
+/// The one thing that would have to change for the test to go faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The receive buffer of the server: its window was full, though the server read what came.
+    ReceiverWindow,
+    /// The send buffer of the client.
+    SendBuffer,
+    /// Bandwidth, distance, loss or congestion control between the hosts.
+    Path,
+    /// The programs or processors at the ends, or the rate and pauses that were asked for.
+    Application,
+    /// The durable writes of the server.
+    Disk,
+}
+
+impl Limit {
+    /// A name for machines.
+    pub fn code(self) -> &'static str {
+        match self {
+            Limit::ReceiverWindow => "receiver_window",
+            Limit::SendBuffer => "send_buffer",
+            Limit::Path => "path",
+            Limit::Application => "application",
+            Limit::Disk => "disk",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Limit::ReceiverWindow => "receiver window",
+            Limit::SendBuffer => "send buffer",
+            Limit::Path => "path",
+            Limit::Application => "application",
+            Limit::Disk => "disk",
+        })
+    }
+}
+
+/// Where the time of a connection went within a window. Times in nanoseconds; of several connections the sums.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Shares {
+    /// Length of the window, times the connections.
+    pub elapsed: f64,
+    /// With data waiting or in flight.
+    pub busy: f64,
+    /// Held back by the receiver's window.
+    pub receiver_window: f64,
+    /// Held back by the send buffer.
+    pub send_buffer: f64,
+    /// The server was writing durably.
+    pub disk: f64,
+    /// The server was waiting for bytes.
+    pub far_wait: f64,
+    /// Messages went one by one.
+    pub synchronous: bool,
+    /// Pauses or a rate were asked for.
+    pub paced: bool,
+}
+
+/// Names the limit; None when the window is too short to tell.
+pub fn limit(shares: &Shares) -> Option<Limit> {
+    let share = |part: f64| part / shares.elapsed;
+    if shares.elapsed <= 0.0 {
+        return None;
+    }
+    if share(shares.disk) >= 0.5 {
+        return Some(Limit::Disk);
+    }
+    // Between two SYNC messages nothing is in flight: of the time that something was, it counts what held it back.
+    if shares.synchronous {
+        let held = |part: f64| shares.busy > 0.0 && part / shares.busy >= 0.5;
+        return Some(match () {
+            _ if shares.paced && share(shares.busy) < 0.5 => Limit::Application,
+            _ if held(shares.receiver_window) => Limit::ReceiverWindow,
+            _ if held(shares.send_buffer) => Limit::SendBuffer,
+            _ => Limit::Path,
+        });
+    }
+    if share(shares.busy) < 0.7 {
+        return Some(Limit::Application);
+    }
+    let (window, buffer) = (share(shares.receiver_window), share(shares.send_buffer));
+    Some(match () {
+        // The window is full because the server is busy with what it has, not because it is small.
+        _ if window >= 0.3 && share(shares.far_wait) < 0.2 => Limit::Application,
+        _ if window >= 0.3 && window >= buffer => Limit::ReceiverWindow,
+        _ if buffer >= 0.3 => Limit::SendBuffer,
+        _ => Limit::Path,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn streaming() -> Shares {
+        Shares { elapsed: 100.0, busy: 99.0, far_wait: 90.0, ..Shares::default() }
+    }
+
+    #[test]
+    fn each_limit_is_named_from_where_the_time_went() {
+        assert_eq!(limit(&Shares::default()), None);
+        assert_eq!(limit(&streaming()), Some(Limit::Path));
+        assert_eq!(limit(&Shares { receiver_window: 80.0, ..streaming() }), Some(Limit::ReceiverWindow));
+        assert_eq!(
+            limit(&Shares { receiver_window: 80.0, far_wait: 5.0, ..streaming() }),
+            Some(Limit::Application)
+        );
+        assert_eq!(limit(&Shares { send_buffer: 80.0, ..streaming() }), Some(Limit::SendBuffer));
+        assert_eq!(limit(&Shares { busy: 30.0, ..streaming() }), Some(Limit::Application));
+        assert_eq!(limit(&Shares { disk: 70.0, receiver_window: 80.0, ..streaming() }), Some(Limit::Disk));
+    }
+
+    #[test]
+    fn a_synchronous_test_is_limited_by_the_path_unless_something_else_holds_most_of_it() {
+        let shares = Shares { elapsed: 100.0, busy: 60.0, synchronous: true, ..Shares::default() };
+        assert_eq!(limit(&shares), Some(Limit::Path));
+        assert_eq!(limit(&Shares { disk: 55.0, ..shares }), Some(Limit::Disk));
+        assert_eq!(limit(&Shares { receiver_window: 40.0, ..shares }), Some(Limit::ReceiverWindow));
+        assert_eq!(limit(&Shares { busy: 10.0, paced: true, ..shares }), Some(Limit::Application));
+    }
+}

@@ -1,0 +1,159 @@
+//! Results for machines: base units (bytes, seconds), every number finite, written for failed tests too. Pure.
+
+use crate::plan::Plan;
+use crate::run::Outcome;
+use crate::stats::{Interval, Latency};
+use crate::stream::Target;
+use crate::units::Extent;
+use crate::{NetError, Result};
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Version of the form below.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One test.
+pub fn json(target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Value {
+    let mut report = json!({
+        "schema_version": SCHEMA_VERSION,
+        "program": concat!("standfast ", env!("CARGO_PKG_VERSION")),
+        "status": "ok",
+        "error": null,
+        "server": target.to_string(),
+        "test": test(plan),
+    });
+    match outcome {
+        Err(error) => fail(&mut report, error),
+        Ok(outcome) => {
+            if outcome.interrupted {
+                report["status"] = "interrupted".into();
+            }
+            if let Some(error) = &outcome.trouble {
+                fail(&mut report, error);
+            }
+            report["sockbuf"] = json!({
+                "requested": outcome.buffers.requested,
+                "requested_server": outcome.buffers.requested_far,
+                "send": outcome.buffers.send,
+                "server_receive": outcome.buffers.receive,
+                "clamped_by": outcome.buffers.clamped_by,
+            });
+            report["congestion"] = json!(outcome.congestion);
+            report["intervals"] = outcome.intervals.iter().map(interval).collect();
+            report["streams"] = outcome.streams.iter().map(|bytes| json!({ "bytes": bytes })).collect();
+            report["summary"] = interval(&outcome.total);
+            report["summary"]["distribution"] = json!(outcome.latencies.distribution());
+        }
+    }
+    report
+}
+
+fn fail(report: &mut Value, error: &NetError) {
+    report["status"] = "failed".into();
+    report["error"] = json!({ "code": error.code(), "message": error.to_string() });
+}
+
+fn test(plan: &Plan) -> Value {
+    let (seconds, bytes) = match plan.duration {
+        Extent::Endless => (None, None),
+        Extent::Time(time) => (Some(time.as_secs_f64()), None),
+        Extent::Bytes(bytes) => (None, Some(bytes)),
+    };
+    json!({
+        "mode": plan.mode.name().to_ascii_lowercase(),
+        "write": plan.write,
+        "length": plan.length,
+        "random_length": plan.random_length,
+        "delay": plan.delay.as_secs_f64(),
+        "random_delay": plan.random_delay,
+        "payload": plan.payload.name(),
+        "streams": plan.streams,
+        "interval": plan.interval.as_secs_f64(),
+        "duration": seconds,
+        "duration_bytes": bytes,
+        "omit": plan.omit.as_secs_f64(),
+        "rate": plan.rate,
+        "timeout": plan.timeout.map(|timeout| timeout.as_secs_f64()),
+    })
+}
+
+/// One interval, or all of them.
+pub fn interval(interval: &Interval) -> Value {
+    json!({
+        "start": interval.start,
+        "seconds": interval.seconds,
+        "bytes": interval.bytes,
+        "messages": interval.messages,
+        "bytes_per_second": interval.rate(),
+        "latency": interval.latency.as_ref().map(latency),
+        "disk_share": interval.disk_share,
+        "retransmissions": interval.tcp.retransmissions,
+        "congestion_window": interval.tcp.congestion_window,
+        "min_rtt": interval.tcp.min_rtt,
+        "sack": interval.tcp.sack,
+        "limited_by": interval.limit.map(|limit| limit.code()),
+    })
+}
+
+fn latency(latency: &Latency) -> Value {
+    json!({
+        "count": latency.count,
+        "mean": latency.total.mean,
+        "p50": latency.total.p50,
+        "p90": latency.total.p90,
+        "p99": latency.total.p99,
+        "p999": latency.total.p999,
+        "max": latency.total.max,
+        "network": latency.network,
+        "disk": latency.disk,
+    })
+}
+
+/// Columns of [`csv`], each the path of a value in an interval.
+const COLUMNS: [&str; 15] = [
+    "start",
+    "seconds",
+    "bytes",
+    "messages",
+    "bytes_per_second",
+    "latency/mean",
+    "latency/p50",
+    "latency/p99",
+    "latency/max",
+    "latency/network/mean",
+    "latency/disk/mean",
+    "retransmissions",
+    "congestion_window",
+    "min_rtt",
+    "limited_by",
+];
+
+/// The intervals of reports as a table; a column of its own counts the reports.
+pub fn csv(reports: &[Value]) -> String {
+    let mut out = csv_head();
+    for (number, report) in reports.iter().enumerate() {
+        for interval in report["intervals"].as_array().into_iter().flatten() {
+            out += &csv_row(number, interval);
+        }
+    }
+    out
+}
+
+/// The first line.
+pub fn csv_head() -> String {
+    format!("test,{}\n", COLUMNS.map(|column| column.replace('/', "_")).join(","))
+}
+
+/// A line of [`csv`].
+pub fn csv_row(number: usize, interval: &Value) -> String {
+    let mut out = number.to_string();
+    for column in COLUMNS {
+        // No cell has a comma or a quote: numbers and names of our own.
+        let _ = match interval.pointer(&format!("/{column}")) {
+            None | Some(Value::Null) => write!(out, ","),
+            Some(Value::String(text)) => write!(out, ",{text}"),
+            Some(other) => write!(out, ",{other}"),
+        };
+    }
+    out + "\n"
+}

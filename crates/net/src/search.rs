@@ -1,0 +1,125 @@
+//! Which settings a sweep tries next. Pure: results in, the next candidate out.
+
+/// A result that is better by less is no gain.
+pub const GAIN: f64 = 1.03;
+/// First explicit socket buffer, bytes.
+pub const FIRST_WINDOW: u32 = 2 << 20;
+/// So many settings without gain end the search for connections.
+const FLAT: usize = 3;
+
+/// One setting and what it brought.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tried {
+    /// Socket buffer, bytes; 0: left to the systems.
+    pub window: u32,
+    /// Connections.
+    pub streams: u16,
+    /// Bytes per second.
+    pub rate: f64,
+    /// The system did not grant the buffer.
+    pub clamped: bool,
+}
+
+/// The fastest one; of those within the noise the first, which asks for least.
+pub fn best(tried: &[Tried]) -> Option<Tried> {
+    let most = tried.iter().map(|run| run.rate).fold(0.0, f64::max);
+    tried.iter().find(|run| run.rate * GAIN >= most).copied()
+}
+
+/// Bandwidth x delay product in bytes.
+pub fn bandwidth_delay(rate: f64, rtt: f64) -> f64 {
+    rate * rtt
+}
+
+/// The next socket buffer: the systems' choice, then 2 MiB and doubling while that gains, last three times the
+/// bandwidth-delay product at the fastest rate seen. None when nothing is left to try.
+pub fn next_window(tried: &[Tried], rtt: f64, most: u32) -> Option<u32> {
+    let Some(last) = tried.last() else { return Some(0) };
+    let seen = |window: u32| tried.iter().any(|run| run.window == window);
+    let three = || {
+        let fastest = tried.iter().map(|run| run.rate).fold(0.0, f64::max);
+        // A whole number of 64 KiB; a smaller one than 64 KiB is nobody's problem.
+        let window = ((3.0 * bandwidth_delay(fastest, rtt)) as u64).next_multiple_of(64 << 10);
+        let window = u32::try_from(window.max(64 << 10)).ok()?;
+        let near = tried.iter().any(|run| run.window != 0 && run.window.abs_diff(window) < window / 16);
+        // After its own run the fastest rate may have grown a little: that is no new candidate.
+        let done = tried.iter().any(|run| run.window != 0 && !is_doubling(run.window));
+        (!seen(window) && !near && !done && window <= most).then_some(window)
+    };
+    match last.window {
+        0 if FIRST_WINDOW <= most => Some(FIRST_WINDOW),
+        0 => three(),
+        // Below the systems' choice a fixed buffer may start low and still gain by doubling.
+        window if is_doubling(window) && !last.clamped && gains(tried) => {
+            window.checked_mul(2).filter(|next| *next <= most).or_else(three)
+        }
+        _ => three(),
+    }
+}
+
+fn is_doubling(window: u32) -> bool {
+    window >= FIRST_WINDOW && window.is_power_of_two()
+}
+
+/// Whether the last doubling brought more than the one before it; the first one always counts.
+fn gains(tried: &[Tried]) -> bool {
+    let mut doubled = tried.iter().rev().filter(|run| is_doubling(run.window));
+    match (doubled.next(), doubled.next()) {
+        (Some(last), Some(before)) => last.rate > before.rate * GAIN,
+        _ => true,
+    }
+}
+
+/// The next number of connections: 1, 2, 4, 6 and so on, until three in a row were no gain.
+pub fn next_streams(tried: &[Tried], most: u16) -> Option<u16> {
+    let Some(last) = tried.last() else { return Some(1) };
+    let mut top = 0.0;
+    let mut flat = 0;
+    for run in tried {
+        flat = if run.rate > top * GAIN { 0 } else { flat + 1 };
+        top = f64::max(top, run.rate);
+    }
+    let next = if last.streams == 1 { 2 } else { last.streams + 2 };
+    (flat < FLAT && next <= most).then_some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn windows(rate_of: impl Fn(u32) -> f64, rtt: f64, most: u32) -> Vec<u32> {
+        let mut tried: Vec<Tried> = Vec::new();
+        while let Some(window) = next_window(&tried, rtt, most) {
+            tried.push(Tried { window, streams: 1, rate: rate_of(window), clamped: false });
+            assert!(tried.len() < 40, "{tried:?}");
+        }
+        tried.iter().map(|run| run.window).collect()
+    }
+
+    #[test]
+    fn buffers_double_while_they_gain_and_end_with_three_times_the_product() {
+        // 1 Gbit/s at 25 ms: a buffer brings window / rtt until the link is full.
+        let link = 125e6;
+        let rate = |window: u32| if window == 0 { 0.5 * link } else { (f64::from(window) / 0.025).min(link) };
+        assert_eq!(windows(rate, 0.025, 64 << 20), [0, 2 << 20, 4 << 20, 8 << 20, 9_437_184]);
+        assert_eq!(windows(rate, 0.025, 4 << 20), [0, 2 << 20, 4 << 20]);
+    }
+
+    #[test]
+    fn a_short_link_is_done_after_two_doublings() {
+        assert_eq!(windows(|_| 1e9, 50e-6, 64 << 20), [0, 2 << 20, 4 << 20, 196_608]);
+    }
+
+    #[test]
+    fn connections_grow_until_three_runs_in_a_row_were_flat() {
+        let mut tried: Vec<Tried> = Vec::new();
+        while let Some(streams) = next_streams(&tried, 64) {
+            let rate = f64::from(streams.min(12)) * 1e6;
+            tried.push(Tried { window: 0, streams, rate, clamped: false });
+        }
+        let streams: Vec<u16> = tried.iter().map(|run| run.streams).collect();
+        assert_eq!(streams, [1, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
+        assert_eq!(best(&tried).unwrap().streams, 12);
+        assert_eq!(next_streams(&tried[..2], 3), None);
+    }
+}

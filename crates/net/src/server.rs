@@ -1,0 +1,220 @@
+//! The server of tests: any number of clients, one after the other or at the same time, within bounds.
+
+use crate::file::TestFile;
+use crate::link::Link;
+use crate::lobby::{Arrival, Lobby};
+use crate::session::serve;
+use crate::socket::{self, SLICE, readable};
+use crate::units::classic_size;
+use crate::wire::{Answer, Hello, MAX_TEXT, Status, VERSION, WireError};
+use crate::{NetError, Result};
+use std::io::{ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+/// Longest time a server waits for the next message, beyond the pause that the client announced.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Connections accepted before the waiting ones are looked at again.
+const ACCEPTED_AT_ONCE: usize = 64;
+/// A session needs little: its buffers are on the heap.
+const STACK_BYTES: usize = 256 << 10;
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct ServerPlan {
+    /// Address or name of this host to listen on; None listens on all.
+    pub host: Option<String>,
+    /// Port; 0 takes a free one.
+    pub port: u16,
+    /// File for tests that write.
+    pub file: PathBuf,
+    /// Socket buffer in bytes; 0 leaves it to the system, or to what a client asks for.
+    pub buffer: u32,
+    /// Most connections of tests at the same time.
+    pub connections: usize,
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    file: TestFile,
+    plan: ServerPlan,
+    serving: AtomicUsize,
+}
+
+/// Where a server tells what happens: one line a call, from several threads.
+pub type Log<'a> = &'a (dyn Fn(&str) + Sync);
+
+impl Server {
+    /// Checks the file and begins to listen.
+    pub fn bind(plan: ServerPlan) -> Result<Server> {
+        let file = TestFile::new(&plan.file)?;
+        let address = format!("{}:{}", plan.host.as_deref().unwrap_or("*"), plan.port);
+        let listener = match &plan.host {
+            Some(host) => TcpListener::bind((host.as_str(), plan.port)),
+            // Most systems take both families on ::, some have no IPv6 at all.
+            None => {
+                TcpListener::bind(("::", plan.port)).or_else(|_| TcpListener::bind(("0.0.0.0", plan.port)))
+            }
+        };
+        let listening = listener.and_then(|listener| {
+            // Connections inherit the buffer, and with it the right window from their first segment on.
+            socket::request_buffers(&listener, plan.buffer)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        let listener = listening.map_err(|source| NetError::Listen { address, source })?;
+        Ok(Server { listener, file, plan, serving: AtomicUsize::new(0) })
+    }
+
+    /// The address that it listens on.
+    pub fn address(&self) -> Result<SocketAddr> {
+        self.listener.local_addr().map_err(|source| NetError::system("cannot read the own address", source))
+    }
+
+    /// Receive buffer that connections begin with, bytes as the system counts them.
+    pub fn receive_buffer(&self) -> u32 {
+        socket::receive_buffer(&self.listener)
+    }
+
+    /// Serves until `stop` is set. What a client does never ends it.
+    pub fn run(&self, stop: &AtomicBool, log: Log<'_>) -> Result<()> {
+        let mut lobby = Lobby::default();
+        std::thread::scope(|scope| {
+            while !stop.load(Ordering::Relaxed) {
+                let watched: Vec<i32> =
+                    std::iter::once(self.listener.as_raw_fd()).chain(lobby.descriptors()).collect();
+                let ready = readable(&watched, SLICE)
+                    .map_err(|source| NetError::system("cannot wait for connections", source))?;
+                for arrival in lobby.listen(&ready[1..], Instant::now()) {
+                    self.receive(scope, arrival, stop, log);
+                }
+                if ready[0] {
+                    self.accept(&mut lobby, log);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn accept(&self, lobby: &mut Lobby, log: Log<'_>) {
+        for _ in 0..ACCEPTED_AT_ONCE {
+            match self.listener.accept() {
+                Ok((socket, address)) => lobby.enter(socket, address, Instant::now()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                    log(&format!("no descriptor left for a connection: {error}"));
+                    lobby.drop_oldest();
+                    return;
+                }
+                // Whatever happened to that one connection, the next one may be well.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn receive<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        arrival: Arrival,
+        stop: &'scope AtomicBool,
+        log: Log<'scope>,
+    ) {
+        let Arrival { socket, address, hello } = arrival;
+        let hello = match hello {
+            Ok(hello) => hello,
+            Err(WireError::NotOurs) => return log(&format!("{address}: not a test client; dropped")),
+            Err(WireError::Version(version)) => {
+                log(&format!(
+                    "{address}: version {version} of the protocol, this server has {VERSION}; refused"
+                ));
+                let text =
+                    format!("its protocol has version {VERSION}, the client's {version}; use one release");
+                return answer(&socket, Status::Version, &text);
+            }
+            Err(WireError::Field(field)) => {
+                log(&format!("{address}: {field} out of range; refused"));
+                return answer(&socket, Status::Refused, &format!("{field} is out of range"));
+            }
+        };
+        let most = self.plan.connections;
+        if self.serving.fetch_add(1, Ordering::Relaxed) >= most {
+            self.serving.fetch_sub(1, Ordering::Relaxed);
+            log(&format!("{address}: busy with {most} connections; refused"));
+            let text = format!("busy: {most} connections of tests are the most it takes; try again later");
+            return answer(&socket, Status::Refused, &text);
+        }
+        let work = move || {
+            if let Err(error) = self.session(&socket, &address, &hello, stop, log) {
+                log(&format!("{address}: {error}"));
+            }
+            self.serving.fetch_sub(1, Ordering::Relaxed);
+        };
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+        if let Err(error) = thread {
+            self.serving.fetch_sub(1, Ordering::Relaxed);
+            log(&format!("{address}: no thread for a test: {error}"));
+        }
+    }
+
+    fn session(
+        &self,
+        socket: &TcpStream,
+        address: &SocketAddr,
+        hello: &Hello,
+        stop: &AtomicBool,
+        log: Log<'_>,
+    ) -> Result<()> {
+        let ring = match hello.write.then(|| self.file.ring()).transpose() {
+            Ok(ring) => ring,
+            Err(error) => {
+                answer(socket, Status::Refused, &error.to_string());
+                return Err(error);
+            }
+        };
+        socket
+            .set_nonblocking(false)
+            .and_then(|()| socket::prepare(socket))
+            .map_err(|source| NetError::system("cannot set up the connection", source))?;
+        if self.plan.buffer == 0 {
+            // An odd size is clamped by the kernel; what became of it is reported.
+            let _ = socket::request_buffers(socket, hello.buffer);
+        }
+        if hello.stream == 0 {
+            log(&describe(address, hello));
+        }
+        answer(socket, Status::Ready, "");
+        let patience = Some(PATIENCE + 2 * Duration::from_millis(hello.pause_ms.into()));
+        serve(&Link { socket, abort: stop, patience }, hello, ring)
+    }
+}
+
+fn describe(address: &SocketAddr, hello: &Hello) -> String {
+    let write = if hello.write { ", disk write" } else { "" };
+    let connections = if hello.streams == 1 { "connection" } else { "connections" };
+    format!(
+        "{address}: {} test, {}, {} {connections}{write}",
+        hello.mode.name(),
+        classic_size(hello.length.into()),
+        hello.streams,
+    )
+}
+
+/// A client that has gone meanwhile does not hear it, which is all right.
+fn answer(socket: &TcpStream, status: Status, text: &str) {
+    let text = &text[..text.floor_char_boundary(MAX_TEXT)];
+    let answer = Answer {
+        status,
+        text: text.len(),
+        receive_buffer: socket::receive_buffer(socket),
+        receive_limit: socket::sysctl("net.core.rmem_max").unwrap_or(0).min(u32::MAX.into()) as u32,
+    };
+    let mut bytes = answer.encode().to_vec();
+    bytes.extend(text.as_bytes());
+    let mut socket = socket;
+    let _ = socket.write_all(&bytes);
+}

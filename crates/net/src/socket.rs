@@ -1,0 +1,234 @@
+//! Socket options that the standard library does not offer, and what the kernel tells about a connection.
+
+use std::io::{Error, ErrorKind, Result};
+use std::mem::{MaybeUninit, size_of};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
+
+/// Blocking calls return this often to look whether the test was ended.
+pub const SLICE: Duration = Duration::from_millis(100);
+
+/// The kernel's counters of a connection, `struct tcp_info` of `linux/tcp.h` (v4.19 and later; an older kernel
+/// leaves the end zero).
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct TcpInfo {
+    state: [u8; 5],
+    options: u8,
+    scales: [u8; 2],
+    rto: u32,
+    ato: u32,
+    /// Bytes of payload in a segment.
+    pub segment: u32,
+    since_segment: [u32; 12],
+    rtt_us: u32,
+    rtt_variation_us: u32,
+    ssthresh: u32,
+    cwnd_segments: u32,
+    advertised_segment: u32,
+    reordering: u32,
+    receive: [u32; 2],
+    /// Segments sent again since the connection began.
+    pub retransmissions: u32,
+    pacing: [u64; 2],
+    /// Bytes that the other side has acknowledged.
+    pub bytes_acknowledged: u64,
+    bytes_received: u64,
+    segments: [u32; 2],
+    unsent_bytes: u32,
+    min_rtt_us: u32,
+    data_segments: [u32; 2],
+    delivery_rate: u64,
+    /// Microseconds with data waiting or in flight.
+    pub busy_us: u64,
+    /// Of these, held back by the window of the receiver.
+    pub receiver_window_us: u64,
+    /// Of these, held back by the send buffer.
+    pub send_buffer_us: u64,
+}
+
+impl TcpInfo {
+    /// Congestion window in bytes.
+    pub fn congestion_window(&self) -> u64 {
+        u64::from(self.cwnd_segments) * u64::from(self.segment)
+    }
+
+    /// Shortest round trip seen, None before the first.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        // The kernel says ~0 while it has no sample.
+        let seen = self.min_rtt_us != 0 && self.min_rtt_us != u32::MAX;
+        seen.then(|| Duration::from_micros(self.min_rtt_us.into()))
+    }
+
+    /// Whether both sides agreed on selective acknowledgements.
+    pub fn sack_negotiated(&self) -> bool {
+        self.options & 2 != 0
+    }
+}
+
+fn get_option<T: Copy>(socket: &impl AsFd, level: i32, name: i32, value: &mut T) -> Result<usize> {
+    let mut length = size_of::<T>() as libc::socklen_t;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: value is writable for `length` bytes, of a plain type for which the caller vouches that every bit
+    // pattern is a value; the descriptor is borrowed for the call.
+    let done = unsafe { libc::getsockopt(fd, level, name, std::ptr::from_mut(value).cast(), &mut length) };
+    if done == 0 { Ok(length as usize) } else { Err(Error::last_os_error()) }
+}
+
+fn set_option(socket: &impl AsFd, level: i32, name: i32, value: &[u8]) -> Result<()> {
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: value is readable for its length; the descriptor is borrowed for the call.
+    let done =
+        unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), value.len() as libc::socklen_t) };
+    if done == 0 { Ok(()) } else { Err(Error::last_os_error()) }
+}
+
+/// The kernel's counters; None when the system has none.
+pub fn tcp_info(socket: &TcpStream) -> Option<TcpInfo> {
+    let mut info = TcpInfo::default();
+    get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).ok().map(|_| info)
+}
+
+/// Asks for buffers of `bytes` in both directions; 0 leaves them to the system, which adapts them.
+pub fn request_buffers(socket: &impl AsFd, bytes: u32) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let value = i32::try_from(bytes).unwrap_or(i32::MAX).to_ne_bytes();
+    set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &value)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &value)?;
+    // A connection keeps the window limit it was made with: without lifting it the larger buffer is not used.
+    let granted = receive_buffer(socket);
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, &granted.to_ne_bytes())
+}
+
+/// Send buffer in force, bytes as the kernel counts them: twice what was asked for, or less when clamped.
+pub fn send_buffer(socket: &impl AsFd) -> u32 {
+    let mut bytes = 0_u32;
+    get_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &mut bytes).map_or(0, |_| bytes)
+}
+
+/// Receive buffer in force, bytes as the kernel counts them.
+pub fn receive_buffer(socket: &impl AsFd) -> u32 {
+    let mut bytes = 0_u32;
+    get_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut bytes).map_or(0, |_| bytes)
+}
+
+/// Makes closing throw away what is not sent yet, so that it does not go on filling the link.
+pub fn discard_at_close(socket: &TcpStream) -> Result<()> {
+    // struct linger: on, for no time.
+    let linger = [1_i32.to_ne_bytes(), 0_i32.to_ne_bytes()].concat();
+    set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
+}
+
+/// Chooses the congestion control, e.g. `cubic`.
+pub fn set_congestion(socket: &impl AsFd, name: &str) -> Result<()> {
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
+}
+
+/// The congestion control in force.
+pub fn congestion(socket: &impl AsFd) -> Option<String> {
+    let mut name = [0_u8; 16];
+    let length = get_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, &mut name).ok()?;
+    let name = name[..length].split(|byte| *byte == 0).next()?;
+    Some(String::from_utf8_lossy(name).into_owned()).filter(|name| !name.is_empty())
+}
+
+/// Makes a connection ready for a test: no delay for small messages, blocking calls that return every [`SLICE`].
+pub fn prepare(socket: &TcpStream) -> Result<()> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(SLICE))?;
+    socket.set_write_timeout(Some(SLICE))
+}
+
+/// Takes what has arrived, without waiting. `Ok(None)`: nothing yet; `Ok(Some(0))`: the other side has ended.
+pub fn receive_now(socket: &TcpStream, out: &mut [u8]) -> Result<Option<usize>> {
+    // SAFETY: out is writable for its length; the descriptor is borrowed for the call.
+    let got =
+        unsafe { libc::recv(socket.as_raw_fd(), out.as_mut_ptr().cast(), out.len(), libc::MSG_DONTWAIT) };
+    match usize::try_from(got) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(_) => match Error::last_os_error() {
+            error if is_pause(&error) => Ok(None),
+            error => Err(error),
+        },
+    }
+}
+
+/// Whether an error only means that a [`SLICE`] has passed or a signal came.
+pub fn is_pause(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+/// Which of the sockets can be read, waiting at most `timeout`.
+pub fn readable(sockets: &[i32], timeout: Duration) -> Result<Vec<bool>> {
+    let watch = |fd: &i32| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
+    let mut polled: Vec<libc::pollfd> = sockets.iter().map(watch).collect();
+    // SAFETY: polled is a valid array of its length. A stale descriptor would only be reported as such.
+    let done = unsafe {
+        libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout.as_millis() as libc::c_int)
+    };
+    match (done, Error::last_os_error()) {
+        (0.., _) => Ok(polled.iter().map(|polled| polled.revents != 0).collect()),
+        (_, error) if error.kind() == ErrorKind::Interrupted => Ok(vec![false; sockets.len()]),
+        (_, error) => Err(error),
+    }
+}
+
+/// A setting of the kernel under `/proc/sys`, first number; None when it cannot be read.
+pub fn sysctl(name: &str) -> Option<u64> {
+    sysctl_numbers(name).first().copied()
+}
+
+/// All numbers of a setting, e.g. the three of `net.ipv4.tcp_rmem`.
+pub fn sysctl_numbers(name: &str) -> Vec<u64> {
+    let text = std::fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).unwrap_or_default();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// Hour, minute and second of the local clock, for labels only: every measurement uses the monotonic clock.
+pub fn wall_clock() -> (u8, u8, u8) {
+    let mut broken_down = MaybeUninit::<libc::tm>::zeroed();
+    // SAFETY: both pointers are valid for the calls; zeroes are a valid tm should the call fail.
+    let now = unsafe {
+        let seconds = libc::time(std::ptr::null_mut());
+        libc::localtime_r(&seconds, broken_down.as_mut_ptr());
+        broken_down.assume_init()
+    };
+    (now.tm_hour as u8, now.tm_min as u8, now.tm_sec as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+    use std::net::TcpListener;
+
+    #[test]
+    fn the_counters_lie_where_the_kernel_puts_them() {
+        assert_eq!(offset_of!(TcpInfo, rtt_us), 68);
+        assert_eq!(offset_of!(TcpInfo, cwnd_segments), 80);
+        assert_eq!(offset_of!(TcpInfo, retransmissions), 100);
+        assert_eq!(offset_of!(TcpInfo, bytes_acknowledged), 120);
+        assert_eq!(offset_of!(TcpInfo, min_rtt_us), 148);
+        assert_eq!(offset_of!(TcpInfo, busy_us), 168);
+    }
+
+    #[test]
+    fn buffers_are_granted_and_counters_move() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        request_buffers(&client, 64 << 10).unwrap();
+        assert_eq!(send_buffer(&client), 128 << 10);
+        std::io::Write::write_all(&mut client, &[7; 1000]).unwrap();
+        std::io::Read::read_exact(&mut server, &mut [0; 1000]).unwrap();
+        let info = tcp_info(&client).unwrap();
+        assert!(info.congestion_window() > 0 && info.segment > 0);
+        assert!(receive_now(&client, &mut [0; 8]).unwrap().is_none());
+        drop(server);
+        assert_eq!(readable(&[client.as_raw_fd()], Duration::from_secs(5)).unwrap(), [true]);
+        assert_eq!(receive_now(&client, &mut [0; 8]).unwrap(), Some(0));
+    }
+}

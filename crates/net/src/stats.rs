@@ -1,0 +1,223 @@
+//! Counts of one window of time, and the figures made of them. Pure.
+
+use crate::limit::Limit;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// What a connection did since the last look.
+#[derive(Clone, Default)]
+pub struct Window {
+    /// Payload sent (ASYNC) or acknowledged (SYNC), bytes.
+    pub bytes: u64,
+    /// Messages of it.
+    pub messages: u64,
+    /// Latencies of acknowledged messages.
+    pub latency: Latencies,
+    /// What the server said last about this connection, since it began.
+    pub far: Far,
+}
+
+/// The server's counters of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Far {
+    /// Payload received, bytes.
+    pub received: u64,
+    /// In durable writes, nanoseconds.
+    pub disk_ns: u64,
+    /// Waiting for bytes, nanoseconds.
+    pub wait_ns: u64,
+    /// Receive buffer, bytes.
+    pub receive_buffer: u32,
+}
+
+/// Latencies in nanoseconds, each with the part that the server's disk took. Nothing is allocated before the first.
+#[derive(Clone, Default)]
+pub struct Latencies {
+    histograms: Option<Box<[Histogram<u64>; 3]>>,
+    count: u64,
+    total_ns: f64,
+    disk_ns: f64,
+}
+
+/// Longest latency that is told apart: an hour.
+const MOST_NS: u64 = 3_600_000_000_000;
+
+fn histogram() -> Histogram<u64> {
+    // Three digits are below the noise of any link. These bounds are valid ones.
+    Histogram::new_with_max(MOST_NS, 3).unwrap_or_else(|_| unreachable!("bounds are constant and valid"))
+}
+
+impl Latencies {
+    /// Adds one message: from the start of its send to its acknowledgement, of which the durable write took `disk`.
+    pub fn record(&mut self, total: u64, disk: u64) {
+        let [all, network, write] =
+            &mut **self.histograms.get_or_insert_with(|| Box::new([histogram(), histogram(), histogram()]));
+        all.saturating_record(total);
+        network.saturating_record(total.saturating_sub(disk));
+        write.saturating_record(disk);
+        self.count += 1;
+        self.total_ns += total as f64;
+        self.disk_ns += disk.min(total) as f64;
+    }
+
+    /// Adds those of another window.
+    pub fn add(&mut self, other: &Latencies) {
+        let Some(others) = &other.histograms else { return };
+        match &mut self.histograms {
+            None => self.histograms = other.histograms.clone(),
+            Some(own) => {
+                for (own, other) in own.iter_mut().zip(others.iter()) {
+                    // Same bounds on both sides, so there is nothing that could not be added.
+                    let _ = own.add(other);
+                }
+            }
+        }
+        self.count += other.count;
+        self.total_ns += other.total_ns;
+        self.disk_ns += other.disk_ns;
+    }
+
+    /// Time of all durable writes, nanoseconds.
+    pub fn disk_ns(&self) -> f64 {
+        self.disk_ns
+    }
+
+    /// The figures; None without a message.
+    pub fn figures(&self) -> Option<Latency> {
+        let [all, network, disk] = &**self.histograms.as_ref()?;
+        let count = self.count as f64;
+        let seconds = |nanos: f64| nanos / 1e9;
+        Some(Latency {
+            count: self.count,
+            total: Spread::of(all, seconds(self.total_ns / count)),
+            network: Spread::of(network, seconds((self.total_ns - self.disk_ns) / count)),
+            disk: Spread::of(disk, seconds(self.disk_ns / count)),
+        })
+    }
+
+    /// Points of the distribution: (share of messages at most so slow, seconds).
+    pub fn distribution(&self) -> Vec<(f64, f64)> {
+        let Some(histograms) = &self.histograms else { return Vec::new() };
+        let steps =
+            [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 100.0];
+        steps.map(|step| (step / 100.0, histograms[0].value_at_percentile(step) as f64 / 1e9)).to_vec()
+    }
+}
+
+/// Mean and percentiles, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    /// Exact mean.
+    pub mean: f64,
+    /// Half are faster.
+    pub p50: f64,
+    /// Nine in ten are faster.
+    pub p90: f64,
+    /// 99 in 100 are faster.
+    pub p99: f64,
+    /// 999 in 1,000 are faster.
+    pub p999: f64,
+    /// The slowest.
+    pub max: f64,
+}
+
+impl Spread {
+    fn of(histogram: &Histogram<u64>, mean: f64) -> Spread {
+        let at = |percentile| histogram.value_at_percentile(percentile) as f64 / 1e9;
+        Spread {
+            mean,
+            p50: at(50.0),
+            p90: at(90.0),
+            p99: at(99.0),
+            p999: at(99.9),
+            max: histogram.max() as f64 / 1e9,
+        }
+    }
+}
+
+/// Latencies of acknowledged messages, seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Latency {
+    /// Messages.
+    pub count: u64,
+    /// From the start of the send to the acknowledgement.
+    pub total: Spread,
+    /// Without the server's durable write.
+    pub network: Spread,
+    /// The server's durable write; zero without one.
+    pub disk: Spread,
+}
+
+/// What the kernel counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Tcp {
+    /// Segments sent again, all connections.
+    pub retransmissions: u64,
+    /// Congestion window, bytes, mean of the connections.
+    pub congestion_window: u64,
+    /// Shortest round trip, seconds.
+    pub min_rtt: Option<f64>,
+    /// Selective acknowledgements were agreed on.
+    pub sack: bool,
+}
+
+/// One row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interval {
+    /// Its begin, seconds since the test began to count.
+    pub start: f64,
+    /// Its length, seconds.
+    pub seconds: f64,
+    /// Payload that the server has, bytes.
+    pub bytes: u64,
+    /// Messages.
+    pub messages: u64,
+    /// SYNC only.
+    pub latency: Option<Latency>,
+    /// Share of the time in which the server wrote durably; mean of the connections.
+    pub disk_share: f64,
+    /// The kernel's counters.
+    pub tcp: Tcp,
+    /// What held it back.
+    pub limit: Option<Limit>,
+}
+
+impl Interval {
+    /// Bytes per second of payload.
+    pub fn rate(&self) -> f64 {
+        if self.seconds > 0.0 { self.bytes as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_exact_and_the_parts_add_up() {
+        let mut latencies = Latencies::default();
+        assert_eq!(latencies.figures(), None);
+        latencies.record(1_000_000, 250_000);
+        latencies.record(3_000_001, 750_000);
+        let figures = latencies.figures().unwrap();
+        assert_eq!(figures.count, 2);
+        assert!((figures.total.mean - 0.002_000_000_5).abs() < 1e-15);
+        assert!((figures.network.mean + figures.disk.mean - figures.total.mean).abs() < 1e-15);
+        assert!((figures.total.max - 0.003).abs() < 0.000_003);
+    }
+
+    #[test]
+    fn windows_add_up_to_their_sum() {
+        let (mut sum, mut one, mut all) = (Latencies::default(), Latencies::default(), Latencies::default());
+        for value in 1..1000 {
+            all.record(value * 1000, value);
+            one.record(value * 1000, value);
+            if value % 100 == 0 {
+                sum.add(&std::mem::take(&mut one));
+            }
+        }
+        sum.add(&one);
+        assert_eq!(sum.figures(), all.figures());
+        assert_eq!(sum.distribution().last(), all.distribution().last());
+    }
+}

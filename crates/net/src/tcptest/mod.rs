@@ -1,0 +1,151 @@
+//! `standfast tcptest`: the classic command line and screens over the engine.
+
+pub mod options;
+pub mod screen;
+
+use crate::report;
+use crate::run::{Event, Outcome, run};
+use crate::server::{Server, ServerPlan};
+use crate::socket::{SLICE, wall_clock};
+use crate::units::Extent;
+use crate::{NetError, Result, interrupt};
+use options::{ClientCommand, Command};
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The help text.
+pub const HELP: &str = include_str!("help.txt");
+
+/// Carries out a command line and returns the exit code.
+pub fn main(words: &[String]) -> u8 {
+    let command = match options::parse(words) {
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("error: {error}\nhelp: standfast tcptest -help");
+            return error.exit_code();
+        }
+    };
+    let done = match command {
+        Command::Help => {
+            print(HELP);
+            Ok(0)
+        }
+        Command::Server(plan) => server(plan).map(|()| 0),
+        Command::Client(client) => repeat(&client, interrupt::flag()),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        error.exit_code()
+    })
+}
+
+/// Nobody reads any more: the test is not worth more than that.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Serves until it is interrupted.
+pub fn server(plan: ServerPlan) -> Result<()> {
+    let server = Server::bind(plan.clone())?;
+    print(&screen::server_started(&plan, server.address()?, wall_clock()));
+    server.run(interrupt::flag(), &|line| print(&screen::server_line(line, wall_clock())))
+}
+
+fn repeat(client: &ClientCommand, stop: &AtomicBool) -> Result<u8> {
+    for notice in &client.notices {
+        eprintln!("note: {notice}");
+    }
+    if let Some(output) = &client.output {
+        check_output(output)?;
+    }
+    let began = Instant::now();
+    let mut worst = 0;
+    let mut stored = Vec::new();
+    for turn in 0_u32.. {
+        if turn > 0 {
+            print("\n");
+        }
+        let outcome = once(client, stop);
+        if let Some(output) = &client.output {
+            stored.push(report::json(&client.target, &client.plan, &outcome));
+            store(output, &stored)?;
+        }
+        let code = match outcome {
+            Ok(outcome) => exit_code(client, &outcome),
+            // A server that is away for one turn may be back at the next.
+            Err(error) if client.frequency.is_some() => {
+                eprintln!("error: {error}");
+                error.exit_code()
+            }
+            Err(error) => return Err(error),
+        };
+        worst = worst.max(code);
+        let Some(frequency) = client.frequency else { break };
+        let next = frequency.every.saturating_mul(turn + 1);
+        if next >= frequency.during || !wait_until(began + next, stop) {
+            break;
+        }
+    }
+    Ok(worst)
+}
+
+/// False when it was interrupted meanwhile.
+fn wait_until(due: Instant, stop: &AtomicBool) -> bool {
+    while !stop.load(Ordering::Relaxed) {
+        match due.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => return true,
+            left => std::thread::sleep(left.min(SLICE)),
+        }
+    }
+    false
+}
+
+fn once(client: &ClientCommand, stop: &AtomicBool) -> Result<Outcome> {
+    let plan = &client.plan;
+    print(&screen::request(plan, client.frequency));
+    let outcome = run(&client.target, plan, stop, &mut |event| match event {
+        Event::Ready => print(&screen::ready(plan, wall_clock())),
+        Event::Row(interval) => print(&screen::row(plan, interval, wall_clock())),
+    })?;
+    print(&screen::summary(plan, &outcome, wall_clock()));
+    if let Some(trouble) = &outcome.trouble {
+        eprintln!("error: {trouble}");
+    }
+    Ok(outcome)
+}
+
+fn exit_code(client: &ClientCommand, outcome: &Outcome) -> u8 {
+    match &outcome.trouble {
+        Some(trouble) => trouble.exit_code(),
+        None if outcome.interrupted && client.plan.duration != Extent::Endless => 130,
+        None => 0,
+    }
+}
+
+/// Before the test rather than after it: the results of a day are not lost to a misspelled directory.
+fn check_output(output: &Path) -> Result<()> {
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(output);
+    opened.map(drop).map_err(|error| {
+        NetError::option(
+            "-output",
+            &output.display().to_string(),
+            &format!("a file that can be written ({error})"),
+        )
+    })
+}
+
+fn store(output: &Path, stored: &[serde_json::Value]) -> Result<()> {
+    let csv = output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
+    let text = match (csv, stored) {
+        (true, _) => report::csv(stored),
+        (false, [one]) => format!("{one:#}\n"),
+        (false, many) => format!("{:#}\n", serde_json::Value::from(many)),
+    };
+    std::fs::write(output, text)
+        .map_err(|source| NetError::system(format!("cannot write {}", output.display()), source))
+}

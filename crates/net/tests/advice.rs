@@ -1,0 +1,131 @@
+//! The advice on links of every kind.
+
+use standfast_net::advice::{Advice, Grade, Measured, advise};
+use standfast_net::limit::Limit;
+use standfast_net::search::Tried;
+use standfast_net::stats::{Latency, Spread};
+
+const MIB: f64 = 1_048_576.0;
+
+fn latency(network: f64, disk: f64) -> Latency {
+    let spread = |mean| Spread { mean, p50: mean, p90: mean, p99: mean, p999: mean, max: mean };
+    Latency { count: 1000, total: spread(network + disk), network: spread(network), disk: spread(disk) }
+}
+
+fn run(window: u32, streams: u16, rate: f64) -> Option<Tried> {
+    Some(Tried { window, streams, rate, clamped: false })
+}
+
+/// A gigabit in the same building: everything is fine.
+fn good() -> Measured {
+    Measured {
+        peak: 20.0 * MIB,
+        redo_write: 8192,
+        round_trip: 0.000_3,
+        fastsync: Some(latency(0.000_35, 0.0)),
+        affirm: Some(latency(0.000_35, 0.000_2)),
+        automatic: run(0, 1, 112.0 * MIB),
+        automatic_limit: Some(Limit::Path),
+        single: run(0, 1, 112.0 * MIB),
+        fastest: run(0, 1, 112.0 * MIB),
+        loss: 0.0,
+        sack_negotiated: true,
+        sack_enabled: Some(true),
+        send_ceiling: Some(16 << 20),
+        automatic_ceiling: Some(16 << 20),
+    }
+}
+
+fn judged(measured: &Measured, mode: &str) -> (Grade, Option<&'static str>) {
+    let advice = advise(measured);
+    let verdict = advice.verdicts.iter().find(|verdict| verdict.mode == mode);
+    verdict.map_or((Grade::Pass, Some("no such mode")), |verdict| {
+        (verdict.grade, verdict.causes.first().map(|cause| cause.name))
+    })
+}
+
+#[test]
+fn a_good_link_passes_in_every_mode_and_needs_no_setting() {
+    let advice: Advice = advise(&good());
+    assert!(advice.verdicts.iter().all(|verdict| verdict.grade == Grade::Pass && verdict.causes.is_empty()));
+    assert_eq!(advice.settings, Vec::<String>::new());
+    assert!((advice.required - 26.0 * MIB).abs() < 1.0);
+    assert!((advice.log_bytes - 6000.0 * MIB).abs() < 1.0);
+    assert!(advice.fastsync_gain.is_some_and(|gain| (gain - 0.000_2).abs() < 1e-9));
+}
+
+#[test]
+fn a_link_below_the_peak_fails_and_one_below_the_headroom_warns() {
+    let slow = |rate| Measured {
+        single: run(0, 1, rate),
+        fastest: run(0, 1, rate),
+        automatic: run(0, 1, rate),
+        ..good()
+    };
+    for mode in ["ASYNC", "FASTSYNC", "SYNC AFFIRM"] {
+        assert_eq!(judged(&slow(12.0 * MIB), mode), (Grade::Fail, Some("bandwidth")));
+        assert_eq!(judged(&slow(22.0 * MIB), mode), (Grade::Warn, Some("bandwidth")));
+    }
+}
+
+#[test]
+fn a_long_link_warns_and_a_very_long_one_fails_where_commits_wait() {
+    let long = |rtt: f64| Measured {
+        round_trip: rtt,
+        fastsync: Some(latency(rtt, 0.0)),
+        affirm: Some(latency(rtt, 0.000_2)),
+        ..good()
+    };
+    assert_eq!(judged(&long(0.010), "SYNC AFFIRM"), (Grade::Warn, Some("distance")));
+    assert_eq!(judged(&long(0.010), "FASTSYNC"), (Grade::Warn, Some("distance")));
+    assert_eq!(judged(&long(0.100), "FASTSYNC"), (Grade::Fail, Some("distance")));
+    assert_eq!(judged(&long(0.100), "ASYNC"), (Grade::Pass, None));
+}
+
+#[test]
+fn small_buffers_are_named_with_the_settings_that_raise_them() {
+    let small = Measured {
+        round_trip: 0.025,
+        automatic: run(0, 1, 5.0 * MIB),
+        automatic_limit: Some(Limit::SendBuffer),
+        single: run(8 << 20, 1, 110.0 * MIB),
+        fastest: run(8 << 20, 1, 110.0 * MIB),
+        send_ceiling: Some(212_992),
+        automatic_ceiling: Some(4 << 20),
+        ..good()
+    };
+    assert_eq!(judged(&small, "ASYNC"), (Grade::Warn, Some("buffers")));
+    let settings = advise(&small).settings;
+    assert!(settings.iter().any(|line| line == "net.core.wmem_max = 16777216"), "{settings:?}");
+    // Only together fast enough: the single connection of redo is what counts.
+    let together = Measured { single: run(0, 1, 10.0 * MIB), fastest: run(0, 8, 80.0 * MIB), ..small };
+    assert_eq!(judged(&together, "ASYNC"), (Grade::Warn, Some("buffers")));
+}
+
+#[test]
+fn a_lossy_link_is_named_as_lossy() {
+    let lossy = Measured { loss: 0.01, ..good() };
+    assert_eq!(judged(&lossy, "ASYNC"), (Grade::Warn, Some("loss")));
+    let rate = run(0, 1, 5.0 * MIB);
+    let worse = Measured { single: rate, fastest: rate, automatic: rate, ..lossy };
+    assert_eq!(judged(&worse, "ASYNC"), (Grade::Fail, Some("loss")));
+}
+
+#[test]
+fn a_slow_far_disk_is_named_only_where_commits_wait_for_it() {
+    let slow = Measured { affirm: Some(latency(0.000_35, 0.008)), ..good() };
+    assert_eq!(judged(&slow, "SYNC AFFIRM"), (Grade::Warn, Some("far_disk")));
+    assert_eq!(judged(&slow, "FASTSYNC"), (Grade::Pass, None));
+}
+
+#[test]
+fn what_was_not_measured_does_not_pass() {
+    let nothing = Measured { automatic: None, single: None, fastest: None, ..good() };
+    assert_eq!(judged(&nothing, "ASYNC"), (Grade::Fail, Some("unmeasured")));
+}
+
+#[test]
+fn the_worked_example_of_a_gigabit_at_25_ms_has_its_known_product() {
+    let link = Measured { round_trip: 0.025, fastest: run(0, 1, 125e6), ..good() };
+    assert!((advise(&link).bandwidth_delay - 3_125_000.0).abs() < 1.0);
+}

@@ -1,0 +1,77 @@
+//! A server on a thread of the test.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use standfast_net::plan::Plan;
+use standfast_net::run::{Outcome, run};
+use standfast_net::server::{Server, ServerPlan};
+use standfast_net::stream::Target;
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Most connections of the servers here.
+pub const CONNECTIONS: usize = 8;
+
+/// Ends and cleans up when it is dropped.
+pub struct Running {
+    stop: Arc<AtomicBool>,
+    port: u16,
+    thread: Option<JoinHandle<()>>,
+    name: String,
+}
+
+/// A directory of this process and test.
+pub fn scratch(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("standfast-net-test-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+impl Running {
+    pub fn start(name: &str) -> Running {
+        let plan = ServerPlan {
+            host: Some("127.0.0.1".into()),
+            port: 0,
+            file: scratch(name).join("file"),
+            buffer: 0,
+            connections: CONNECTIONS,
+        };
+        let server = Server::bind(plan).unwrap();
+        let port = server.address().unwrap().port();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || server.run(&stopped, &|_| {}).unwrap());
+        Running { stop, port, thread: Some(thread), name: name.into() }
+    }
+
+    pub fn target(&self) -> Target {
+        Target { host: "127.0.0.1".into(), port: self.port }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        TcpStream::connect(("127.0.0.1", self.port)).unwrap()
+    }
+
+    pub fn file(&self) -> PathBuf {
+        scratch(&self.name).join("file")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            let _ = std::fs::remove_dir_all(scratch(&self.name));
+            assert!(ended.is_ok() || std::thread::panicking());
+        }
+    }
+}
+
+/// A test that begins.
+pub fn test(server: &Running, plan: &Plan) -> Outcome {
+    run(&server.target(), plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
+}

@@ -1,0 +1,279 @@
+//! Client and server over loopback, and a server among bad guests.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Running, scratch, test};
+use standfast_net::NetError;
+use standfast_net::plan::{Mode, Plan};
+use standfast_net::run::{Event, run};
+use standfast_net::units::Extent;
+use standfast_net::wire::{ANSWER_BYTES, Answer, HEADER_BYTES, Header, Hello, Status};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn short(plan: Plan) -> Plan {
+    Plan {
+        duration: Extent::Time(Duration::from_millis(300)),
+        interval: Duration::from_millis(100),
+        timeout: Some(Duration::from_secs(20)),
+        ..plan
+    }
+}
+
+#[test]
+fn a_sync_test_with_write_tells_network_and_disk_apart() {
+    let server = Running::start("sync-write");
+    let outcome = test(&server, &short(Plan { write: true, length: 8192, ..Plan::default() }));
+    assert!(outcome.trouble.is_none());
+    let latency = outcome.latency().unwrap();
+    assert_eq!(latency.count, outcome.total.messages);
+    assert!(latency.disk.mean > 0.0 && latency.network.mean > 0.0);
+    assert!((latency.disk.mean + latency.network.mean - latency.total.mean).abs() < 1e-9);
+    // One connection, SYNC: throughput x latency = length, less what the client does between two messages.
+    let product = outcome.total.rate() * latency.total.mean;
+    assert!((0.7..1.01).contains(&(product / 8192.0)), "{product}");
+    assert!(outcome.intervals.len() >= 3);
+    assert!(outcome.intervals.iter().map(|row| row.bytes).sum::<u64>() <= outcome.total.bytes);
+}
+
+#[test]
+fn an_async_test_counts_what_the_server_has_on_every_connection() {
+    let server = Running::start("async");
+    let plan = short(Plan { mode: Mode::Async, length: 100_000, streams: 3, ..Plan::default() });
+    let outcome = test(&server, &plan);
+    assert!(outcome.trouble.is_none());
+    assert_eq!(outcome.streams.len(), 3);
+    assert!(outcome.streams.iter().all(|bytes| *bytes > 0 && bytes % 100_000 == 0));
+    assert_eq!(outcome.total.bytes, outcome.streams.iter().sum::<u64>());
+    assert_eq!(outcome.total.bytes, outcome.total.messages * 100_000);
+    assert!(outcome.latency().is_none());
+    assert!(outcome.total.tcp.min_rtt.is_some() && outcome.total.limit.is_some());
+}
+
+#[test]
+fn an_async_test_with_write_spends_its_time_on_the_disk() {
+    let server = Running::start("async-write");
+    let plan = short(Plan { mode: Mode::Async, write: true, length: 16384, ..Plan::default() });
+    let outcome = test(&server, &plan);
+    assert!(outcome.total.disk_share > 0.1, "{}", outcome.total.disk_share);
+    assert!(outcome.total.bytes > 0);
+}
+
+#[test]
+fn a_duration_in_bytes_sends_exactly_these() {
+    let server = Running::start("bytes");
+    for (mode, streams) in [(Mode::Sync, 1), (Mode::Async, 2)] {
+        let plan = Plan {
+            mode,
+            streams,
+            length: 3000,
+            random_length: true,
+            duration: Extent::Bytes(1_000_001),
+            ..short(Plan::default())
+        };
+        let plan = Plan { duration: Extent::Bytes(1_000_001), ..plan };
+        let outcome = test(&server, &plan);
+        assert!(outcome.trouble.is_none());
+        assert_eq!(outcome.total.bytes, 1_000_001, "{mode:?}");
+    }
+}
+
+#[test]
+fn a_round_trip_test_has_no_payload_and_messages_longer_than_a_write_arrive_whole() {
+    let server = Running::start("lengths");
+    let outcome = test(&server, &short(Plan { length: 0, ..Plan::default() }));
+    assert!(outcome.total.bytes == 0 && outcome.latency().unwrap().count > 10);
+    let plan = short(Plan { length: 3_000_001, write: true, ..Plan::default() });
+    let outcome = test(&server, &plan);
+    assert!(outcome.trouble.is_none() && outcome.total.bytes > 0);
+}
+
+#[test]
+fn with_a_rate_a_latency_counts_from_when_the_message_was_due() {
+    let server = Running::start("rate");
+    let plan = short(Plan { length: 1000, rate: Some(100_000.0), ..Plan::default() });
+    let outcome = test(&server, &plan);
+    // 100 messages a second for 0.3 s.
+    assert!((28..=31).contains(&outcome.total.messages), "{}", outcome.total.messages);
+}
+
+#[test]
+fn warm_up_is_not_counted() {
+    let server = Running::start("omit");
+    let plan = short(Plan { length: 1000, omit: Duration::from_millis(200), ..Plan::default() });
+    let outcome = test(&server, &plan);
+    assert!((0.25..2.0).contains(&outcome.total.seconds), "{}", outcome.total.seconds);
+    assert_eq!(outcome.intervals.iter().map(|row| row.messages).sum::<u64>(), outcome.total.messages);
+}
+
+#[test]
+fn small_buffers_are_granted_as_asked_on_both_sides() {
+    let server = Running::start("buffers");
+    let plan = short(Plan { mode: Mode::Async, buffer: 16384, far_buffer: 16384, ..Plan::default() });
+    let outcome = test(&server, &plan);
+    assert_eq!((outcome.buffers.send, outcome.buffers.receive), (32768, 32768));
+    assert!(outcome.buffers.clamped_by.is_empty());
+    let limit = standfast_net::socket::sysctl("net.core.wmem_max").unwrap_or(0);
+    if let Ok(too_much) = u32::try_from(limit + 4096) {
+        let outcome = test(&server, &Plan { buffer: too_much, ..plan });
+        assert_eq!(outcome.buffers.clamped_by, ["net.core.wmem_max of this host"]);
+    }
+}
+
+#[test]
+fn an_interrupted_test_has_its_results_so_far() {
+    let server = Running::start("interrupt");
+    let stop = AtomicBool::new(false);
+    let plan = Plan { duration: Extent::Endless, ..short(Plan { length: 1000, ..Plan::default() }) };
+    let mut rows = 0;
+    let outcome = run(&server.target(), &plan, &stop, &mut |event| {
+        if let Event::Row(_) = event {
+            rows += 1;
+            stop.store(rows >= 2, Ordering::Relaxed);
+        }
+    })
+    .unwrap();
+    assert!(outcome.interrupted && outcome.trouble.is_none());
+    assert!(outcome.total.messages > 0 && outcome.intervals.len() >= 2);
+}
+
+#[test]
+fn a_server_that_is_killed_in_the_middle_leaves_partial_results() {
+    let server = Running::start("killed");
+    let mut server = Some(server);
+    let plan = Plan { duration: Extent::Endless, ..short(Plan { length: 1000, ..Plan::default() }) };
+    let target = server.as_ref().unwrap().target();
+    let outcome = run(&target, &plan, &AtomicBool::new(false), &mut |event| {
+        if let Event::Row(_) = event {
+            server.take();
+        }
+    })
+    .unwrap();
+    assert!(matches!(outcome.trouble, Some(NetError::Cut { .. })), "{:?}", outcome.trouble);
+    assert!(outcome.total.messages > 0 && !outcome.interrupted);
+}
+
+#[test]
+fn a_server_that_falls_silent_is_a_timeout() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let silent = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.read_exact(&mut [0; 64]).unwrap();
+        let answer = Answer { status: Status::Ready, text: 0, receive_buffer: 0, receive_limit: 0 };
+        socket.write_all(&answer.encode()).unwrap();
+        // Held open until the client gives up.
+        let _ = std::io::copy(&mut socket, &mut std::io::sink());
+    });
+    let target = standfast_net::stream::Target { host: "127.0.0.1".into(), port };
+    let plan = Plan { timeout: Some(Duration::from_millis(300)), ..short(Plan::default()) };
+    let plan = Plan { timeout: Some(Duration::from_millis(300)), ..plan };
+    let outcome = run(&target, &plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert!(matches!(outcome.trouble, Some(NetError::Timeout { .. })), "{:?}", outcome.trouble);
+    silent.join().unwrap();
+}
+
+fn hello() -> Hello {
+    Hello {
+        mode: Mode::Sync,
+        write: false,
+        length: 100,
+        pause_ms: 0,
+        buffer: 0,
+        stream: 0,
+        streams: 1,
+        test: 1,
+    }
+}
+
+fn answer_of(socket: &mut TcpStream) -> (Answer, String) {
+    let mut bytes = [0; ANSWER_BYTES];
+    socket.read_exact(&mut bytes).unwrap();
+    let answer = Answer::decode(&bytes).unwrap();
+    let mut text = vec![0; answer.text];
+    socket.read_exact(&mut text).unwrap();
+    (answer, String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn the_server_survives_scanners_garbage_and_other_versions() {
+    let server = Running::start("guests");
+    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 200], &[0xff; 7], b"SFNETTST"] {
+        let mut socket = server.connect();
+        socket.write_all(bytes).unwrap();
+        // May fail already: the server does not wait for more of what is not its protocol.
+        let _ = socket.shutdown(Shutdown::Write);
+        // Reset or end: it is dropped either way, without an answer.
+        assert!(!matches!(socket.read(&mut [0; 1]), Ok(1)));
+    }
+    let mut other = hello().encode();
+    other[8] = 9;
+    let mut socket = server.connect();
+    // A version may have a shorter Hello than ours.
+    socket.write_all(&other[..10]).unwrap();
+    let (answer, text) = answer_of(&mut socket);
+    assert_eq!(answer.status, Status::Version);
+    assert!(text.contains("version 1") && text.contains('9'), "{text}");
+
+    let mut socket = server.connect();
+    socket.write_all(&hello().encode()).unwrap();
+    assert_eq!(answer_of(&mut socket).0.status, Status::Ready);
+    // A message longer than announced ends the connection, and nothing else.
+    socket.write_all(&Header { finish: false, length: 101, sequence: 0 }.encode()).unwrap();
+    socket.write_all(&[0xaa; HEADER_BYTES]).unwrap();
+    assert!(!matches!(socket.read(&mut [0; 1]), Ok(1)));
+
+    assert!(test(&server, &short(Plan { length: 100, ..Plan::default() })).trouble.is_none());
+}
+
+#[test]
+fn silent_connections_keep_no_client_out() {
+    let server = Running::start("silent");
+    // More than the server keeps, within the descriptors of a plain shell.
+    let silent: Vec<TcpStream> = (0..400).map(|_| server.connect()).collect();
+    assert!(test(&server, &short(Plan { length: 100, ..Plan::default() })).trouble.is_none());
+    drop(silent);
+}
+
+#[test]
+fn a_client_that_never_reads_is_dropped_and_the_bound_on_connections_is_told() {
+    let server = Running::start("busy");
+    let mut held = Vec::new();
+    for _ in 0..common::CONNECTIONS {
+        let mut socket = server.connect();
+        socket.write_all(&hello().encode()).unwrap();
+        assert_eq!(answer_of(&mut socket).0.status, Status::Ready);
+        held.push(socket);
+    }
+    let refused = run(&server.target(), &short(Plan::default()), &AtomicBool::new(false), &mut |_| {});
+    match refused {
+        Err(error @ NetError::Refused(_)) => {
+            assert_eq!(error.exit_code(), 4);
+            assert!(error.to_string().contains("busy"), "{error}");
+        }
+        _ => panic!("the server takes more connections than it should"),
+    }
+    // Messages without end whose acknowledgements nobody reads: the server must still end when told to.
+    let message = [&Header { finish: false, length: 0, sequence: 0 }.encode()[..]].concat();
+    held[0].set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+    while held[0].write(&message).is_ok() {}
+    let began = Instant::now();
+    drop(server);
+    assert!(began.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_file_that_came_between_refuses_the_test_and_is_left_alone() {
+    let server = Running::start("foreign");
+    std::fs::write(server.file(), "not yours").unwrap();
+    let plan = short(Plan { write: true, length: 100, ..Plan::default() });
+    let refused = run(&server.target(), &plan, &AtomicBool::new(false), &mut |_| {});
+    assert!(matches!(&refused, Err(NetError::Refused(text)) if text.contains("left alone")));
+    assert_eq!(std::fs::read(server.file()).unwrap(), b"not yours");
+    assert!(test(&server, &short(Plan { length: 100, ..Plan::default() })).trouble.is_none());
+    assert!(scratch("foreign").exists());
+}
