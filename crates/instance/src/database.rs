@@ -208,12 +208,18 @@ fn hold_checkpoint_lock(guard: &Guard<'_>, limit: Duration) -> Result<(), Instan
     }
 }
 
+/// How long to wait for those who recover the database when it is opened.
+const OPEN_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a checkpoint waits for readers.
+const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(10);
+
 /// A connection through the guard VFS that never checkpoints by itself and never removes the WAL.
 pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, InstanceError> {
     let vfs = register_guard_vfs(vfs_base)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags_and_vfs(path, flags, vfs.as_str())?;
-    connection.busy_timeout(Duration::from_millis(10))?;
+    // An application may be recovering the wal-index after a crash of all, which takes as long as its log is.
+    connection.busy_timeout(OPEN_PATIENCE)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
@@ -228,6 +234,7 @@ pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, I
     connection
         .execute_batch("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-256")?;
     Database::recover_index(&connection)?;
+    connection.busy_timeout(CHECKPOINT_PATIENCE)?;
     keep_wal(&connection);
     Ok(connection)
 }
