@@ -134,7 +134,7 @@ impl MainFile {
             }
             self.at_lock.set(point);
             self.write_lock.set(WriteLock::Held);
-            self.frames.borrow_mut().begin();
+            self.frames.borrow_mut().clear();
             if let Some(connection) = &*self.connection.borrow() {
                 connection.write_locked();
             }
@@ -158,6 +158,7 @@ impl MainFile {
 
     fn unlock_write(&self) -> c_int {
         let held = self.write_lock.replace(WriteLock::Free);
+        self.frames.borrow_mut().clear();
         // An empty log holds no commit, and a generation without a commit need not be announced.
         let committed =
             self.log_point().filter(|point| Some(*point) != self.at_lock.get() && point.frame != 0);

@@ -13,8 +13,8 @@ use rusqlite::ffi;
 use standfast_types::{FrameRun, FrameWrite};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::time::{Duration, Instant};
 use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Called before the WAL is synced for a checkpoint; false refuses the checkpoint.
 pub type BeforeBackfill = Box<dyn Fn() -> bool + Send + Sync>;
@@ -258,8 +258,8 @@ unsafe extern "C" fn shm_lock(
     let guard = unsafe { &*file.cast::<GuardFile>() };
     let (mut offset, mut count) = (offset, count);
     if let Some(state) = guard.state() {
-        if offset == WRITE_LOCK && flags & ffi::SQLITE_SHM_LOCK != 0 {
-            state.frames().begin();
+        if offset == WRITE_LOCK {
+            state.frames().clear();
         }
         if offset == WRITE_LOCK && state.write_held.load(SeqCst) {
             (offset, count) = (offset + 1, count - 1);

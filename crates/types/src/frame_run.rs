@@ -25,21 +25,22 @@ pub enum FrameWrite {
     Through,
 }
 
-/// See the module. Order of calls: `begin` when the write lock is taken, then `take` for each write; `written`
+/// See the module. Order of calls: `clear` when the write lock is taken and when it is given up, `take` for each write; `written`
 /// after the run was written out. Whatever the run covers must be written out before it is read.
 #[derive(Debug, Default)]
 pub struct FrameRun {
     start: u64,
     bytes: Vec<u8>,
-    /// Where the next new frame goes; unknown at the begin of a transaction.
+    /// Where the next new frame goes; unknown at the beginning of a transaction.
     end: Option<u64>,
     /// Set between a header and its page: whether it is that of a commit frame.
     header: Option<bool>,
 }
 
 impl FrameRun {
-    /// A transaction begins. What a transaction that was rolled back left behind is void.
-    pub fn begin(&mut self) {
+    /// The write lock is taken or given up. What is left then is of a transaction that was rolled back; written later,
+    /// when others have the lock, it would destroy their frames.
+    pub fn clear(&mut self) {
         self.bytes.clear();
         (self.end, self.header) = (None, None);
     }
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn a_transaction_becomes_one_run_that_is_complete_with_its_commit_frame() {
         let mut run = FrameRun::default();
-        run.begin();
+        run.clear();
         assert_eq!(run.take(32, &header(false)), FrameWrite::Kept);
         assert_eq!(run.take(56, &PAGE), FrameWrite::Kept);
         assert_eq!(run.take(32 + FRAME, &header(true)), FrameWrite::Kept);
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn what_is_written_again_goes_through_and_so_does_the_header_of_the_file() {
         let mut run = FrameRun::default();
-        run.begin();
+        run.clear();
         assert_eq!(run.take(0, &[0; 32]), FrameWrite::Through);
         for frame in 0..2 {
             assert_eq!(run.take(32 + frame * FRAME, &header(false)), FrameWrite::Kept);
@@ -148,7 +149,7 @@ mod tests {
     #[test]
     fn a_page_in_two_pieces_goes_through() {
         let mut run = FrameRun::default();
-        run.begin();
+        run.clear();
         assert_eq!(run.take(32, &header(true)), FrameWrite::Kept);
         assert_eq!(run.take(56, &PAGE[..100]), FrameWrite::Through);
         assert_eq!(run.pending().map(|(start, bytes)| (start, bytes.len())), Some((32, 24)));
@@ -159,7 +160,7 @@ mod tests {
     #[test]
     fn a_long_transaction_is_written_on_the_way() {
         let mut run = FrameRun::default();
-        run.begin();
+        run.clear();
         let mut kept = 0;
         let mut offset = 32;
         while run.take(offset, &header(false)) == FrameWrite::Kept {
@@ -176,9 +177,9 @@ mod tests {
     #[test]
     fn what_a_transaction_left_that_was_rolled_back_is_void() {
         let mut run = FrameRun::default();
-        run.begin();
+        run.clear();
         run.take(32, &header(false));
-        run.begin();
+        run.clear();
         assert!(run.pending().is_none());
         assert_eq!(run.take(32, &header(true)), FrameWrite::Kept);
     }

@@ -203,3 +203,30 @@ fn a_log_that_starts_again_is_waited_for_in_its_new_generation() {
     std::mem::forget(plain);
     drop(scratch);
 }
+
+/// Frames of a transaction wait for its commit frame. Those of one that was rolled back must not be written when
+/// others have the lock, whatever its connection reads next.
+#[test]
+fn frames_of_a_transaction_that_was_rolled_back_never_reach_the_log() {
+    let (_scratch, _instance, path) = protected("rolled-back");
+    let (first, second) = (open(&path), open(&path));
+    first.execute_batch("CREATE TABLE big(id INTEGER PRIMARY KEY, a BLOB); PRAGMA cache_size=4").unwrap();
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<12)";
+    // More pages than the cache holds: some are spilled, fewer than make a run that is written on the way.
+    first
+        .execute_batch(&format!("BEGIN IMMEDIATE; {fill} INSERT INTO big SELECT i, randomblob(3000) FROM n"))
+        .unwrap();
+    first.execute_batch("ROLLBACK").unwrap();
+    for _ in 0..3 {
+        second
+            .execute_batch(&format!(
+                "BEGIN; {fill} INSERT INTO big SELECT NULL, randomblob(3000) FROM n; COMMIT"
+            ))
+            .unwrap();
+        // Reads the pages that the other one has just written, where its own frames would have gone.
+        let read: i64 = first.query_row("SELECT sum(length(a)) FROM big", [], |row| row.get(0)).unwrap();
+        assert!(read >= 36_000);
+    }
+    let verdict: String = open(&path).query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok");
+}
