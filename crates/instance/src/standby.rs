@@ -85,7 +85,8 @@ impl StandbyShared {
         self.errors.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    pub(crate) fn set_error(&self, database: &str, error: Option<String>) {
+    /// Notes why apply of a database has stopped, or that it goes on.
+    pub fn set_error(&self, database: &str, error: Option<String>) {
         let mut errors = self.errors.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match error {
             Some(error) => errors.insert(database.to_owned(), error),

@@ -11,6 +11,7 @@ mod attached;
 mod commands;
 mod down;
 mod foreign;
+mod left_out;
 mod log_volume;
 mod network;
 mod refused;
