@@ -264,8 +264,8 @@ fn nobody_else_can_write_a_standby_database_until_it_is_released() {
 fn committed_pages(database: &Path, page_bytes: usize) -> usize {
     let wal = std::fs::read(format!("{}-wal", database.display())).unwrap();
     let frames = wal[32..].chunks_exact(24 + page_bytes).filter(|frame| frame[8..16] == wal[16..24]);
-    let sizes = frames.map(|frame| u32::from_be_bytes([frame[4], frame[5], frame[6], frame[7]]));
-    sizes.filter(|size| *size > 0).last().unwrap() as usize
+    let mut sizes = frames.map(|frame| u32::from_be_bytes([frame[4], frame[5], frame[6], frame[7]]));
+    sizes.rfind(|size| *size > 0).unwrap() as usize
 }
 
 #[test]
