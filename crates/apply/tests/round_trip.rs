@@ -8,6 +8,7 @@ use common::*;
 use rusqlite::Connection;
 use standfast_apply::Limits;
 use standfast_testkit::{Rng, TempDir};
+use std::path::Path;
 
 #[test]
 fn a_history_ends_in_the_same_pages_at_every_page_size() {
@@ -256,4 +257,35 @@ fn nobody_else_can_write_a_standby_database_until_it_is_released() {
     assert!(other.execute_batch("INSERT INTO t(body) VALUES('no')").is_err());
     assert_eq!(apply.release_for_failover().unwrap(), stream.end());
     other.execute_batch("INSERT INTO t(body) VALUES('yes')").unwrap();
+}
+
+/// Size in pages that the newest commit in the WAL of a database says: the one that counts after a checkpoint,
+/// whatever page 1 says.
+fn committed_pages(database: &Path, page_bytes: usize) -> usize {
+    let wal = std::fs::read(format!("{}-wal", database.display())).unwrap();
+    let frames = wal[32..].chunks_exact(24 + page_bytes).filter(|frame| frame[8..16] == wal[16..24]);
+    let mut sizes = frames.map(|frame| u32::from_be_bytes([frame[4], frame[5], frame[6], frame[7]]));
+    sizes.rfind(|size| *size > 0).unwrap() as usize
+}
+
+#[test]
+fn sqlite_itself_commits_the_size_to_which_a_database_was_cut() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut primary = Primary::new(here.path(), 1, "app.db", 1024);
+    primary.run(&mut Stream::default(), TABLE);
+    primary.attach(&mut stream);
+    let mut apply = fresh(&standby, 0, Limits::default());
+    // Together, a VACUUM cuts what its own batch has grown; alone, what was committed before.
+    for together in [false, true] {
+        for sql in [insert(300, 300).as_str(), "DELETE FROM t WHERE id % 10 > 0", "VACUUM"] {
+            primary.run(&mut stream, sql);
+            if !together {
+                follow_well(&mut apply, &stream);
+            }
+        }
+        follow_well(&mut apply, &stream);
+        let pages = pages(&primary.connection).len();
+        assert_eq!(committed_pages(&standby.join("app.db"), 1024), pages, "together: {together}");
+    }
 }

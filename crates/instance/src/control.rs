@@ -82,6 +82,10 @@ pub struct Control {
     /// stand, their own state says nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replays: Vec<(DatabaseId, Scn)>,
+    /// Databases that could not be opened, and from where on each may lack redo: `checkpoint` does not count for them.
+    /// Removed when they are served again or no longer protected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<(DatabaseId, Scn)>,
     /// Set while this instance may not open because another one has taken over; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fenced: Option<String>,
@@ -133,6 +137,30 @@ impl Control {
         })
     }
 
+    /// Where the recovery of a database that was left out begins.
+    pub fn left_out_from(&self, id: DatabaseId) -> Option<Scn> {
+        self.left_out.iter().find(|(left_out, _)| *left_out == id).map(|(_, from)| *from)
+    }
+
+    /// Remembers that a database is left out and may lack redo from `from` on; a position that is known stays.
+    pub fn leave_out(&mut self, id: DatabaseId, from: Scn) {
+        if self.left_out_from(id).is_none() {
+            self.left_out.push((id, from));
+        }
+    }
+
+    /// Archived logs from here on are needed by databases that are left out; the greatest position when there are none.
+    pub fn archives_needed_from(&self) -> Scn {
+        self.left_out.iter().map(|(_, from)| *from).min().unwrap_or(Scn(u64::MAX))
+    }
+
+    /// The database is no longer protected.
+    pub fn forget(&mut self, id: DatabaseId) {
+        self.databases.retain(|record| record.id != id);
+        self.replays.retain(|(other, _)| *other != id);
+        self.left_out.retain(|(other, _)| *other != id);
+    }
+
     /// The database with this name or path.
     pub fn database_named(&self, name: &str) -> Option<&DatabaseRecord> {
         self.databases.iter().find(|database| database.name == name || database.path == Path::new(name))
@@ -159,6 +187,7 @@ mod tests {
             databases: vec![],
             next_database: 1,
             replays: vec![],
+            left_out: vec![(DatabaseId(3), Scn(4))],
             fenced: None,
             clean: false,
         };

@@ -79,6 +79,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         databases: Vec::new(),
         next_database: 1,
         replays: Vec::new(),
+        left_out: Vec::new(),
         fenced: None,
         clean: true,
     };
@@ -246,6 +247,7 @@ fn copy_into(
         databases,
         next_database,
         replays: Vec::new(),
+        left_out: Vec::new(),
         fenced: None,
         clean: true,
     };

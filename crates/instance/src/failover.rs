@@ -1,11 +1,13 @@
 //! A standby becomes primary: everything hardened is applied, a new incarnation begins.
 //!
 //! Order of events, each durable before the next: all the redo counts as confirmed; the databases hold it; the
-//! standby log ends and is archived; the online log begins with the incarnation and the state of every database; the control file
-//! says primary. A crash before the last step leaves a standby that can be failed over again.
+//! standby log ends and is archived; the online log begins with the incarnation and the state of every database; the
+//! control file says primary. A crash before the last step leaves a standby that can be failed over again.
+//!
+//! A database that has stopped or cannot be opened does not hold all the redo: the new primary leaves it out.
 
 use crate::applier::Applier;
-use crate::control::{Control, Incarnation, Role};
+use crate::control::{DatabaseRecord, Incarnation, Role};
 use crate::database::{committed_pages, open_guarded};
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -15,7 +17,7 @@ use rusqlite::Connection;
 use standfast_format::{LogKind, RecordBuilder};
 use standfast_log::{LogIdentity, LogSwitch, RedoLog};
 use standfast_sqlite_wal::guard::Guard;
-use standfast_types::{IncarnationId, Scn};
+use standfast_types::{DatabaseId, IncarnationId, Scn};
 use std::sync::{Arc, Mutex};
 
 /// What a failover found.
@@ -53,10 +55,12 @@ pub fn take_over(
     // Recovery replays as far as is confirmed: it must not end before what the databases may hold.
     log.confirm_everything()?;
     let branch = applier.apply_everything()?;
-    for stopped in applier.shared().stopped().databases {
+    let stopped = applier.shared().stopped().databases;
+    for stopped in &stopped {
         let since = stopped.applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
         environment.alert.say(format!(
-            "database {} is taken over as it is, without its redo since {since}: {}",
+            "database {} is left out, its redo since {since} is not applied: {} | hint: `unprotect` and `protect` \
+             it to take it as it is",
             stopped.database, stopped.reason
         ));
     }
@@ -73,34 +77,44 @@ pub fn take_over(
     RedoLog::create_files(environment.disk.as_ref(), &config)?;
     let start = LogSwitch { sequence: 1, first_scn: branch, time_us: incarnation.time_us, first_record: 0 };
     let (_, mut writer) = RedoLog::start(environment.disk.clone(), config, identity, start, crc)?;
-    let (records, keepers) = opening_records(environment, &control, &incarnation)?;
+    let whole = |record: &&DatabaseRecord| stopped.iter().all(|stopped| stopped.database != record.name);
+    let records: Vec<&DatabaseRecord> = control.databases.iter().filter(whole).collect();
+    let Opening { records, keepers, known } = opening_records(environment, &records, &incarnation)?;
     writer.write(&[&records], branch)?;
 
     environment.update_control(|control| {
         control.role = Role::Primary;
         control.incarnations.push(incarnation);
         control.checkpoint = branch;
+        let unknown = control.databases.iter().map(|record| record.id).filter(|id| !known.contains(id));
+        control.left_out = unknown.map(|id| (id, branch)).collect();
     })?;
     Ok(FailedOver { branch, dropped_bytes, keepers })
 }
 
-/// The incarnation, and where every database stands in its own WAL.
+struct Opening {
+    records: Vec<u8>,
+    keepers: Vec<Connection>,
+    known: Vec<DatabaseId>,
+}
+
+/// The incarnation, and where each of `databases` that can be opened stands in its own WAL.
 fn opening_records(
     environment: &Environment,
-    control: &Control,
+    databases: &[&DatabaseRecord],
     incarnation: &Incarnation,
-) -> Result<(Vec<u8>, Vec<Connection>), InstanceError> {
-    let mut records = Vec::new();
-    let mut keepers = Vec::new();
+) -> Result<Opening, InstanceError> {
+    let (mut records, mut keepers, mut known) = (Vec::new(), Vec::new(), Vec::new());
     let Incarnation { number, id, branch, time_us } = incarnation.clone();
     RecordBuilder::incarnation(&mut records, number, id, branch, time_us);
-    for record in &control.databases {
+    for record in databases {
         match open_guarded(&record.path, environment.vfs_base.as_deref()) {
             Ok(connection) => {
                 let header = Guard::of(&connection)?.wal_header()?;
                 let pages = committed_pages(&connection, &header)?;
                 RecordBuilder::wal_generation(&mut records, record.id, header.position(), pages, true);
                 keepers.push(connection);
+                known.push(record.id);
             }
             Err(error) => {
                 environment
@@ -109,5 +123,5 @@ fn opening_records(
             }
         }
     }
-    Ok((records, keepers))
+    Ok(Opening { records, keepers, known })
 }

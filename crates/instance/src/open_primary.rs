@@ -42,7 +42,8 @@ struct Reconciled {
 /// Recovers and opens everything. Sessions are let in when the caller sets the databases' states.
 ///
 /// # Errors
-/// When the redo log cannot be opened. A database that cannot be opened is reported and left out.
+/// When the redo log cannot be opened. A database that cannot be opened is reported and left out; the control file
+/// remembers from where on it may lack redo.
 pub fn open_primary(
     environment: &Arc<Environment>,
     helper: Box<dyn SwitchHelper>,
@@ -67,28 +68,25 @@ pub fn open_primary(
     }
     let mut reconciled = Vec::new();
     for record in &control.databases {
-        let history = scan.histories.get(&record.id).cloned().unwrap_or_default();
-        match reconcile_database(environment, &log, &segment, !new, record, &history, scan.end) {
+        match reconcile_database(environment, &log, &segment, !new, record, &scan) {
             Ok(database) => reconciled.push(database),
-            Err(error) => cannot_open(environment, &segment, record, &error),
+            Err(error) => leave_out(environment, &segment, record, control.checkpoint, &error)?,
         }
     }
-    if reconciled.len() == control.databases.len() {
-        free_groups(environment, &log, &scan, &reconciled)?;
-    }
+    free_groups(environment, &log, &scan, &reconciled)?;
     for database in reconciled {
         let record = database.database.record().clone();
         if let Err(error) = begin_serving(environment, &mut primary, database) {
-            cannot_open(environment, &segment, &record, &error);
+            leave_out(environment, &segment, &record, control.checkpoint, &error)?;
         }
     }
     begin_recovery_here(environment, &shared, &log, scan.end)?;
     Ok(OpenedPrimary { primary, shared, log })
 }
 
-/// The redo from `end` on, durable, says where every database stands that is served. If that is all of them,
-/// recovery begins there: the next switch may need the group that it has begun in until now, and a checkpoint of
-/// the running instance follows a switch.
+/// The redo from `end` on, durable, says where every database stands that is served, so recovery of these begins
+/// there: the next switch may need the group that it has begun in until now, and a checkpoint of the running
+/// instance follows a switch.
 fn begin_recovery_here(
     environment: &Environment,
     shared: &PrimaryShared,
@@ -98,9 +96,8 @@ fn begin_recovery_here(
     let served = |id: DatabaseId| shared.database(id).is_some();
     environment.update_control(|control| {
         control.replays.retain(|(id, _)| !served(*id));
-        if control.databases.iter().all(|record| served(record.id)) {
-            control.checkpoint = control.checkpoint.max(end);
-        }
+        control.left_out.retain(|(id, _)| !served(*id));
+        control.checkpoint = control.checkpoint.max(end);
     })?;
     log.set_checkpoint(environment.control().checkpoint);
     Ok(())
@@ -116,31 +113,48 @@ fn mark_replay(environment: &Environment, id: DatabaseId, from: Scn) -> Result<(
     })
 }
 
-fn cannot_open(environment: &Environment, segment: &Segment, record: &DatabaseRecord, error: &InstanceError) {
+/// The database is not served. It may lack redo from `from` on, or from where it was known to: that is remembered
+/// before the checkpoint moves on, and keeps the archived logs.
+fn leave_out(
+    environment: &Environment,
+    segment: &Segment,
+    record: &DatabaseRecord,
+    from: Scn,
+    error: &InstanceError,
+) -> Result<(), InstanceError> {
     segment.set_state(record.id.0, DatabaseState::Failed);
+    environment.update_control(|control| control.leave_out(record.id, from))?;
+    let from = environment.control().left_out_from(record.id).unwrap_or(from);
     environment.alert.say(format!("database {} cannot be opened: {error}", record.path.display()));
+    environment.alert.say(format!(
+        "database {} is left out; the redo from SCN {from} on is kept for it until a start can open it",
+        record.name
+    ));
+    Ok(())
 }
 
-/// All redo is in the databases now, so recovery may begin at the newest position from which on every database is
-/// known. Without this the log could be full before the first checkpoint, and a checkpoint needs room in the log.
+/// All redo is in the databases now, durably, so recovery may begin at the newest position from which on every
+/// database is known. Without this the log could be full before the first checkpoint, and a checkpoint needs room in
+/// the log. Databases that were left out have positions of their own until they are served.
 fn free_groups(
     environment: &Environment,
     log: &Arc<RedoLog>,
     scan: &Scan,
     reconciled: &[Reconciled],
 ) -> Result<(), InstanceError> {
-    for Reconciled { database, .. } in reconciled {
-        database.wal_file()?.sync().map_err(InstanceError::io(&database.record().path))?;
-    }
+    let left_out = environment.control().left_out;
+    let is_left_out = |id: DatabaseId| left_out.iter().any(|(other, _)| *other == id);
     let known = |database: &Reconciled| scan.histories.get(&database.database.id())?.stands_at;
-    let needing = reconciled.iter().filter(|database| database.copy_afresh.is_none());
+    let needing = reconciled
+        .iter()
+        .filter(|database| database.copy_afresh.is_none() && !is_left_out(database.database.id()));
     let checkpoint = match needing.map(known).collect::<Option<Vec<Scn>>>() {
         Some(positions) => positions.into_iter().min().unwrap_or(scan.end),
         None => return Ok(()),
     };
     environment.update_control(|control| {
         control.checkpoint = control.checkpoint.max(checkpoint);
-        for (_, from) in &mut control.replays {
+        for (_, from) in control.replays.iter_mut().filter(|(id, _)| !is_left_out(*id)) {
             *from = checkpoint.max(*from);
         }
     })?;
@@ -157,14 +171,15 @@ fn begin_serving(
     Reconciled { database, capture, copy_afresh }: Reconciled,
 ) -> Result<(), InstanceError> {
     install_hook(primary.shared(), &database, Duration::from_secs(10))?;
+    let copy = copy_afresh.map(|why| BaselineJob::begin(&database).map(|job| (why, job))).transpose()?;
     // A standby may not know it yet: the crash may have come between the control file and the redo.
-    let entry = if copy_afresh.is_some() { Entry::NewWithCopy } else { Entry::Known };
+    let entry = if copy.is_some() { Entry::NewWithCopy } else { Entry::Known };
     primary.serve(database.clone(), capture, entry)?;
-    if let Some(why) = copy_afresh {
+    if let Some((why, job)) = copy {
         environment
             .alert
             .say(format!("database {} is copied afresh into the redo: {why}", database.record().name));
-        primary.start_baseline(BaselineJob::begin(&database)?);
+        primary.start_baseline(job);
     }
     Ok(())
 }
@@ -188,35 +203,45 @@ fn reconcile_database(
     segment: &Segment,
     sessions_vouch: bool,
     record: &DatabaseRecord,
-    history: &History,
-    end: Scn,
+    scan: &Scan,
 ) -> Result<Reconciled, InstanceError> {
     let vfs_base = environment.vfs_base.as_deref();
-    let replays = environment.control().replays;
+    let control = environment.control();
+    let left_out = control.left_out_from(record.id);
     let database = Arc::new(Database::open(record.clone(), vfs_base)?);
+    let history = match left_out {
+        Some(from) => redo_since(log, record, from, scan.end)?,
+        None => scan.histories.get(&record.id).cloned().unwrap_or_default(),
+    };
     let (position, pages, copy_afresh) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
         guard.hold_write_lock_within(WRITER_PATIENCE)?;
         let header = guard.wal_header()?;
-        if !sessions_vouch {
+        // The shared memory may have been made anew at a start that left this database out.
+        if !sessions_vouch || left_out.is_some() {
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
                 .map_err(InstanceError::io(&record.path))?;
         }
         let known = sessions_vouch && segment.vouches(record.id.0, header.raw_salts());
         let found = Found { position: header.position(), vouched_for: known.then_some(header.salts()) };
-        let plan = match replays.iter().find(|(id, _)| *id == record.id) {
+        let plan = match control.replays.iter().find(|(id, _)| *id == record.id) {
             Some((_, from)) => Plan::Reapply(Anchor { redo_from: *from, ..Anchor::default() }),
-            None => reconcile::decide(history, &found),
+            None => reconcile::decide(&history, &found),
         };
         match plan {
+            Plan::CopyAfresh(why) if left_out.is_some() => return Err(not_proven(record, why)),
+            // Every file without a log stands there, whatever it holds.
+            _ if left_out.is_some() && header.raw_salts() == [0, 0] => {
+                return Err(not_proven(record, "it has no write-ahead log"));
+            }
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
             Plan::Reapply(Anchor { redo_from: from, .. }) => {
                 mark_replay(environment, record.id, from)?;
                 fault::check(Fault::RecoveryApply).map_err(InstanceError::io(&record.path))?;
                 guard.release_write_lock();
                 guard.release_checkpoint_lock();
-                let done = reconcile::reapply(log, record, vfs_base, from, end)?;
+                let done = reconcile::reapply(log, record, vfs_base, from, scan.end)?;
                 guard.hold_checkpoint_lock()?;
                 guard.hold_write_lock_within(WRITER_PATIENCE)?;
                 environment.alert.say(format!(
@@ -233,5 +258,43 @@ fn reconcile_database(
         }
     };
     let capture = database.capture_from(position, pages)?;
+    database.wal_file()?.sync().map_err(InstanceError::io(&record.path))?;
     Ok(Reconciled { database, capture, copy_afresh })
+}
+
+/// What the redo says of a database that was left out. The checkpoint has moved on without it, so this may be in
+/// archived logs.
+fn redo_since(
+    log: &Arc<RedoLog>,
+    record: &DatabaseRecord,
+    from: Scn,
+    end: Scn,
+) -> Result<History, InstanceError> {
+    match reconcile::scan(log, from, end) {
+        Ok(mut scan) => Ok(scan.histories.remove(&record.id).unwrap_or_default()),
+        Err(error) => Err(InstanceError::refused(
+            format!("{} was left out and needs the redo from SCN {from} on: {error}", record.name),
+            format!(
+                "put the archived logs from there on back and restart the instance, or {}",
+                give_up(record)
+            ),
+        )),
+    }
+}
+
+/// What a database holds that was left out is worth a copy only if the redo shows that nothing is missing: the copy
+/// would take the place of that of the standbys, which may be the only one with all acknowledged commits.
+fn not_proven(record: &DatabaseRecord, why: &str) -> InstanceError {
+    InstanceError::refused(
+        format!("{} was left out and does not stand where the redo says ({why})", record.name),
+        format!("restore the file that was here, fail over to a standby, or {}", give_up(record)),
+    )
+}
+
+fn give_up(record: &DatabaseRecord) -> String {
+    let (name, path) = (&record.name, record.path.display());
+    format!(
+        "decide that what it holds now counts: `standfast unprotect {name}`, then `standfast protect {path}` \
+         puts that in the place of the standbys' copies"
+    )
 }

@@ -302,6 +302,8 @@ impl Primary {
         entry: Entry,
     ) -> Result<(), InstanceError> {
         let record = shared.record().clone();
+        // What can fail comes before the first record: a database that is not served must not be in the redo.
+        self.settle_epoch(&shared)?;
         if entry != Entry::Known {
             let attach = Attach { database: record.id, page_size: record.page_size, name: &record.name };
             RecordBuilder::attach(&mut self.out, &attach);
@@ -312,7 +314,6 @@ impl Primary {
             RecordBuilder::baseline(&mut self.out, record.id);
         }
         capture.anchor(&mut self.out);
-        self.settle_epoch(&shared)?;
         if !awaiting_baseline {
             self.mark_position(&shared, &capture);
         }
@@ -346,17 +347,15 @@ impl Primary {
         Ok(())
     }
 
-    /// Stops serving a database; standbys are told.
+    /// Stops serving a database, which may have been left out; standbys are told.
     ///
     /// # Errors
     /// When the redo cannot be written.
     pub fn release_database(&mut self, id: DatabaseId) -> Result<(), InstanceError> {
-        if self.served.remove(&id.0).is_some() {
-            RecordBuilder::detach(&mut self.out, id);
-            self.shared.databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&id);
-            self.write_out()?;
-        }
-        Ok(())
+        self.served.remove(&id.0);
+        RecordBuilder::detach(&mut self.out, id);
+        self.shared.databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&id);
+        self.write_out()
     }
 
     /// A fresh copy of a database goes into the redo, in pieces between the commits of other databases.

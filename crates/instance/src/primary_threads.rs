@@ -427,7 +427,8 @@ fn run_archiver(
             Ok(ArchiveOrder::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(ArchiveOrder::Archive) | Err(RecvTimeoutError::Timeout) => {}
         }
-        let failed = archive_all(log, environment.config.redo.archive_bytes_max, needed_from()).err();
+        let keep = needed_from().min(environment.control().archives_needed_from());
+        let failed = archive_all(log, environment.config.redo.archive_bytes_max, keep).err();
         if let (Some(error), false) = (&failed, retry) {
             environment.alert.say(format!("archiving failed and will be tried again: {error}"));
         } else if failed.is_none() && retry {

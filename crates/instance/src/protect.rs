@@ -68,6 +68,12 @@ pub fn open_for_protection(
     };
     if let Some(record) = control.databases.iter().find(same_file) {
         let what = format!("{shown} is already protected, as database {} ({})", record.id, record.name);
+        if control.left_out_from(record.id).is_some() {
+            return Err(InstanceError::refused(
+                format!("{what}, but could not be opened when the instance started"),
+                "restart the instance to try again; the alert log says what was wrong",
+            ));
+        }
         return Err(InstanceError::refused(what, "nothing is to be done; `standfast status` shows it"));
     }
     if let Ok(Some(marker)) = standfast_session::Marker::read(path)

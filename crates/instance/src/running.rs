@@ -327,7 +327,7 @@ impl Running {
             })?;
             let id = record.id;
             primary.threads.call(move |primary| primary.release_database(id))?;
-            self.environment.update_control(|control| control.databases.retain(|known| known.id != id))?;
+            self.environment.update_control(|control| control.forget(id))?;
             self.environment.remove_marker(&record)?;
             segment.set_state(id.0, DatabaseState::Absent);
             segment.wake_all(id.0);

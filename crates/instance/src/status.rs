@@ -1,5 +1,6 @@
 //! The state of an instance as JSON. Unknown is null, never 0.
 
+use crate::control::Control;
 use crate::now_us;
 use crate::running::{Mode, Running, RunningPrimary, RunningStandby};
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ pub fn status(running: &Running) -> Value {
         },
     });
     match &*running.mode() {
-        Mode::Primary(primary) => add_primary(&mut status, primary),
+        Mode::Primary(primary) => add_primary(&mut status, primary, &control),
         Mode::Standby(standby) => add_standby(&mut status, running, standby),
         Mode::Fenced(why) => {
             status["role"] = json!("primary");
@@ -45,7 +46,7 @@ pub fn status(running: &Running) -> Value {
     status
 }
 
-fn add_primary(status: &mut Value, primary: &RunningPrimary) {
+fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) {
     let shared = primary.threads.shared();
     let captured = shared.buffer.captured();
     let failure = primary.threads.failure();
@@ -65,6 +66,17 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary) {
     status["waiting_for"] = json!(shared.waiting_for());
     status["checkpoints"] = json!(primary.threads.checkpoint_counts());
     status["sessions"] = json!(shared.segment.sessions().count());
+    let left_out = control.databases.iter().filter_map(|record| {
+        let from = control.left_out_from(record.id)?;
+        Some(json!({
+            "id": record.id,
+            "name": record.name,
+            "path": record.path,
+            "page_size": record.page_size,
+            "state": "left out",
+            "redo_needed_from": from,
+        }))
+    });
     status["databases"] = shared
         .all_databases()
         .iter()
@@ -81,6 +93,7 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary) {
                 "wal_frames_backfilled": database.backfilled(),
             })
         })
+        .chain(left_out)
         .collect();
     status["log"]["groups"] = groups(primary.source.redo_log());
     status["log"]["archived"] = json!(primary.source.redo_log().archived().len());

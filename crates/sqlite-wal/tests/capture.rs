@@ -272,3 +272,51 @@ fn frames_behind_the_committed_ones_are_cut_off_and_a_log_that_was_reset_stays()
     cut_stale_frames(&mut wal, &header, rig.page_size).unwrap();
     assert_eq!(std::fs::read(&wal_path).unwrap(), bytes);
 }
+
+#[test]
+fn a_log_that_was_cut_to_nothing_keeps_its_generation_through_the_next_recovery() {
+    let name =
+        |part: &str| std::env::temp_dir().join(format!("standfast-cut-{part}-{}.db", std::process::id()));
+    let with = |path: &PathBuf, suffix: &str| PathBuf::from(format!("{}{suffix}", path.display()));
+    let remove = |path: &PathBuf| {
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(with(path, suffix));
+        }
+    };
+    let copy = |from: &PathBuf, to: &PathBuf| {
+        remove(to);
+        for suffix in ["", "-wal"] {
+            std::fs::copy(with(from, suffix), with(to, suffix)).unwrap();
+        }
+    };
+    let open = |path: &PathBuf| {
+        let vfs = register_guard_vfs(None).unwrap();
+        let connection =
+            Connection::open_with_flags_and_vfs(path, OpenFlags::default(), vfs.as_str()).unwrap();
+        connection.execute_batch("PRAGMA wal_autocheckpoint=0; SELECT count(*) FROM sqlite_schema").unwrap();
+        connection
+    };
+    let header = |connection: &Connection| Guard::of(connection).unwrap().wal_header().unwrap();
+    let (live, crashed, again) = (name("live"), name("crashed"), name("again"));
+    remove(&live);
+    let app = Connection::open(&live).unwrap();
+    app.execute_batch(
+        "PRAGMA page_size=1024; CREATE TABLE t(x); PRAGMA journal_mode=WAL; PRAGMA cache_size=5;
+         BEGIN; INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<200)
+         SELECT randomblob(300) FROM n",
+    )
+    .unwrap();
+    // The machine stops in the middle of the transaction, which has spilled: frames, and no commit.
+    copy(&live, &crashed);
+    let recovered = open(&crashed);
+    let found = header(&recovered);
+    assert_eq!(found.frames(), 0);
+    assert_ne!(found.raw_salts(), [0, 0]);
+    let mut wal = VfsFile::open(None, &crashed, VfsFileKind::Wal).unwrap();
+    assert!(wal.bytes().unwrap() > 1024);
+    cut_stale_frames(&mut wal, &found, PageSize::new(1024).unwrap()).unwrap();
+    assert!(wal.bytes().unwrap() < 1024);
+    copy(&crashed, &again);
+    assert_eq!(header(&open(&again)).raw_salts(), found.raw_salts());
+    [live, crashed, again].iter().for_each(remove);
+}

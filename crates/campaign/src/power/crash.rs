@@ -1,5 +1,6 @@
 //! Power losses: what is lost, what comes back, and what must be there then.
 
+use super::application::AppDatabase;
 use super::primary::PrimaryHost;
 use super::site::SegmentFile;
 use super::standby::{self, StandbyHost};
@@ -7,8 +8,10 @@ use super::truth::inspect;
 use super::world::World;
 use super::{Outcome, lock, trace};
 use standfast_instance::control::Role;
+use standfast_io::Disk;
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
 use standfast_transport::StandbyLog;
+use standfast_types::Scn;
 use std::sync::Arc;
 
 /// Power losses in a row, at most.
@@ -28,6 +31,10 @@ pub fn arm(machine: &SimMachine, rng: &mut Rng, within: u64) {
     let place = rng.pick(&CrashPlace::ALL).copied().unwrap_or(CrashPlace::Before);
     machine.crash_at(rng.between(1, within), place);
 }
+
+/// Extension of a database that is away.
+const AWAY: &str = "away";
+const WAL_HEADER_BYTES: usize = 32;
 
 /// How the machines are treated after a power loss.
 #[derive(Clone, Copy, Debug)]
@@ -161,6 +168,18 @@ impl World {
         for attempt in 0.. {
             self.lose_power(&machine, fate, attempt < IN_A_ROW);
             self.primary_segment.lose();
+            if fate.harsh && attempt == 0 && self.rng.chance(15) {
+                match self.live_without_one(&machine) {
+                    Err(_) if !machine.is_powered() => continue,
+                    other => other?,
+                }
+            }
+            if let Err(error) = self.bring_back(&machine) {
+                if machine.is_powered() {
+                    return Err(error);
+                }
+                continue;
+            }
             match PrimaryHost::open(&machine, &self.geometry, &self.primary_segment) {
                 Ok(host) => {
                     self.primary = Some(host);
@@ -183,6 +202,58 @@ impl World {
             Err(error) if self.all_powered() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// The primary comes back and one database is away. The others live on for a while, so that the redo that it
+    /// needs goes from the online log to the archive. Then the instance dies.
+    fn live_without_one(&mut self, machine: &Arc<SimMachine>) -> Outcome<()> {
+        let Some(away) = self.pick_database() else { return Ok(()) };
+        let path = &self.databases[away].path;
+        // What nothing proves to hold everything is refused when it was away, rightly: a database without a log, which
+        // any file looks like, and one that would have to be copied.
+        let log = machine.contents(format!("{}-wal", path.display()));
+        let trial = machine.copy(self.rng.next_u64());
+        let trial = PrimaryHost::open(&trial, &self.geometry, &SegmentFile::new())?;
+        let copies = trial.resynchronisations();
+        trial.leave();
+        if copies > 0 || log.is_none_or(|log| log.len() <= WAL_HEADER_BYTES) {
+            return Ok(());
+        }
+        machine.disk().rename(path, &path.with_extension(AWAY)).map_err(|error| error.to_string())?;
+        let environment = self.geometry.environment(machine, &self.primary_segment)?;
+        let mut host = PrimaryHost::open_without(machine, environment, 1)?;
+        host.keep_archives_from(match &self.standby_machine {
+            Some(_) => self.hardened_floor,
+            None => Scn(u64::MAX),
+        });
+        trace::say(|| format!("without database {away}: {}", host.alerts()));
+        let mut rng = self.rng.fork();
+        let others: Vec<usize> = (0..self.databases.len()).filter(|index| *index != away).collect();
+        for other in &others {
+            let database = &mut self.databases[*other];
+            let state = inspect(machine, &database.path, &mut self.report)?;
+            database.truth.primary_recovered(&state, &mut self.report);
+        }
+        let lived = (0..rng.between(10, 60)).try_for_each(|_| match (rng.below(12), rng.pick(&others)) {
+            (0..=5, Some(other)) => self.databases[*other].turn(&host, &mut rng),
+            (8, _) => host.checkpoint(),
+            (9 | 10, _) => host.switch_log(),
+            (11, _) => host.archive(),
+            _ => host.step().map(drop),
+        });
+        self.databases.iter_mut().for_each(AppDatabase::die);
+        self.report.resynchronisations += host.resynchronisations();
+        host.leave();
+        lived
+    }
+
+    /// Whatever is away is there again.
+    fn bring_back(&self, machine: &Arc<SimMachine>) -> Outcome<()> {
+        let disk = machine.disk();
+        let places = self.databases.iter().map(|database| &database.path);
+        let mut gone = places.filter(|path| machine.contents(path.with_extension(AWAY)).is_some());
+        gone.try_for_each(|path| disk.rename(&path.with_extension(AWAY), path))
+            .map_err(|error| error.to_string())
     }
 
     /// The primary's machine is given up and the standby becomes primary.

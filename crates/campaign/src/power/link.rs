@@ -259,7 +259,7 @@ fn deliver(
     Ok(false)
 }
 
-fn next_redo(
+pub(super) fn next_redo(
     source: &PrimarySource,
     from: Scn,
     upto: Scn,

@@ -61,7 +61,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Works {
     fn archive(&self) -> Result<(), InstanceError> {
         let limit = self.environment.config.redo.archive_bytes_max;
-        Ok(archive_all(&self.log, limit, self.needed_from)?)
+        let keep = self.needed_from.min(self.environment.control().archives_needed_from());
+        Ok(archive_all(&self.log, limit, keep)?)
     }
 
     /// One round of the checkpointer: an order if there is one, then the databases.
@@ -150,6 +151,15 @@ impl PrimaryHost {
 
     /// As [`PrimaryHost::open`], in an environment that exists.
     pub fn open_in(machine: &Arc<SimMachine>, environment: Arc<Environment>) -> Outcome<PrimaryHost> {
+        PrimaryHost::open_without(machine, environment, 0)
+    }
+
+    /// As [`PrimaryHost::open_in`]; so many databases have to be left out.
+    pub fn open_without(
+        machine: &Arc<SimMachine>,
+        environment: Arc<Environment>,
+        left_out: usize,
+    ) -> Outcome<PrimaryHost> {
         let late: Arc<Mutex<Option<Arc<Mutex<Works>>>>> = Arc::default();
         let early: Arc<Mutex<VecDeque<Scn>>> = Arc::default();
         let helper = Box::new(Helper { works: late.clone(), early: early.clone() });
@@ -157,7 +167,7 @@ impl PrimaryHost {
         primary.heal_at_once();
         primary.limit_round(ROUND_BYTES);
         let databases = shared.all_databases();
-        if databases.len() != environment.control().databases.len() {
+        if databases.len() + left_out != environment.control().databases.len() {
             return Err(format!("opening: {}", environment.alert.last().join("; ")));
         }
         for database in &databases {
@@ -304,17 +314,19 @@ fn text(error: InstanceError) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::super::application::create_database;
+    use super::super::site::paths;
     use super::super::truth::open_plain;
     use super::*;
     use standfast_instance::primary::NoShipping;
+    use standfast_io::Disk;
     use standfast_testkit::{CrashPlace, Loss, Rng};
     use standfast_types::ReleasePosition;
     use std::path::Path;
 
     /// A primary with one database and two log groups, on a machine of its own.
-    fn small_primary() -> (Arc<SimMachine>, Geometry, SegmentFile, PrimaryHost) {
+    pub fn small_primary() -> (Arc<SimMachine>, Geometry, SegmentFile, PrimaryHost) {
         let mut rng = Rng::new(5);
         let (machine, geometry, segment) = (SimMachine::new(1), Geometry::smallest(), SegmentFile::new());
         geometry.init(&machine).unwrap();
@@ -366,5 +378,134 @@ mod tests {
             }
         }
         assert!(boundary > 2, "a switch passes more than {boundary} boundaries");
+    }
+
+    /// One row, committed and waiting for its release, if the session announces the WAL generation.
+    pub fn commit(machine: &Arc<SimMachine>, host: &PrimaryHost, id: DatabaseId) -> ReleasePosition {
+        let database = host.shared.database(id).unwrap();
+        let application = open_plain(machine, &database.record().path).unwrap();
+        application
+            .execute_batch("INSERT INTO ledger SELECT 1, coalesce(max(seq), 0) + 1 FROM ledger")
+            .unwrap();
+        let header = database.header().unwrap();
+        let epoch = host.shared.segment.announce_generation(id.0, header.raw_salts());
+        ReleasePosition::new(epoch, header.frames())
+    }
+
+    pub fn rows(machine: &Arc<SimMachine>, path: &Path) -> u32 {
+        let connection = open_plain(machine, path).unwrap();
+        connection.query_row("SELECT count(*) FROM ledger", [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_fresh_copy_releases_nobody_before_it_is_complete() {
+        let (machine, _, _segment, mut host) = small_primary();
+        host.shared.ship_through(Arc::new(NoShipping));
+        let path = PathBuf::from("/app/d2.db");
+        let page_size = create_database(&machine, &path, &mut Rng::new(6)).unwrap();
+        // In the log before the copy begins: what capture starts from counts as captured with the copy only.
+        open_plain(&machine, &path).unwrap().execute_batch("INSERT INTO ledger VALUES(1, 1)").unwrap();
+        let application = open_plain(&machine, &path).unwrap();
+        application.execute_batch("INSERT INTO ledger VALUES(1, 2)").unwrap();
+        let id = host.protect("d2.db", path, page_size, true).unwrap();
+        let header = host.shared.database(id).unwrap().header().unwrap();
+        let commit = ReleasePosition::new(host.shared.segment.epoch(id.0).0, header.frames());
+        let released = |host: &PrimaryHost| ReleasePosition(host.shared.segment.durable(id.0)) >= commit;
+        assert!(header.frames() > 0);
+        assert!(!released(&host), "the copy is not in the redo yet");
+        host.drain().unwrap();
+        assert!(released(&host));
+    }
+
+    /// A primary that came back from a power loss without its first database, which lacks a commit that was
+    /// acknowledged. The second one has lived on since: the first one's redo is only in archived logs.
+    fn lived_on_without_the_first() -> (Arc<SimMachine>, Geometry, SegmentFile) {
+        let (machine, geometry, segment, mut host) = small_primary();
+        host.shared.ship_through(Arc::new(NoShipping));
+        let path = PathBuf::from("/app/d2.db");
+        let page_size = create_database(&machine, &path, &mut Rng::new(6)).unwrap();
+        let second = host.protect("d2.db", path, page_size, false).unwrap();
+        // Recovery begins where the database has a log.
+        commit(&machine, &host, DatabaseId(1));
+        host.drain().unwrap();
+        host.switch_log().unwrap();
+        host.checkpoint().unwrap();
+        let before = rows(&machine, Path::new(FIRST));
+        let acknowledged = commit(&machine, &host, DatabaseId(1));
+        host.drain().unwrap();
+        assert!(ReleasePosition(host.shared.segment.durable(1)) >= acknowledged);
+        host.leave();
+        machine.power_loss(Loss::DropUnsynced, &mut Rng::new(1));
+        segment.lose();
+        assert_eq!(rows(&machine.copy(1), Path::new(FIRST)), before, "its log has lost the commit");
+        machine.disk().rename(Path::new(FIRST), Path::new(AWAY)).unwrap();
+        for start in 0..2 {
+            let environment = geometry.environment(&machine, &segment).unwrap();
+            let mut host = PrimaryHost::open_without(&machine, environment, 1).unwrap();
+            host.shared.ship_through(Arc::new(NoShipping));
+            host.keep_archives_from(Scn(u64::MAX));
+            for _ in 0..4 {
+                commit(&machine, &host, second);
+                host.drain().unwrap();
+                host.switch_log().unwrap();
+                host.checkpoint().unwrap();
+                host.archive().unwrap();
+            }
+            let control = host.environment.control();
+            let from = control.left_out_from(DatabaseId(1)).unwrap();
+            assert!(control.checkpoint > from, "start {start}: recovery of the others has moved on");
+            assert!(host.source.redo_log().archived()[0].header.first_scn <= from, "start {start}");
+            host.leave();
+        }
+        machine.disk().rename(Path::new(AWAY), Path::new(FIRST)).unwrap();
+        (machine, geometry, segment)
+    }
+
+    const FIRST: &str = "/app/d1.db";
+    const AWAY: &str = "/app/d1.away";
+
+    #[test]
+    fn a_database_that_was_away_at_a_start_gets_its_redo_from_archived_logs() {
+        let (machine, geometry, segment) = lived_on_without_the_first();
+        let host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
+        assert_eq!(rows(&machine, Path::new(FIRST)), 2);
+        assert_eq!(host.environment.control().left_out, []);
+        assert_eq!(host.resynchronisations(), 0);
+        host.keep_archives_from(Scn(u64::MAX));
+        host.archive().unwrap();
+        assert_eq!(host.source.redo_log().archived(), [], "nobody needs them any more");
+    }
+
+    #[test]
+    fn a_database_whose_redo_is_gone_is_refused_and_not_copied_over_that_of_the_standby() {
+        let (machine, geometry, segment) = lived_on_without_the_first();
+        for archived in machine.disk().list(&paths().archive).unwrap() {
+            machine.disk().remove(&archived).unwrap();
+        }
+        let environment = geometry.environment(&machine, &segment).unwrap();
+        let mut host = PrimaryHost::open_without(&machine, environment, 1).unwrap();
+        for words in ["needs the redo from SCN", "put the archived logs", "standfast unprotect d1.db"] {
+            assert!(host.alerts().contains(words), "no `{words}` in {}", host.alerts());
+        }
+        assert_eq!(host.resynchronisations(), 0);
+        host.drain().unwrap();
+        assert_eq!(rows(&machine, Path::new(FIRST)), 1, "nothing was applied");
+        assert!(host.environment.control().left_out_from(DatabaseId(1)).is_some());
+    }
+
+    #[test]
+    fn a_database_that_comes_back_as_another_one_is_refused() {
+        let (machine, geometry, segment) = lived_on_without_the_first();
+        let file = open_plain(&machine, Path::new(FIRST)).unwrap();
+        file.execute_batch(
+            "PRAGMA wal_checkpoint(TRUNCATE); DELETE FROM data; INSERT INTO ledger VALUES(9, 9)",
+        )
+        .unwrap();
+        drop(file);
+        let environment = geometry.environment(&machine, &segment).unwrap();
+        let host = PrimaryHost::open_without(&machine, environment, 1).unwrap();
+        for words in ["does not stand where the redo says", "fail over", "standfast unprotect d1.db"] {
+            assert!(host.alerts().contains(words), "no `{words}` in {}", host.alerts());
+        }
     }
 }

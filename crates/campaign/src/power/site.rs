@@ -46,6 +46,7 @@ impl Geometry {
         config.redo.groups = 2;
         config.redo.group_bytes = GROUP_BYTES_MIN;
         config.redo.block_bytes = 512;
+        config.redo.archive_bytes_max = 0;
         Geometry { config }
     }
 
@@ -88,6 +89,7 @@ impl Geometry {
             databases: Vec::new(),
             next_database: 1,
             replays: Vec::new(),
+            left_out: Vec::new(),
             fenced: None,
             clean: true,
         };
@@ -108,6 +110,7 @@ impl Geometry {
             databases: start.databases.clone(),
             next_database: start.databases.iter().map(|database| database.id.0 + 1).max().unwrap_or(1),
             replays: Vec::new(),
+            left_out: Vec::new(),
             fenced: None,
             clean: true,
         };

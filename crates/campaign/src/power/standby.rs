@@ -200,3 +200,121 @@ impl StandbyHost {
         Ok((self.environment.clone(), done))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::next_redo;
+    use super::super::primary::tests::{commit, rows, small_primary};
+    use super::*;
+    use standfast_instance::primary::NoShipping;
+    use standfast_testkit::{CrashPlace, Loss, Rng};
+    use standfast_transport::StandbyLog;
+    use standfast_types::DatabaseId;
+
+    const CONFIRMED: u32 = 2;
+    const RECEIVED: u32 = 6;
+
+    /// A primary with commits, and a standby from before them.
+    struct Rig {
+        primary: PrimaryHost,
+        machine: Arc<SimMachine>,
+        geometry: Geometry,
+        /// Where the redo of each commit ends.
+        ends: Vec<Scn>,
+        _segment: SegmentFile,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let (primary_machine, geometry, segment, mut primary) = small_primary();
+            primary.shared.ship_through(Arc::new(NoShipping));
+            let machine = SimMachine::new(2);
+            create(&machine, &geometry, &primary, 2).unwrap();
+            let mut commit = || {
+                commit(&primary_machine, &primary, DatabaseId(1));
+                primary.drain().unwrap();
+                primary.source.durable()
+            };
+            let ends = (0..RECEIVED).map(|_| commit()).collect();
+            Rig { primary, machine, geometry, ends, _segment: segment }
+        }
+
+        /// The standby on `machine`, opened, with redo received since that is partly confirmed and not applied.
+        fn standby(&self, machine: &Arc<SimMachine>, segment: &SegmentFile) -> StandbyHost {
+            let standby = StandbyHost::open(machine, &self.geometry, segment).unwrap();
+            let mut log = standby.log();
+            for (row, end) in (1..).zip(&self.ends) {
+                while log.received_end() < *end {
+                    let redo = next_redo(&self.primary.source, log.received_end(), *end, 1 << 20).unwrap();
+                    let confirmed = log.confirmed();
+                    log.append(&[&redo], confirmed).unwrap();
+                }
+                if row == CONFIRMED {
+                    log.confirm(*end).unwrap();
+                }
+            }
+            drop(log);
+            standby
+        }
+    }
+
+    fn copy_of_the_database() -> PathBuf {
+        paths().databases.join("d1.db")
+    }
+
+    fn take_over_as_primary(machine: &Arc<SimMachine>, standby: StandbyHost) -> Outcome<PrimaryHost> {
+        let (environment, done) = standby.fail_over()?;
+        let host = PrimaryHost::open_in(machine, environment);
+        drop(done.keepers);
+        host
+    }
+
+    #[test]
+    fn a_failover_can_be_repeated_wherever_the_power_failed_and_keeps_what_was_never_confirmed() {
+        let rig = Rig::new();
+        let again = |machine: &Arc<SimMachine>, segment: &SegmentFile| {
+            if role(machine)? == Role::Primary {
+                return PrimaryHost::open(machine, &rig.geometry, segment);
+            }
+            take_over_as_primary(machine, StandbyHost::open(machine, &rig.geometry, segment)?)
+        };
+        for place in CrashPlace::ALL {
+            for loss in [Loss::DropUnsynced, Loss::KeepUnsynced, Loss::Random] {
+                let mut boundary = 0;
+                loop {
+                    boundary += 1;
+                    let at = format!("boundary {boundary}, {place:?}, {loss:?}");
+                    let (machine, segment) = (rig.machine.copy(boundary), SegmentFile::new());
+                    let standby = rig.standby(&machine, &segment);
+                    machine.crash_at(boundary, place);
+                    let done = take_over_as_primary(&machine, standby);
+                    let finished = machine.is_powered();
+                    if !finished {
+                        drop(done);
+                        machine.power_loss(loss, &mut Rng::new(boundary));
+                        segment.lose();
+                        drop(again(&machine, &segment).unwrap_or_else(|error| panic!("{at}: {error}")));
+                    }
+                    assert_eq!(rows(&machine, &copy_of_the_database()), RECEIVED, "{at}");
+                    if finished {
+                        break;
+                    }
+                }
+                assert!(boundary > 10, "a failover passes more than {boundary} boundaries");
+            }
+        }
+    }
+
+    #[test]
+    fn a_failover_leaves_out_a_database_whose_apply_has_stopped() {
+        let (rig, segment) = (Rig::new(), SegmentFile::new());
+        let standby = rig.standby(&rig.machine, &segment);
+        standby.log().shared().note_stopped("d1.db", "a page is not what the redo says".into());
+        let (environment, done) = standby.fail_over().unwrap();
+        let branch = done.branch;
+        let host = PrimaryHost::open_without(&rig.machine, environment, 1).unwrap();
+        assert_eq!(host.environment.control().left_out, [(DatabaseId(1), branch)]);
+        assert!(host.alerts().contains("does not stand where the redo says"), "{}", host.alerts());
+        assert_eq!(host.resynchronisations(), 0);
+    }
+}

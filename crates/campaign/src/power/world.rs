@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    fn pick_database(&mut self) -> Option<usize> {
+    pub(super) fn pick_database(&mut self) -> Option<usize> {
         let count = self.databases.len() as u64;
         (count > 0).then(|| self.rng.below(count) as usize)
     }

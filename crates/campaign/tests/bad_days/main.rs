@@ -12,6 +12,7 @@ mod commands;
 mod damage;
 mod down;
 mod foreign;
+mod left_out;
 mod log_volume;
 mod network;
 mod refused;

@@ -1,0 +1,61 @@
+//! A database that cannot be opened at a start, and an instance that goes on without it.
+
+use crate::support::{INSERT, Place, assert_same, await_alert, await_status, must, refuses, rows, start};
+use std::path::{Path, PathBuf};
+
+fn with(path: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", path.display()))
+}
+
+#[test]
+fn a_database_that_is_missing_at_a_start_is_served_again_when_it_is_back_and_nobody_overwrites_its_copy() {
+    let place = Place::new("left-out");
+    let (mut primary, standby, database) = place.pair(&[]);
+    let other = place.database("other.db");
+    let (file, away) = (database.to_string_lossy().into_owned(), place.path("away.db"));
+    must(&primary, &["protect", &other.to_string_lossy()]);
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    primary.kill();
+    std::fs::rename(&database, &away).unwrap();
+    for _ in 0..2 {
+        start(&mut primary);
+        let left_out =
+            |status: &standfast_campaign::status::Status| status.database_state("app.db") == "left out";
+        await_status(&primary, "the database is left out", left_out);
+        await_alert(&primary, "is kept for it until a start can open it");
+        for _ in 0..3 {
+            place.application(&other).run(INSERT);
+            must(&primary, &["switch-logfile"]);
+            must(&primary, &["checkpoint"]);
+        }
+        assert_same(&primary, &standby, &other);
+        primary.stop().unwrap();
+    }
+    assert_eq!(rows(&standby.standby_database("app.db")), 2);
+    std::fs::rename(&away, &database).unwrap();
+    start(&mut primary);
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    assert_eq!(rows(&standby.standby_database("app.db")), 3);
+    assert!(!primary.alerts().contains("copied afresh"), "{}", primary.alerts());
+
+    // An older file in its place is not copied over what the standby has, until the operator says so.
+    primary.stop().unwrap();
+    std::fs::rename(&database, &away).unwrap();
+    start(&mut primary);
+    primary.stop().unwrap();
+    std::fs::remove_file(with(&database, "-wal")).unwrap();
+    drop(rusqlite::Connection::open(&away).unwrap());
+    std::fs::copy(&away, &database).unwrap();
+    start(&mut primary);
+    await_alert(&primary, "app.db was left out and does not stand where the redo says");
+    refuses(&primary, &["protect", &file], 3, &["could not be opened when the instance started", "restart"]);
+    place.application(&other).run(INSERT);
+    assert_same(&primary, &standby, &other);
+    assert_eq!(rows(&standby.standby_database("app.db")), 3);
+    must(&primary, &["unprotect", "app.db"]);
+    must(&primary, &["protect", &file]);
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+}
