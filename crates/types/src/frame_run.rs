@@ -25,8 +25,8 @@ pub enum FrameWrite {
     Through,
 }
 
-/// See the module. Order of calls: `clear` when the write lock is taken and when it is given up, `take` for each write; `written`
-/// after the run was written out. Whatever the run covers must be written out before it is read.
+/// See the module. Order of calls: `clear` when the write lock is taken and when it is given up, `take` for each
+/// write, `written` after the run was written out. Whatever the run covers must be written out before it is read.
 #[derive(Debug, Default)]
 pub struct FrameRun {
     start: u64,
@@ -38,8 +38,8 @@ pub struct FrameRun {
 }
 
 impl FrameRun {
-    /// The write lock is taken or given up. What is left then is of a transaction that was rolled back; written later,
-    /// when others have the lock, it would destroy their frames.
+    /// The write lock is taken or given up. What is left then is of a transaction that was rolled back; written
+    /// later, when others have the lock, it would destroy their frames.
     pub fn clear(&mut self) {
         self.bytes.clear();
         (self.end, self.header) = (None, None);
