@@ -87,11 +87,6 @@ impl StandbyShared {
         StoppedDatabases { total: databases.len() as u64, databases }
     }
 
-    /// Redo is not applied to `database` any more; what it holds is not known.
-    pub fn note_stopped(&self, database: &str, reason: String) {
-        self.stopped.add(database, None, reason);
-    }
-
     pub(crate) fn buffer(&self) -> MutexGuard<'_, Arc<LogBuffer>> {
         self.buffer.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

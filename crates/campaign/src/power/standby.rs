@@ -304,17 +304,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn a_failover_leaves_out_a_database_whose_apply_has_stopped() {
-        let (rig, segment) = (Rig::new(), SegmentFile::new());
-        let standby = rig.standby(&rig.machine, &segment);
-        standby.log().shared().note_stopped("d1.db", "a page is not what the redo says".into());
-        let (environment, done) = standby.fail_over().unwrap();
-        let branch = done.branch;
-        let host = PrimaryHost::open_without(&rig.machine, environment, 1).unwrap();
-        assert_eq!(host.environment.control().left_out, [(DatabaseId(1), branch)]);
-        assert!(host.alerts().contains("does not stand where the redo says"), "{}", host.alerts());
-        assert_eq!(host.resynchronisations(), 0);
-    }
 }

@@ -101,6 +101,7 @@ fn a_failover_leaves_out_a_database_that_lacks_redo_and_says_so() {
     let alerts = standby.alerts();
     assert!(alerts.contains("database app.db is left out, its redo since SCN"), "{alerts}");
     assert!(!alerts.contains("database other.db is left out"), "{alerts}");
+    await_status(&standby, "it is left out", |status| status.database_state("app.db") == "left out");
     assert_eq!(rows(&standby.standby_database("app.db")), 1);
     assert_eq!(rows(&standby.standby_database("other.db")), 2);
 }
