@@ -56,6 +56,7 @@ impl Applier {
             self.apply.recover(from, self.shared.confirmed(), &mut FromLog { log: &self.shared.log })?;
         self.note(&report);
         self.start_over();
+        self.shared.stopped.are_known();
         Ok(())
     }
 

@@ -114,8 +114,7 @@ impl StandbyShared {
     fn let_more_come(&self, time: Duration) {
         let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         *news = true;
-        let ended = |_: &mut bool| !self.is_stopping();
-        drop(self.news_came.wait_timeout_while(news, time, ended));
+        drop(self.news_came.wait_timeout_while(news, time, |_| !self.is_stopping()));
     }
 
     fn wait_for_news(&self, timeout: Duration) {
@@ -225,6 +224,7 @@ fn run_apply(
     if let Err(error) = &result {
         environment.alert.say(format!("apply has ended: {error}"));
         shared.stopped.add("(all)", Some(shared.applied()), error.to_string());
+        shared.stopped.are_known();
         // The receiver goes on: what it hardens is not lost.
         while !shared.is_stopping() {
             shared.wait_for_news(Duration::from_secs(1));

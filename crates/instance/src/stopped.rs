@@ -6,28 +6,31 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
-/// See the module.
+/// See the module. Until apply has recovered nobody knows which they are: an empty list would say that redo is
+/// applied to all.
+#[derive(Default)]
 pub struct Stopped {
-    /// Grows with every change, under the lock; begins at 1, so that 0 is nobody's knowledge.
+    /// 0 until they are known; then it grows with every change, under the lock.
     version: AtomicU64,
     databases: Mutex<BTreeMap<String, StoppedDatabase>>,
 }
 
-impl Default for Stopped {
-    fn default() -> Self {
-        Stopped { version: AtomicU64::new(1), databases: Mutex::default() }
-    }
-}
-
 impl Stopped {
+    /// Apply has recovered: from now on the list is complete.
+    pub fn are_known(&self) {
+        let _databases = self.lock();
+        let _ = self.version.compare_exchange(0, 1, SeqCst, SeqCst);
+    }
+
     /// All of them, by name.
     pub fn all(&self) -> Vec<StoppedDatabase> {
         self.lock().values().cloned().collect()
     }
 
-    /// All of them with their version, when that is not `known`. Takes no lock when it is.
+    /// All of them with their version, when they are known and that is not `known`; 0 is nobody's knowledge. Takes
+    /// no lock when there is no news.
     pub fn since(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
-        if self.version.load(SeqCst) == known {
+        if [0, known].contains(&self.version.load(SeqCst)) {
             return None;
         }
         let databases = self.lock();
@@ -52,7 +55,7 @@ impl Stopped {
             return false;
         }
         databases.insert(database.to_owned(), stopped);
-        self.version.fetch_add(1, SeqCst);
+        self.changed();
         true
     }
 
@@ -62,9 +65,13 @@ impl Stopped {
         let over: Vec<String> = databases.keys().filter(|name| is_over(name)).cloned().collect();
         databases.retain(|name, _| !over.contains(name));
         if !over.is_empty() {
-            self.version.fetch_add(1, SeqCst);
+            self.changed();
         }
         over
+    }
+
+    fn changed(&self) {
+        let _ = self.version.fetch_update(SeqCst, SeqCst, |version| (version > 0).then_some(version + 1));
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, StoppedDatabase>> {
@@ -79,6 +86,7 @@ mod tests {
     #[test]
     fn only_changes_are_news_and_each_has_a_version_of_its_own() {
         let stopped = Stopped::default();
+        stopped.are_known();
         let (first, none) = stopped.since(0).unwrap();
         assert!(none.is_empty() && stopped.since(first).is_none());
         assert!(stopped.add("a.db", Some(Scn(7)), "why".into()));
@@ -90,5 +98,16 @@ mod tests {
         assert!(stopped.remove(|_| false).is_empty() && stopped.since(third).is_none());
         assert_eq!(stopped.remove(|name| name == "a.db"), ["a.db"]);
         assert!(stopped.since(third).is_some() && stopped.is_empty());
+    }
+    #[test]
+    fn nothing_is_said_before_apply_has_recovered() {
+        let stopped = Stopped::default();
+        assert!(stopped.since(0).is_none());
+        assert!(stopped.add("a.db", None, "why".into()) && stopped.since(0).is_none());
+        stopped.are_known();
+        let (version, databases) = stopped.since(0).unwrap();
+        assert_eq!(databases.len(), 1);
+        stopped.are_known();
+        assert!(stopped.since(version).is_none());
     }
 }
