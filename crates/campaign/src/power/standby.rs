@@ -211,7 +211,8 @@ mod tests {
     use standfast_transport::StandbyLog;
     use standfast_types::DatabaseId;
 
-    const CONFIRMED: u32 = 2;
+    const APPLIED: u32 = 1;
+    const CONFIRMED: u32 = 3;
     const RECEIVED: u32 = 6;
 
     /// A primary with commits, and a standby from before them.
@@ -239,21 +240,26 @@ mod tests {
             Rig { primary, machine, geometry, ends, _segment: segment }
         }
 
-        /// The standby on `machine`, opened, with redo received since that is partly confirmed and not applied.
+        /// The standby on `machine`, opened, with redo received that is partly confirmed, and of that the first
+        /// commits applied: recovery then builds upon pages of the database, not only upon redo of whole pages.
         fn standby(&self, machine: &Arc<SimMachine>, segment: &SegmentFile) -> StandbyHost {
             let standby = StandbyHost::open(machine, &self.geometry, segment).unwrap();
-            let mut log = standby.log();
             for (row, end) in (1..).zip(&self.ends) {
+                let mut log = standby.log();
                 while log.received_end() < *end {
                     let redo = next_redo(&self.primary.source, log.received_end(), *end, 1 << 20).unwrap();
                     let confirmed = log.confirmed();
                     log.append(&[&redo], confirmed).unwrap();
                 }
-                if row == CONFIRMED {
+                if [APPLIED, CONFIRMED].contains(&row) {
                     log.confirm(*end).unwrap();
                 }
+                drop(log);
+                if row == APPLIED {
+                    standby.apply().unwrap();
+                    standby.sync().unwrap();
+                }
             }
-            drop(log);
             standby
         }
     }
