@@ -107,7 +107,7 @@ fn stopped(databases: &Value, place: &str) {
             "NOT APPLIED{place} to {} since SCN {}: {}",
             text(&stopped["database"]),
             text(&stopped["applied"]),
-            text(&stopped["reason"]),
+            text(&stopped["reason"]).replace(" | hint: ", "\nhint: ").replace("\nhint: ", "\n  hint: "),
         );
     }
 }

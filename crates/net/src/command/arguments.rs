@@ -48,7 +48,7 @@ pub enum NetCommand {
 /// `net server`.
 #[derive(Debug, Args)]
 pub struct ServerArgs {
-    /// Address of this host to listen on; default: all
+    /// Address of this host to listen on, or ADDRESS:PORT; default: all
     #[arg(long, value_name = "ADDRESS")]
     pub bind: Option<String>,
     /// Port
@@ -68,9 +68,9 @@ pub struct ServerArgs {
 /// Where the server is.
 #[derive(Clone, Debug, Args)]
 pub struct TargetArgs {
-    /// Host on which `standfast net server` runs
+    /// Host on which `standfast net server` runs, or HOST:PORT
     pub host: String,
-    /// Its port
+    /// Its port, when HOST does not say it
     #[arg(long, default_value_t = 7460, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
 }
@@ -78,7 +78,20 @@ pub struct TargetArgs {
 impl TargetArgs {
     /// As the engine wants it.
     pub fn target(&self) -> Target {
-        Target { host: self.host.clone(), port: self.port }
+        let (host, port) = split_port(&self.host);
+        Target { host: host.to_owned(), port: port.unwrap_or(self.port) }
+    }
+}
+
+/// `host:port`, `address:port` or `[v6]:port`, or a host alone.
+pub(super) fn split_port(host: &str) -> (&str, Option<u16>) {
+    let split = host.rsplit_once(':').and_then(|(name, port)| Some((name, port.parse().ok()?)));
+    match split {
+        Some((name, port)) if !name.contains(':') => (name, Some(port)),
+        Some((name, port)) if name.starts_with('[') && name.ends_with(']') => {
+            (&name[1..name.len() - 1], Some(port))
+        }
+        _ => (host, None),
     }
 }
 
@@ -331,4 +344,19 @@ fn duration(text: &str) -> Parsed<Extent> {
 fn percent(text: &str) -> Parsed<f64> {
     let value = text.parse().ok().filter(|value| (0.0..=1000.0).contains(value));
     value.ok_or_else(|| allowed("percent, from 0 to 1000"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_behind_the_host_is_told_from_an_address_of_colons() {
+        assert_eq!(split_port("far.example"), ("far.example", None));
+        assert_eq!(split_port("far.example:7"), ("far.example", Some(7)));
+        assert_eq!(split_port("[::1]:7"), ("::1", Some(7)));
+        assert_eq!(split_port("::1"), ("::1", None));
+        assert_eq!(split_port("far:no"), ("far:no", None));
+        assert_eq!(split_port("far:70000"), ("far:70000", None));
+    }
 }

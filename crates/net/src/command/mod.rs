@@ -13,7 +13,7 @@ use crate::server::ServerPlan;
 use crate::units::Extent;
 use crate::{Result, interrupt, tcptest};
 pub use arguments::NetCommand;
-use arguments::{ClientArgs, ServerArgs};
+use arguments::{ClientArgs, ServerArgs, split_port};
 use output::Output;
 
 impl NetCommand {
@@ -36,9 +36,10 @@ impl NetCommand {
 }
 
 fn server(args: ServerArgs) -> Result<()> {
+    let bind = args.bind.as_deref().map(split_port);
     tcptest::server(ServerPlan {
-        host: args.bind,
-        port: args.port,
+        host: bind.map(|(host, _)| host.to_owned()),
+        port: bind.and_then(|(_, port)| port).unwrap_or(args.port),
         file: args.file,
         buffer: args.window,
         connections: args.max_connections.into(),
