@@ -24,6 +24,11 @@ const RETRY_APPLY: Duration = Duration::from_secs(5);
 /// once, and apply takes less from the device and the processors that acknowledgements need. It is also the most
 /// that apply lags behind when it has nothing else to do.
 const APPLY_TOGETHER: Duration = Duration::from_millis(4);
+/// Where applying takes long, because what came is spread over many databases, more comes together: apply rests this
+/// many times as long as it worked, so that it takes a small part of a processor from those who wait.
+const APPLY_REST: u32 = 8;
+/// But it never rests longer than this.
+const APPLY_TOGETHER_MAX: Duration = Duration::from_millis(40);
 /// More redo than this is not waited for.
 const APPLY_AT_ONCE_BYTES: u64 = 1 << 20;
 
@@ -247,6 +252,7 @@ fn apply_until_stopped(
             shared.wait_for_news(SYNC_EVERY);
             continue;
         }
+        let began = Instant::now();
         let progressed = applier.step()?;
         dirty |= progressed;
         if dirty && last_sync.elapsed() >= SYNC_EVERY {
@@ -261,7 +267,7 @@ fn apply_until_stopped(
         if !progressed {
             shared.wait_for_news(if dirty { SYNC_EVERY } else { Duration::from_secs(5) });
         } else if shared.confirmed().bytes_since(shared.applied()) < APPLY_AT_ONCE_BYTES {
-            shared.let_more_come(APPLY_TOGETHER);
+            shared.let_more_come((began.elapsed() * APPLY_REST).clamp(APPLY_TOGETHER, APPLY_TOGETHER_MAX));
         }
     }
     Ok(())
