@@ -19,6 +19,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+/// Threads of the daemon take and free buffers at every commit, often in different threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // Its options have one dash and are its own; none of them may be taken for one of ours, such as -D.
     let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());

@@ -73,7 +73,6 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     let _lock = lock_directory(&paths)?;
     let _ = std::fs::remove_file(&paths.ready);
     raise_file_limit();
-    keep_freed_memory();
     let control = Control::load(&DirectDisk, &paths.control)?;
     let alert = AlertLog::new(&paths.alert);
     alert.say(format!(
@@ -143,17 +142,6 @@ fn wait_for_signal(set: &libc::sigset_t) {
 pub fn end_on_broken_pipe() {
     // SAFETY: restores the default action of a signal; called before any thread is started.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-}
-
-/// Threads that take and free buffers at every commit must not give the memory back each time: glibc would change
-/// the protection of pages twice a commit.
-fn keep_freed_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: called before any other thread exists; the parameters are bounds in bytes.
-    unsafe {
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 32 << 20);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 4 << 20);
-    }
 }
 
 /// A thousand databases have a handful of descriptors each.
