@@ -8,7 +8,7 @@ use common::*;
 use rusqlite::Connection;
 use standfast_apply::{Apply, Limits};
 use standfast_testkit::{Rng, TempDir};
-use standfast_types::Scn;
+use standfast_types::{Scn, WAL_HEADER_BYTES};
 use std::path::Path;
 
 /// What a kill leaves of a standby: its files as they are, without the shared memory.
@@ -44,7 +44,7 @@ const NAMES: [&str; 2] = ["a.db", "b.db"];
 /// Header of a WAL (it names the generation), and its length.
 fn wal_state(path: &Path) -> (Vec<u8>, u64) {
     let bytes = std::fs::read(path).unwrap();
-    (bytes[..bytes.len().min(32)].to_vec(), bytes.len() as u64)
+    (bytes[..bytes.len().min(WAL_HEADER_BYTES)].to_vec(), bytes.len() as u64)
 }
 
 impl Scene {

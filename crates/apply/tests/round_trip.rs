@@ -8,6 +8,7 @@ use common::*;
 use rusqlite::Connection;
 use standfast_apply::Limits;
 use standfast_testkit::{Rng, TempDir};
+use standfast_types::{WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use std::path::Path;
 
 #[test]
@@ -263,7 +264,9 @@ fn nobody_else_can_write_a_standby_database_until_it_is_released() {
 /// whatever page 1 says.
 fn committed_pages(database: &Path, page_bytes: usize) -> usize {
     let wal = std::fs::read(format!("{}-wal", database.display())).unwrap();
-    let frames = wal[32..].chunks_exact(24 + page_bytes).filter(|frame| frame[8..16] == wal[16..24]);
+    let frames = wal[WAL_HEADER_BYTES..]
+        .chunks_exact(WAL_FRAME_HEADER_BYTES + page_bytes)
+        .filter(|frame| frame[8..16] == wal[16..24]);
     let mut sizes = frames.map(|frame| u32::from_be_bytes([frame[4], frame[5], frame[6], frame[7]]));
     sizes.rfind(|size| *size > 0).unwrap() as usize
 }

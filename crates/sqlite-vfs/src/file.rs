@@ -8,11 +8,8 @@ use crate::host::{host, sqlite_string};
 use crate::main_file::{MainFile, WriteLock};
 use crate::pragma;
 use crate::report::{Cause, report, shield};
-use standfast_types::FrameWrite;
+use standfast_types::WAL_HEADER_BYTES;
 use std::ffi::{CStr, c_char, c_int, c_void};
-
-/// Length of the header at the start of a log.
-const LOG_HEADER_BYTES: c_int = 32;
 
 /// What an open file is to its database.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -180,8 +177,12 @@ unsafe extern "C" fn read(file: *mut File, buffer: *mut c_void, count: c_int, of
             return settled;
         }
     }
-    if kind == Kind::Log && main.frames.borrow().covers(offset as u64, count as usize) {
-        let written = shield(|| write_frames(file, main));
+    if kind == Kind::Log {
+        let written = shield(|| {
+            let mut frames = main.frames.borrow_mut();
+            let written = frames.before_read(offset as u64, count as usize, into_real(file));
+            written.err().unwrap_or(code::OK)
+        });
         if written != code::OK {
             return written;
         }
@@ -196,36 +197,27 @@ unsafe extern "C" fn write(file: *mut File, buffer: *const c_void, count: c_int,
         if let Err(result) = may_write(kind, main) {
             return result;
         }
-        if kind == Kind::Log {
-            // SAFETY: SQLite passes `count` bytes.
-            let data = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), count as usize) };
-            let taken = main.frames.borrow_mut().take(offset as u64, data);
-            let result = match taken {
-                FrameWrite::Kept => return code::OK,
-                FrameWrite::Complete => return write_frames(file, main),
-                FrameWrite::Through => write_frames(file, main),
-            };
-            if result != code::OK {
-                return result;
-            }
+        // SAFETY: SQLite passes `count` bytes.
+        let data = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), count as usize) };
+        // Only a log is ever written.
+        if let Err(result) = main.frames.borrow_mut().write(offset as u64, data, into_real(file)) {
+            return result;
         }
-        let result = real!(file, write(buffer, count, offset));
-        if result == code::OK && kind == Kind::Log && offset == 0 && count == LOG_HEADER_BYTES {
+        if offset == 0 && data.len() == WAL_HEADER_BYTES {
             // A header must be durable before any frame of its generation, whatever `synchronous` says: after
             // a power loss the instance tells by it which frames the redo continues.
             return real!(file, sync(SYNC_NORMAL));
         }
-        result
+        code::OK
     })
 }
 
-/// Writes the frames that were kept into the log `file`.
-fn write_frames(file: *mut File, main: &MainFile) -> c_int {
-    let mut frames = main.frames.borrow_mut();
-    let Some((offset, bytes)) = frames.pending() else { return code::OK };
-    let result = real!(file, write(bytes.as_ptr().cast(), bytes.len() as c_int, offset as i64));
-    frames.written();
-    result
+/// Writes into the host's own file.
+fn into_real(file: *mut File) -> impl FnMut(u64, &[u8]) -> Result<(), c_int> {
+    move |offset, data| match real!(file, write(data.as_ptr().cast(), data.len() as c_int, offset as i64)) {
+        code::OK => Ok(()),
+        result => Err(result),
+    }
 }
 
 unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {

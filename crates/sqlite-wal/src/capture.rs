@@ -15,10 +15,10 @@ use crate::page_map::PageMap;
 use crate::vfs_file::VfsFile;
 use crate::wal_index::{WalIndexHeader, WalIndexView};
 use standfast_format::{RecordBuilder, page_sum};
-use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WalPosition, WalSalts};
-
-pub(crate) const WAL_HEADER_BYTES: u64 = 32;
-pub(crate) const FRAME_HEADER_BYTES: usize = 24;
+use standfast_types::{
+    DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES,
+    WalPosition, WalSalts,
+};
 
 /// Why a database can no longer be captured.
 #[derive(Debug, thiserror::Error)]
@@ -146,7 +146,7 @@ impl Capture {
     fn load_pages(&mut self) -> Result<(), CaptureError> {
         self.pages.clear();
         for frame in 1..=self.frame {
-            let mut header = [0; FRAME_HEADER_BYTES];
+            let mut header = [0; WAL_FRAME_HEADER_BYTES];
             let offset = self.frame_offset(frame);
             let complete = self.wal.read_at(&mut header, offset)?;
             let word =
@@ -268,11 +268,11 @@ impl Capture {
     }
 
     fn frame_bytes(&self) -> usize {
-        FRAME_HEADER_BYTES + self.page_bytes
+        WAL_FRAME_HEADER_BYTES + self.page_bytes
     }
 
     fn frame_offset(&self, frame: u32) -> u64 {
-        WAL_HEADER_BYTES + u64::from(frame - 1) * self.frame_bytes() as u64
+        WAL_HEADER_BYTES as u64 + u64::from(frame - 1) * self.frame_bytes() as u64
     }
 
     /// Reads as many frames as fit a record and captures the whole transactions among them, or one piece of
@@ -359,20 +359,20 @@ impl Capture {
             Some(pages) => RecordBuilder::commit(out, self.database, now_us, pages, end_frame),
             None => RecordBuilder::change(out, self.database),
         };
-        let frame_bytes = FRAME_HEADER_BYTES + self.page_bytes;
+        let frame_bytes = self.frame_bytes();
         for index in span.first..span.first + span.count {
             let start = index * frame_bytes;
             let frame = &chunk[start..start + frame_bytes];
             let page_no = u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]);
-            let after = &frame[FRAME_HEADER_BYTES..];
+            let after = &frame[WAL_FRAME_HEADER_BYTES..];
             let before = match self.base_of(page_no, chunk_first) {
                 Base::Zeros => None,
                 Base::Chunk(index) => {
-                    let start = index * frame_bytes + FRAME_HEADER_BYTES;
+                    let start = index * frame_bytes + WAL_FRAME_HEADER_BYTES;
                     Some(&chunk[start..start + self.page_bytes])
                 }
                 Base::Wal(frame) => {
-                    let offset = self.frame_offset(frame) + FRAME_HEADER_BYTES as u64;
+                    let offset = self.frame_offset(frame) + WAL_FRAME_HEADER_BYTES as u64;
                     self.wal.read_at(&mut self.before, offset)?;
                     Some(self.before.as_slice())
                 }
@@ -444,7 +444,7 @@ impl Capture {
     fn read_page(&mut self, page_no: PageNo, image: &mut [u8]) -> Result<(), CaptureError> {
         match self.pages.get(&page_no).copied() {
             Some(frame) => {
-                let offset = self.frame_offset(frame) + FRAME_HEADER_BYTES as u64;
+                let offset = self.frame_offset(frame) + WAL_FRAME_HEADER_BYTES as u64;
                 self.wal.read_at(image, offset)?;
             }
             None => {

@@ -275,6 +275,41 @@ mod tests {
         assert_eq!(std::fs::metadata(&wal).unwrap().len(), before);
     }
 
+    /// More pages than a cache of four holds, so that some are spilled; fewer than make a run that is written on
+    /// the way.
+    const FILL: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<12)
+         INSERT INTO t SELECT randomblob(3000) FROM n";
+
+    fn total(connection: &Connection) -> i64 {
+        connection.query_row("SELECT sum(length(x)) FROM t", [], |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_guarded_transaction_reads_its_own_frames_that_are_not_in_the_log_yet() {
+        let (path, connection) = database("spilled");
+        connection.execute_batch("PRAGMA cache_size=4; BEGIN IMMEDIATE").unwrap();
+        connection.execute_batch(FILL).unwrap();
+        assert_eq!(total(&connection), 36_001);
+        connection.execute_batch("COMMIT").unwrap();
+        assert_eq!(total(&Connection::open(&path).unwrap()), 36_001);
+    }
+
+    /// A read of this connection must not write, over what others have committed since, the frames that its own
+    /// transaction had kept when it was rolled back.
+    #[test]
+    fn frames_of_a_guarded_transaction_that_was_rolled_back_never_reach_the_log() {
+        let (path, connection) = database("rolled-back");
+        connection.execute_batch("PRAGMA cache_size=4; BEGIN IMMEDIATE").unwrap();
+        connection.execute_batch(FILL).unwrap();
+        connection.execute_batch("ROLLBACK").unwrap();
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch(FILL).unwrap();
+        assert_eq!((total(&connection), total(&other)), (36_001, 36_001));
+        let fresh = Connection::open(&path).unwrap();
+        let verdict: String = fresh.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+        assert_eq!((verdict.as_str(), total(&fresh)), ("ok", 36_001));
+    }
+
     #[test]
     fn an_unguarded_connection_is_told_apart() {
         let plain = Connection::open_in_memory().unwrap();

@@ -10,7 +10,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 use rusqlite::ffi;
-use standfast_types::{FrameRun, FrameWrite};
+use standfast_types::FrameRun;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
@@ -120,6 +120,22 @@ impl GuardFile {
         unsafe { self.state.as_ref() }
     }
 
+    /// The frames on their way into this file, if it is a WAL whose transactions are known.
+    fn wal_frames(&self) -> Option<MutexGuard<'_, FrameRun>> {
+        self.state().filter(|_| self.kind == Kind::Wal).map(GuardState::frames)
+    }
+
+    /// The real xWrite.
+    fn write_below(&self, offset: u64, data: &[u8]) -> Result<(), c_int> {
+        // SAFETY: real is the open file below; data has its length.
+        let code = unsafe {
+            (*(*self.real).pMethods).xWrite.map_or(ffi::SQLITE_IOERR_WRITE, |write| {
+                write(self.real, data.as_ptr().cast(), data.len() as c_int, offset as ffi::sqlite3_int64)
+            })
+        };
+        if code == ffi::SQLITE_OK { Ok(()) } else { Err(code) }
+    }
+
     /// The real xShmLock, whatever is held.
     pub fn shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
         // SAFETY: real is the open file below; methods of version 2 have xShmLock.
@@ -226,26 +242,22 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_i
 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     // SAFETY: see `below`.
-    unsafe {
-        let guard: *mut GuardFile = file.cast();
-        if (*guard).kind == Kind::Wal
-            && let Some(state) = (*guard).state()
-        {
-            let written = write_frames(&*guard, &mut state.frames());
-            if written != ffi::SQLITE_OK {
-                return written;
-            }
-            let hook = state.before_backfill.lock();
-            if let Ok(hook) = hook
-                && let Some(hook) = hook.as_ref()
-                && !hook()
-            {
-                return ffi::SQLITE_BUSY;
-            }
-        }
-        let real = (*guard).real;
-        (*(*real).pMethods).xSync.map_or(ffi::SQLITE_IOERR_FSYNC, |sync| sync(real, flags))
+    let guard = unsafe { &*file.cast::<GuardFile>() };
+    if let Some(mut frames) = guard.wal_frames()
+        && let Err(code) = frames.write_out(|offset, run| guard.write_below(offset, run))
+    {
+        return code;
     }
+    if guard.kind == Kind::Wal
+        && let Some(state) = guard.state()
+        && let Ok(hook) = state.before_backfill.lock()
+        && let Some(hook) = hook.as_ref()
+        && !hook()
+    {
+        return ffi::SQLITE_BUSY;
+    }
+    // SAFETY: as above.
+    unsafe { sync_below(file, flags) }
 }
 
 unsafe extern "C" fn shm_lock(
@@ -279,16 +291,11 @@ unsafe extern "C" fn read(
 ) -> c_int {
     // SAFETY: see `below`.
     let guard = unsafe { &*file.cast::<GuardFile>() };
-    if guard.kind == Kind::Wal
-        && let Some(state) = guard.state()
+    if let Some(mut frames) = guard.wal_frames()
+        && let Err(code) =
+            frames.before_read(offset as u64, bytes as usize, |offset, run| guard.write_below(offset, run))
     {
-        let mut frames = state.frames();
-        if frames.covers(offset as u64, bytes as usize) {
-            let written = write_frames(guard, &mut frames);
-            if written != ffi::SQLITE_OK {
-                return written;
-            }
-        }
+        return code;
     }
     // SAFETY: as above.
     unsafe { read_below(file, out, bytes, offset) }
@@ -302,26 +309,15 @@ unsafe extern "C" fn write(
 ) -> c_int {
     // SAFETY: see `below`.
     let guard = unsafe { &*file.cast::<GuardFile>() };
-    if guard.kind == Kind::Wal
-        && let Some(state) = guard.state()
-    {
-        // SAFETY: SQLite passes that many bytes.
-        let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes as usize) };
-        let mut frames = state.frames();
-        let written = match frames.take(offset as u64, data) {
-            FrameWrite::Kept => return ffi::SQLITE_OK,
-            FrameWrite::Complete => return write_frames(guard, &mut frames),
-            FrameWrite::Through => write_frames(guard, &mut frames),
-        };
-        if written != ffi::SQLITE_OK {
-            return written;
-        }
-    }
-    // SAFETY: as above.
-    let written = unsafe { write_below(file, data, bytes, offset) };
-    match guard.state() {
-        Some(state) if guard.kind == Kind::Main && written == ffi::SQLITE_OK => pace(guard, state),
-        _ => written,
+    // SAFETY: SQLite passes that many bytes.
+    let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes as usize) };
+    let written = match guard.wal_frames() {
+        Some(mut frames) => frames.write(offset as u64, data, |offset, data| guard.write_below(offset, data)),
+        None => guard.write_below(offset as u64, data),
+    };
+    match (written, guard.state()) {
+        (Ok(()), Some(state)) if guard.kind == Kind::Main => pace(guard, state),
+        (written, _) => written.err().unwrap_or(ffi::SQLITE_OK),
     }
 }
 
@@ -342,19 +338,6 @@ fn pace(guard: &GuardFile, state: &GuardState) -> c_int {
     synced
 }
 
-/// Writes the frames that were kept into the WAL.
-fn write_frames(guard: &GuardFile, frames: &mut FrameRun) -> c_int {
-    let Some((offset, bytes)) = frames.pending() else { return ffi::SQLITE_OK };
-    // SAFETY: real is the open file below.
-    let result = unsafe {
-        (*(*guard.real).pMethods).xWrite.map_or(ffi::SQLITE_IOERR_WRITE, |write| {
-            write(guard.real, bytes.as_ptr().cast(), bytes.len() as c_int, offset as ffi::sqlite3_int64)
-        })
-    };
-    frames.written();
-    result
-}
-
 /// A file method that only goes on to the file below.
 macro_rules! forward {
     ($name:ident, $method:ident, $missing:expr $(, $arg:ident: $ty:ty)*) => {
@@ -369,7 +352,7 @@ macro_rules! forward {
 }
 
 forward!(read_below, xRead, ffi::SQLITE_IOERR_READ, out: *mut c_void, bytes: c_int, offset: ffi::sqlite3_int64);
-forward!(write_below, xWrite, ffi::SQLITE_IOERR_WRITE, data: *const c_void, bytes: c_int, offset: ffi::sqlite3_int64);
+forward!(sync_below, xSync, ffi::SQLITE_IOERR_FSYNC, flags: c_int);
 forward!(file_size, xFileSize, ffi::SQLITE_IOERR_FSTAT, out: *mut ffi::sqlite3_int64);
 forward!(lock, xLock, ffi::SQLITE_IOERR_LOCK, level: c_int);
 forward!(unlock, xUnlock, ffi::SQLITE_IOERR_UNLOCK, level: c_int);

@@ -5,9 +5,8 @@
 //! comes back byte for byte and the later ones count again: after the next power loss SQLite would find commits of
 //! before the first one where newer ones had been. So such frames are cut off, durably, before anything is written.
 
-use crate::capture::{FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use crate::{VfsFile, WalIndexHeader};
-use standfast_types::PageSize;
+use standfast_types::{PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use std::io::Result;
 
 /// Where the file has its salts.
@@ -20,7 +19,7 @@ const SALTS: std::ops::Range<usize> = 16..24;
 /// # Errors
 /// When the file system fails.
 pub fn cut_stale_frames(wal: &mut VfsFile, header: &WalIndexHeader, page_size: PageSize) -> Result<()> {
-    let mut start = [0; WAL_HEADER_BYTES as usize];
+    let mut start = [0; WAL_HEADER_BYTES];
     if !wal.read_at(&mut start, 0)? {
         return Ok(());
     }
@@ -28,9 +27,9 @@ pub fn cut_stale_frames(wal: &mut VfsFile, header: &WalIndexHeader, page_size: P
     if start[SALTS] != *[first, second].as_flattened() {
         return Ok(());
     }
-    let frame_bytes = (FRAME_HEADER_BYTES + page_size.bytes()) as u64;
+    let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_size.bytes()) as u64;
     // SQLite's recovery does not look at the header of a file that holds nothing else: a byte of a frame stays.
-    let end = WAL_HEADER_BYTES + (u64::from(header.frames()) * frame_bytes).max(1);
+    let end = WAL_HEADER_BYTES as u64 + (u64::from(header.frames()) * frame_bytes).max(1);
     if wal.bytes()? > end {
         wal.truncate(end)?;
         wal.sync()?;

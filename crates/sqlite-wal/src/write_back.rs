@@ -1,6 +1,7 @@
 //! New WAL bytes are handed to the disk early and in small pieces: a sync that finds everything written competes
 //! less with the log writer.
 
+use standfast_types::WAL_FRAME_HEADER_BYTES;
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -22,7 +23,8 @@ impl WriteBack {
     pub fn new(database: &Path, page_bytes: usize, frames: u32) -> WriteBack {
         let mut path = OsString::from(database);
         path.push("-wal");
-        WriteBack { path: path.into(), frame_bytes: 24 + page_bytes as i64, file: None, frames }
+        let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_bytes) as i64;
+        WriteBack { path: path.into(), frame_bytes, file: None, frames }
     }
 
     /// Starts writing the frames up to `frames` without waiting. Fewer than before: the WAL began anew.

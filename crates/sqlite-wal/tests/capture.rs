@@ -7,7 +7,7 @@ use standfast_format::{Record, apply_ranges, decode_record, page_sum};
 use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, cut_stale_frames, snapshot};
-use standfast_types::{DatabaseId, PageSize, WalPosition};
+use standfast_types::{DatabaseId, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalPosition};
 use std::path::PathBuf;
 
 struct Rig {
@@ -257,10 +257,10 @@ fn frames_behind_the_committed_ones_are_cut_off_and_a_log_that_was_reset_stays()
     let guard = Guard::of(&rig.keeper).unwrap();
     guard.hold_write_lock().unwrap();
     let header = guard.wal_header().unwrap();
-    let end = 32 + u64::from(header.frames()) * (24 + 1024);
+    let end = WAL_HEADER_BYTES + header.frames() as usize * (WAL_FRAME_HEADER_BYTES + 1024);
     let bytes = std::fs::read(&wal_path).unwrap();
-    assert_eq!(bytes.len() as u64, end);
-    let with_stale = [&bytes[..], &bytes[32..]].concat();
+    assert_eq!(bytes.len(), end);
+    let with_stale = [&bytes[..], &bytes[WAL_HEADER_BYTES..]].concat();
     std::fs::write(&wal_path, &with_stale).unwrap();
     cut_stale_frames(&mut wal, &header, rig.page_size).unwrap();
     assert_eq!(std::fs::read(&wal_path).unwrap(), bytes);

@@ -2,31 +2,31 @@
 //!
 //! SQLite writes every frame in two pieces, its header and its page, which makes four system calls of a small
 //! transaction. Nobody reads them before the wal-index publishes the transaction, and that happens after its
-//! commit frame was written: so the frames may wait for it. No I/O here; whoever owns the file does it.
+//! commit frame was written: so the frames may wait for it. No I/O here: whoever owns the file passes, as `out`,
+//! what writes bytes at an offset of it.
 
-/// Bytes of a frame before its page.
-const FRAME_HEADER_BYTES: usize = 24;
+use crate::WAL_FRAME_HEADER_BYTES;
+
 /// Smallest page.
 const PAGE_BYTES_MIN: usize = 512;
 /// A run is written out when it has grown to this, so that a large transaction needs no memory.
 const RUN_BYTES: usize = 56 << 10;
 /// SQLite's own VFS for Unix takes fewer bytes than this in one write.
 const WRITE_BYTES_MAX: usize = 128 << 10;
-const _: () = assert!(RUN_BYTES + FRAME_HEADER_BYTES + 65_536 < WRITE_BYTES_MAX);
+const _: () = assert!(RUN_BYTES + WAL_FRAME_HEADER_BYTES + 65_536 < WRITE_BYTES_MAX);
 
-/// What to do about a write that SQLite asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameWrite {
-    /// Nothing: it was added to the run.
+/// What became of a write that SQLite asks for.
+enum Taken {
+    /// It was added to the run.
     Kept,
     /// It was added and ends a transaction, or the run is long: the run is to be written now.
     Complete,
-    /// It is no new frame after the run: the run, if any, is to be written, and then this.
+    /// It is no new frame after the run: the run is to be written, and then this.
     Through,
 }
 
-/// See the module. Order of calls: `clear` when the write lock is taken and when it is given up, `take` for each
-/// write, `written` after the run was written out. Whatever the run covers must be written out before it is read.
+/// See the module. Order of calls: `clear` when the write lock is taken and when it is given up; in between
+/// `write` for each write and `before_read` for each read of the file.
 #[derive(Debug, Default)]
 pub struct FrameRun {
     start: u64,
@@ -45,26 +45,73 @@ impl FrameRun {
         (self.end, self.header) = (None, None);
     }
 
-    /// Takes in a write of `data` at `offset`.
-    pub fn take(&mut self, offset: u64, data: &[u8]) -> FrameWrite {
+    /// Takes in a write of `data` at `offset`, and writes what need not or must not wait.
+    ///
+    /// # Errors
+    /// That of `out`. What was kept is gone then: its transaction fails.
+    pub fn write<E>(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        mut out: impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        match self.take(offset, data) {
+            Taken::Kept => Ok(()),
+            Taken::Complete => self.write_out(out),
+            Taken::Through => {
+                self.write_out(&mut out)?;
+                out(offset, data)
+            }
+        }
+    }
+
+    /// Before `bytes` bytes of the file are read at `offset`: writes what was kept if a part of it lies there.
+    ///
+    /// # Errors
+    /// As [`FrameRun::write`].
+    pub fn before_read<E>(
+        &mut self,
+        offset: u64,
+        bytes: usize,
+        out: impl FnMut(u64, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let begins_before = offset < self.start + self.bytes.len() as u64;
+        let ends_behind = self.start < offset + bytes as u64;
+        if begins_before && ends_behind { self.write_out(out) } else { Ok(()) }
+    }
+
+    /// Writes what was kept.
+    ///
+    /// # Errors
+    /// As [`FrameRun::write`].
+    pub fn write_out<E>(&mut self, mut out: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        if self.bytes.is_empty() {
+            return Ok(());
+        }
+        let written = out(self.start, &self.bytes);
+        self.bytes.clear();
+        written
+    }
+
+    fn take(&mut self, offset: u64, data: &[u8]) -> Taken {
         let next = self.end.is_none_or(|end| end == offset);
         match self.header {
-            None if next && data.len() == FRAME_HEADER_BYTES => {
+            None if next && data.len() == WAL_FRAME_HEADER_BYTES => {
                 self.header = Some(data[4..8] != [0; 4]);
                 self.keep(offset, data);
-                FrameWrite::Kept
+                Taken::Kept
             }
             Some(commit) if next && data.len() >= PAGE_BYTES_MIN && data.len().is_power_of_two() => {
                 self.header = None;
                 self.keep(offset, data);
-                if commit || self.bytes.len() >= RUN_BYTES { FrameWrite::Complete } else { FrameWrite::Kept }
+                if commit || self.bytes.len() >= RUN_BYTES { Taken::Complete } else { Taken::Kept }
             }
             _ => {
                 // A frame that is overwritten, a checksum that is computed again, the header of the file.
                 let end = offset + data.len() as u64;
                 self.end = Some(self.end.unwrap_or(0).max(end));
                 self.header = None;
-                FrameWrite::Through
+                Taken::Through
             }
         }
     }
@@ -76,111 +123,203 @@ impl FrameRun {
         self.bytes.extend_from_slice(data);
         self.end = Some(offset + data.len() as u64);
     }
-
-    /// What waits to be written, and where it goes.
-    pub fn pending(&self) -> Option<(u64, &[u8])> {
-        (!self.bytes.is_empty()).then_some((self.start, self.bytes.as_slice()))
-    }
-
-    /// Whether a part of what waits lies in these bytes of the file.
-    pub fn covers(&self, offset: u64, bytes: usize) -> bool {
-        !self.bytes.is_empty()
-            && offset < self.start + self.bytes.len() as u64
-            && self.start < offset + bytes as u64
-    }
-
-    /// The run has been written, or its transaction fails because it could not be.
-    pub fn written(&mut self) {
-        self.bytes.clear();
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::WAL_HEADER_BYTES;
 
-    const PAGE: [u8; 512] = [7; 512];
-    const FRAME: u64 = 24 + 512;
+    const PAGE_BYTES: usize = 512;
 
-    fn header(commit: bool) -> [u8; 24] {
-        let mut header = [1; 24];
+    /// A WAL file that only notes how it is written.
+    #[derive(Default)]
+    struct Log {
+        run: FrameRun,
+        page_bytes: usize,
+        writes: Vec<(u64, Vec<u8>)>,
+        fails: bool,
+    }
+
+    impl Log {
+        /// At the beginning of a transaction.
+        fn new(page_bytes: usize) -> Log {
+            let mut log = Log { page_bytes, ..Log::default() };
+            log.run.clear();
+            log
+        }
+
+        fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), &'static str> {
+            self.run.write(offset, data, file(&mut self.writes, self.fails))
+        }
+
+        fn before_read(&mut self, offset: u64, bytes: usize) -> Result<(), &'static str> {
+            self.run.before_read(offset, bytes, file(&mut self.writes, self.fails))
+        }
+
+        /// Where frame `number` begins, counted from 0.
+        fn place(&self, number: u64) -> u64 {
+            WAL_HEADER_BYTES as u64 + number * (WAL_FRAME_HEADER_BYTES + self.page_bytes) as u64
+        }
+
+        /// As SQLite writes a frame.
+        fn write_frame(&mut self, number: u64, commit: bool) {
+            let (place, frame) = (self.place(number), frame(number, commit, self.page_bytes));
+            let (header, page) = frame.split_at(WAL_FRAME_HEADER_BYTES);
+            self.write(place, header).unwrap();
+            self.write(place + header.len() as u64, page).unwrap();
+        }
+
+        /// The writes since the last call.
+        fn written(&mut self) -> Vec<(u64, Vec<u8>)> {
+            std::mem::take(&mut self.writes)
+        }
+    }
+
+    fn file(
+        writes: &mut Vec<(u64, Vec<u8>)>,
+        fails: bool,
+    ) -> impl FnMut(u64, &[u8]) -> Result<(), &'static str> {
+        move |offset, data| {
+            writes.push((offset, data.to_vec()));
+            if fails { Err("no space") } else { Ok(()) }
+        }
+    }
+
+    fn header(number: u64, commit: bool) -> [u8; WAL_FRAME_HEADER_BYTES] {
+        let mut header = [number as u8 + 1; WAL_FRAME_HEADER_BYTES];
         header[4..8].copy_from_slice(&u32::from(commit).to_be_bytes());
         header
     }
 
-    #[test]
-    fn a_transaction_becomes_one_run_that_is_complete_with_its_commit_frame() {
-        let mut run = FrameRun::default();
-        run.clear();
-        assert_eq!(run.take(32, &header(false)), FrameWrite::Kept);
-        assert_eq!(run.take(56, &PAGE), FrameWrite::Kept);
-        assert_eq!(run.take(32 + FRAME, &header(true)), FrameWrite::Kept);
-        assert_eq!(run.take(56 + FRAME, &PAGE), FrameWrite::Complete);
-        let (start, bytes) = run.pending().unwrap();
-        assert_eq!((start, bytes.len() as u64), (32, 2 * FRAME));
-        assert!(
-            run.covers(32, 1) && run.covers(0, 33) && !run.covers(0, 32) && !run.covers(32 + 2 * FRAME, 9)
-        );
-        run.written();
-        assert!(run.pending().is_none());
+    fn page(number: u64, page_bytes: usize) -> Vec<u8> {
+        vec![number as u8 + 100; page_bytes]
+    }
+
+    /// A frame whose content tells its number.
+    fn frame(number: u64, commit: bool, page_bytes: usize) -> Vec<u8> {
+        [&header(number, commit)[..], &page(number, page_bytes)].concat()
     }
 
     #[test]
-    fn what_is_written_again_goes_through_and_so_does_the_header_of_the_file() {
-        let mut run = FrameRun::default();
-        run.clear();
-        assert_eq!(run.take(0, &[0; 32]), FrameWrite::Through);
-        for frame in 0..2 {
-            assert_eq!(run.take(32 + frame * FRAME, &header(false)), FrameWrite::Kept);
-            assert_eq!(run.take(56 + frame * FRAME, &PAGE), FrameWrite::Kept);
-        }
-        assert_eq!(run.take(56, &PAGE), FrameWrite::Through, "a page overwritten in its frame");
-        run.written();
-        assert_eq!(run.take(32 + 2 * FRAME, &header(true)), FrameWrite::Kept);
-        assert_eq!(run.take(56 + 2 * FRAME, &PAGE), FrameWrite::Complete);
-        run.written();
-        for frame in 0..3 {
-            let rewritten = run.take(32 + frame * FRAME, &header(frame == 2));
-            assert_eq!(rewritten, FrameWrite::Through, "checksums computed again");
-        }
-        assert!(run.pending().is_none());
+    fn a_transaction_is_written_at_once_and_not_before_its_commit_frame() {
+        let mut log = Log::new(PAGE_BYTES);
+        log.write_frame(0, false);
+        assert_eq!(log.written(), []);
+        log.write_frame(1, true);
+        let both = [frame(0, false, PAGE_BYTES), frame(1, true, PAGE_BYTES)].concat();
+        assert_eq!(log.written(), [(32, both)]);
+        log.write_frame(2, true);
+        assert_eq!(log.written(), [(32 + 2 * 536, frame(2, true, PAGE_BYTES))], "what comes behind a commit");
     }
 
     #[test]
-    fn a_page_in_two_pieces_goes_through() {
-        let mut run = FrameRun::default();
-        run.clear();
-        assert_eq!(run.take(32, &header(true)), FrameWrite::Kept);
-        assert_eq!(run.take(56, &PAGE[..100]), FrameWrite::Through);
-        assert_eq!(run.pending().map(|(start, bytes)| (start, bytes.len())), Some((32, 24)));
-        run.written();
-        assert_eq!(run.take(156, &PAGE[..412]), FrameWrite::Through);
+    fn what_is_written_again_goes_through_behind_what_was_kept() {
+        let mut log = Log::new(PAGE_BYTES);
+        log.write_frame(0, false);
+        log.write_frame(1, false);
+        let (place, again) = (log.place(0) + WAL_FRAME_HEADER_BYTES as u64, page(9, PAGE_BYTES));
+        log.write(place, &again).unwrap();
+        let both = [frame(0, false, PAGE_BYTES), frame(1, false, PAGE_BYTES)].concat();
+        assert_eq!(log.written(), [(32, both), (place, again)], "a page overwritten in its frame");
+
+        log.write_frame(2, true);
+        assert_eq!(log.written(), [(log.place(2), frame(2, true, PAGE_BYTES))]);
+        for number in 0..3 {
+            let (place, again) = (log.place(number), header(number + 10, number == 2));
+            log.write(place, &again).unwrap();
+            assert_eq!(log.written(), [(place, again.to_vec())], "checksums computed again");
+        }
+    }
+
+    #[test]
+    fn the_header_of_the_file_goes_through_before_the_first_frame() {
+        let mut log = Log::new(PAGE_BYTES);
+        log.write(0, &[5; WAL_HEADER_BYTES]).unwrap();
+        assert_eq!(log.written(), [(0, vec![5; WAL_HEADER_BYTES])]);
+        log.write_frame(0, true);
+        assert_eq!(log.written(), [(32, frame(0, true, PAGE_BYTES))]);
+    }
+
+    #[test]
+    fn a_page_in_two_pieces_goes_through_behind_its_header() {
+        let mut log = Log::new(PAGE_BYTES);
+        let page = page(0, PAGE_BYTES);
+        log.write(32, &header(0, true)).unwrap();
+        log.write(56, &page[..100]).unwrap();
+        assert_eq!(log.written(), [(32, header(0, true).to_vec()), (56, page[..100].to_vec())]);
+        log.write(156, &page[100..]).unwrap();
+        assert_eq!(log.written(), [(156, page[100..].to_vec())]);
     }
 
     #[test]
     fn a_long_transaction_is_written_on_the_way() {
-        let mut run = FrameRun::default();
-        run.clear();
-        let mut kept = 0;
-        let mut offset = 32;
-        while run.take(offset, &header(false)) == FrameWrite::Kept {
-            match run.take(offset + 24, &PAGE) {
-                FrameWrite::Kept => kept += 1,
-                FrameWrite::Complete => break,
-                FrameWrite::Through => panic!("a frame at the end"),
-            }
-            offset += FRAME;
+        // The first number of frames that have 56 KiB.
+        for (page_bytes, frames) in [(512, 107), (4096, 14), (65_536, 1)] {
+            let mut log = Log::new(page_bytes);
+            (0..frames - 1).for_each(|number| log.write_frame(number, false));
+            assert_eq!(log.written(), [], "{page_bytes}");
+            log.write_frame(frames - 1, false);
+            let all = (0..frames).map(|number| frame(number, false, page_bytes)).collect::<Vec<_>>().concat();
+            assert_eq!(log.written(), [(32, all)], "{page_bytes}");
+            log.write_frame(frames, true);
+            assert_eq!(log.written(), [(log.place(frames), frame(frames, true, page_bytes))], "{page_bytes}");
         }
-        assert!((90..120).contains(&kept), "{kept}");
     }
 
     #[test]
-    fn what_a_transaction_left_that_was_rolled_back_is_void() {
-        let mut run = FrameRun::default();
-        run.clear();
-        run.take(32, &header(false));
-        run.clear();
-        assert!(run.pending().is_none());
-        assert_eq!(run.take(32, &header(true)), FrameWrite::Kept);
+    fn a_read_of_what_was_kept_writes_it_first_and_no_other_read_does() {
+        let (start, end) = (32, 32 + 536);
+        for (offset, bytes, covers) in [
+            (0, 32, false),
+            (0, 33, true),
+            (start, 1, true),
+            (40, 100, true),
+            (0, 4096, true),
+            (end - 1, 1, true),
+            (end, 4096, false),
+        ] {
+            let mut log = Log::new(PAGE_BYTES);
+            log.write_frame(0, false);
+            log.before_read(offset, bytes).unwrap();
+            let kept = (32, frame(0, false, PAGE_BYTES));
+            assert_eq!(log.written(), if covers { vec![kept] } else { vec![] }, "{bytes} at {offset}");
+            log.before_read(0, 4096).unwrap();
+            assert_eq!(log.written().is_empty(), covers, "written twice: {bytes} at {offset}");
+            log.write_frame(1, true);
+            assert_eq!(log.written(), [(log.place(1), frame(1, true, PAGE_BYTES))]);
+        }
+    }
+
+    #[test]
+    fn what_a_transaction_left_that_was_rolled_back_is_never_written() {
+        let mut log = Log::new(PAGE_BYTES);
+        log.write_frame(0, false);
+        log.write(log.place(1), &header(1, false)).unwrap();
+        log.run.clear();
+        log.before_read(0, 1 << 20).unwrap();
+        log.run.write_out(file(&mut log.writes, false)).unwrap();
+        assert_eq!(log.written(), []);
+        log.write_frame(0, true);
+        assert_eq!(log.written(), [(32, frame(0, true, PAGE_BYTES))], "the next one begins anew");
+    }
+
+    #[test]
+    fn an_error_is_told_and_what_could_not_be_written_is_not_tried_again() {
+        let mut log = Log::new(PAGE_BYTES);
+        log.write_frame(0, false);
+        log.fails = true;
+        let again = header(7, false);
+        assert_eq!(log.write(32, &again), Err("no space"));
+        assert_eq!(log.written(), [(32, frame(0, false, PAGE_BYTES))], "nothing behind a write that failed");
+        log.fails = false;
+        log.before_read(0, 1 << 20).unwrap();
+        assert_eq!(log.written(), []);
+        log.fails = true;
+        assert_eq!(log.write(32, &again), Err("no space"));
+        log.written();
+        log.run.clear();
+        log.write(32, &header(0, true)).unwrap();
+        assert_eq!(log.write(56, &page(0, PAGE_BYTES)), Err("no space"), "that of the commit frame");
     }
 }

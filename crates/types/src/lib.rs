@@ -7,7 +7,7 @@ mod frame_run;
 mod identity;
 mod position;
 
-pub use frame_run::{FrameRun, FrameWrite};
+pub use frame_run::FrameRun;
 pub use identity::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageNo, PageSize};
 pub use position::{FrameRange, ReleasePosition, Scn, WalPosition, WalSalts};
 
@@ -21,6 +21,10 @@ pub const RECORD_BYTES_MAX: usize = 512 * 1024;
 pub const PIECE_BYTES: usize = 256 * 1024;
 /// Largest write of the log writer and largest payload of one transport frame.
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of SQLite's WAL file before its first frame.
+pub const WAL_HEADER_BYTES: usize = 32;
+/// Bytes of a frame of SQLite's WAL before its page.
+pub const WAL_FRAME_HEADER_BYTES: usize = 24;
 
 const _: () = assert!(PIECE_BYTES + 2 * 65_536 + 4096 <= RECORD_BYTES_MAX);
 const _: () = assert!(RECORD_BYTES_MAX <= BATCH_BYTES_MAX);

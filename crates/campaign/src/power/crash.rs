@@ -11,7 +11,7 @@ use standfast_instance::control::Role;
 use standfast_io::Disk;
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
 use standfast_transport::StandbyLog;
-use standfast_types::Scn;
+use standfast_types::{Scn, WAL_HEADER_BYTES};
 use std::sync::Arc;
 
 /// Power losses in a row, at most.
@@ -34,7 +34,6 @@ pub fn arm(machine: &SimMachine, rng: &mut Rng, within: u64) {
 
 /// Extension of a database that is away.
 const AWAY: &str = "away";
-const WAL_HEADER_BYTES: usize = 32;
 
 /// How the machines are treated after a power loss.
 #[derive(Clone, Copy, Debug)]

@@ -4,6 +4,7 @@ use crate::fake::FakeInstance;
 use crate::support::{Scratch, code, count, insert, open, protected, status, unprotect, until};
 use rusqlite::{Connection, ffi};
 use standfast_session::{DatabaseState, marker_path};
+use standfast_types::WAL_HEADER_BYTES;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -111,7 +112,7 @@ fn the_last_connection_to_close_leaves_the_log_in_place() {
     let (_scratch, _instance, path) = protected("close");
     insert(&open(&path)).unwrap();
     let log = path.with_file_name("app.db-wal");
-    assert!(std::fs::metadata(log).unwrap().len() > 32);
+    assert!(std::fs::metadata(log).unwrap().len() > WAL_HEADER_BYTES as u64);
 }
 
 #[test]
