@@ -12,6 +12,7 @@
 //! that a standby is identical in every byte.
 
 use crate::page_map::PageMap;
+use crate::recent_pages::RecentPages;
 use crate::vfs_file::VfsFile;
 use crate::wal_index::{WalIndexHeader, WalIndexView};
 use standfast_format::{RecordBuilder, page_sum};
@@ -90,6 +91,7 @@ pub struct Capture {
     /// Pages beyond the database's old end written by the transaction being captured.
     new_pages: Vec<PageNo>,
     chunk: Vec<u8>,
+    recent: RecentPages,
     before: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -135,6 +137,7 @@ impl Capture {
             committed_frame: position.frame,
             new_pages: Vec::new(),
             chunk: Vec::new(),
+            recent: RecentPages::new(page_size.bytes()),
             before: vec![0; page_size.bytes()],
             scratch: Vec::new(),
         };
@@ -145,6 +148,7 @@ impl Capture {
     /// Learns which pages the captured frames of this generation hold.
     fn load_pages(&mut self) -> Result<(), CaptureError> {
         self.pages.clear();
+        self.recent.clear();
         for frame in 1..=self.frame {
             let mut header = [0; WAL_FRAME_HEADER_BYTES];
             let offset = self.frame_offset(frame);
@@ -252,6 +256,7 @@ impl Capture {
         self.committed_frame = captured;
         self.generation_recorded = false;
         self.pages.clear();
+        self.recent.clear();
     }
 
     /// Appends a record that says where capture stands, for recovery to start from.
@@ -305,8 +310,19 @@ impl Capture {
             self.capture_span(&chunk, first, &span, epoch, now_us, out, marks)?;
             at += span.count;
         }
+        self.keep_newest(&chunk, first, at);
         self.chunk = chunk;
         Ok(())
+    }
+
+    /// Keeps the newest image of every page in the first `count` frames of the chunk.
+    fn keep_newest(&mut self, chunk: &[u8], first: u32, count: usize) {
+        for (frame, bytes) in (first..).zip(chunk.chunks_exact(self.frame_bytes()).take(count)) {
+            let page_no = page_no_of(bytes);
+            if self.pages.get(&page_no) == Some(&frame) {
+                self.recent.keep(page_no, frame, &bytes[WAL_FRAME_HEADER_BYTES..]);
+            }
+        }
     }
 
     /// Frames from `at` up to and including the next commit frame, or all of the chunk.
@@ -347,7 +363,7 @@ impl Capture {
     ) -> Result<(), CaptureError> {
         let end_frame = chunk_first + (span.first + span.count) as u32 - 1;
         for index in span.first..span.first + span.count {
-            let page_no = self.frame_header_unchecked(chunk, index);
+            let page_no = page_no_of(&chunk[index * self.frame_bytes()..]);
             if page_no > self.database_pages {
                 self.new_pages.push(page_no);
             }
@@ -363,7 +379,7 @@ impl Capture {
         for index in span.first..span.first + span.count {
             let start = index * frame_bytes;
             let frame = &chunk[start..start + frame_bytes];
-            let page_no = u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]);
+            let page_no = page_no_of(frame);
             let after = &frame[WAL_FRAME_HEADER_BYTES..];
             let before = match self.base_of(page_no, chunk_first) {
                 Base::Zeros => None,
@@ -371,11 +387,14 @@ impl Capture {
                     let start = index * frame_bytes + WAL_FRAME_HEADER_BYTES;
                     Some(&chunk[start..start + self.page_bytes])
                 }
-                Base::Wal(frame) => {
-                    let offset = self.frame_offset(frame) + WAL_FRAME_HEADER_BYTES as u64;
-                    self.wal.read_at(&mut self.before, offset)?;
-                    Some(self.before.as_slice())
-                }
+                Base::Wal(frame) => match self.recent.get(page_no, frame) {
+                    Some(image) => Some(image),
+                    None => {
+                        let offset = self.frame_offset(frame) + WAL_FRAME_HEADER_BYTES as u64;
+                        self.wal.read_at(&mut self.before, offset)?;
+                        Some(self.before.as_slice())
+                    }
+                },
                 Base::File => {
                     let offset = u64::from(page_no - 1) * self.page_bytes as u64;
                     let whole = self.file.read_at(&mut self.before, offset)?;
@@ -408,11 +427,6 @@ impl Capture {
             None if self.file_is_base => Base::File,
             None => Base::Zeros,
         }
-    }
-
-    fn frame_header_unchecked(&self, chunk: &[u8], index: usize) -> PageNo {
-        let at = index * self.frame_bytes();
-        u32::from_be_bytes([chunk[at], chunk[at + 1], chunk[at + 2], chunk[at + 3]])
     }
 
     /// Pages between the old and the new end that the transaction did not write.
@@ -454,6 +468,11 @@ impl Capture {
         }
         Ok(())
     }
+}
+
+/// The page of a frame whose header has been checked.
+fn page_no_of(frame: &[u8]) -> PageNo {
+    u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]])
 }
 
 struct FrameHead {

@@ -9,6 +9,7 @@ pub mod capture;
 pub mod guard;
 mod guard_vfs;
 mod page_map;
+mod recent_pages;
 pub mod snapshot;
 mod stale_frames;
 mod vfs_file;
