@@ -21,6 +21,8 @@ pub const SLOW_DISK: f64 = 0.005;
 pub const LARGEST_WRITE: f64 = 1_048_576.0;
 /// Shortest time between two log switches at the peak, seconds.
 pub const SWITCH_SECONDS: f64 = 300.0;
+/// Largest session data unit of Oracle Net, bytes.
+const SESSION_DATA_UNIT: u32 = 65_535;
 /// Sockets need at least this ceiling, whatever the link, bytes.
 const LEAST_CEILING: u64 = 16 << 20;
 /// From this rate on (bytes/s) the queues of network devices matter: 1 Gbit/s, less its headers.
@@ -53,6 +55,8 @@ pub struct Measured {
     pub sack_negotiated: bool,
     /// `net.ipv4.tcp_sack` of this host; None when unknown.
     pub sack_enabled: Option<bool>,
+    /// Losses that this host recovered by selective acknowledgements while it was measured; None when unknown.
+    pub sack_recoveries: Option<u64>,
     /// `net.core.wmem_max` of this host, bytes.
     pub send_ceiling: Option<u64>,
     /// Largest automatic send buffer of this host (`net.ipv4.tcp_wmem`, third number), bytes.
@@ -316,8 +320,17 @@ fn notes(measured: &Measured) -> Vec<String> {
         None => "unknown",
     };
     let negotiated = if measured.sack_negotiated { "negotiated" } else { "not negotiated" };
+    let used = match measured.sack_recoveries {
+        Some(0) => "never needed here during the tests".into(),
+        Some(times) => format!("used {times} times here during the tests"),
+        None => "whether they were used is unknown".into(),
+    };
     vec![
-        format!("selective acknowledgements: {enabled} on this host, {negotiated}"),
+        format!("selective acknowledgements: {enabled} on this host, {negotiated}, {used}"),
+        format!(
+            "session data unit: {SESSION_DATA_UNIT} bytes (the most) where redo goes through a layer that has one; \
+             Standfast sends whole redo writes"
+        ),
         format!("segments sent again while the link was not full: {:.3} %", measured.loss * 100.0),
     ]
 }

@@ -14,6 +14,7 @@ pub mod interrupt;
 pub mod limit;
 pub mod link;
 pub mod lobby;
+pub mod log_history;
 pub mod plan;
 pub mod random;
 pub mod report;

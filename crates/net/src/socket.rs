@@ -187,6 +187,19 @@ pub fn sysctl_numbers(name: &str) -> Vec<u64> {
     text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
+/// How often this host (or network namespace) has recovered lost segments by selective acknowledgements since it
+/// started; None when the kernel does not say.
+pub fn sack_recoveries() -> Option<u64> {
+    counter(&std::fs::read_to_string("/proc/net/netstat").ok()?, "TcpExt:", "TCPSackRecovery")
+}
+
+/// A counter of a file of pairs of lines: names, then numbers, each behind the name of the group.
+fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter(|line| line.starts_with(group));
+    let at = lines.next()?.split_whitespace().position(|word| word == name)?;
+    lines.next()?.split_whitespace().nth(at)?.parse().ok()
+}
+
 /// Hour, minute and second of the local clock, for labels only: every measurement uses the monotonic clock.
 pub fn wall_clock() -> (u8, u8, u8) {
     let mut broken_down = MaybeUninit::<libc::tm>::zeroed();
@@ -202,6 +215,14 @@ pub fn wall_clock() -> (u8, u8, u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_name_in_its_group() {
+        let text = "IpExt: A TCPSackRecovery\nIpExt: 1 2\nTcpExt: B TCPSackRecovery C\nTcpExt: 3 4 5\n";
+        assert_eq!(counter(text, "TcpExt:", "TCPSackRecovery"), Some(4));
+        assert_eq!(counter(text, "TcpExt:", "A"), None);
+        assert_eq!(counter("TcpExt: B\n", "TcpExt:", "B"), None);
+    }
     use std::mem::offset_of;
     use std::net::TcpListener;
 

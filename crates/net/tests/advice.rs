@@ -31,6 +31,7 @@ fn good() -> Measured {
         loss: 0.0,
         sack_negotiated: true,
         sack_enabled: Some(true),
+        sack_recoveries: Some(0),
         send_ceiling: Some(16 << 20),
         automatic_ceiling: Some(16 << 20),
     }

@@ -3,6 +3,7 @@
 use super::arguments::AdviseArgs;
 use super::sweep::{Budget, HEADS, Sweep, document, line, round_trip, sweep};
 use crate::advice::{Advice, Grade, Measured, advise};
+use crate::log_history::LogHistory;
 use crate::plan::{Mode, Plan};
 use crate::run::Outcome;
 use crate::units::{classic_size, readable_size};
@@ -18,6 +19,10 @@ const SEGMENT: f64 = 1448.0;
 
 pub fn main(args: &AdviseArgs) -> Result<u8> {
     let target = args.target.target();
+    let ((peak, history), redo_write) = (args.peak()?, args.redo_write()?);
+    if let Some(history) = &history {
+        eprintln!("{}", source(history));
+    }
     let mut budget = Budget { time: args.duration, bytes: args.max_traffic, stop: interrupt::flag() };
     eprintln!(
         "up to 20 tests of {:.1} s each, and up to 3 s to get going, that fill the link to {target}; they end after about \
@@ -25,13 +30,14 @@ pub fn main(args: &AdviseArgs) -> Result<u8> {
         args.duration.as_secs_f64(),
         readable_size(args.max_traffic as f64)
     );
+    let recoveries = socket::sack_recoveries();
     eprintln!("round trip ...");
     let idle = round_trip(&target, &mut budget)?;
     eprintln!(
         "SYNC messages of {}, without and with the standby's disk ...",
-        classic_size(args.redo_write.into())
+        classic_size(redo_write.into())
     );
-    let message = Plan { length: args.redo_write, ..Plan::default() };
+    let message = Plan { length: redo_write, ..Plan::default() };
     let fastsync = budget.run(&target, &message)?;
     let affirm = budget.run(&target, &Plan { write: true, ..message })?;
     let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
@@ -44,18 +50,21 @@ pub fn main(args: &AdviseArgs) -> Result<u8> {
     };
     let mut calm = vec![fastsync, affirm];
     if let Some(fastest) = found.best().filter(|_| budget.is_left()) {
-        let rate = args.peak_redo.min(fastest.rate / 2.0);
+        let rate = peak.min(fastest.rate / 2.0);
         eprintln!("redo at {}/s ...", readable_size(rate));
-        let plan = Plan { mode: Mode::Async, rate: Some(rate), length: args.redo_write, ..Plan::default() };
+        let plan = Plan { mode: Mode::Async, rate: Some(rate), length: redo_write, ..Plan::default() };
         calm.push(budget.run(&target, &plan)?);
     }
-    let measured = measured(args, rtt, &calm, &found);
+    let mut measured = measured((peak, redo_write), rtt, &calm, &found);
+    measured.sack_recoveries =
+        recoveries.zip(socket::sack_recoveries()).map(|(before, now)| now.saturating_sub(before));
     let advice = advise(&measured);
     if args.json {
         let mut report = json!({
             "schema_version": crate::report::SCHEMA_VERSION,
-            "peak": args.peak_redo,
-            "redo_write": args.redo_write,
+            "peak": peak,
+            "redo_write": redo_write,
+            "log_history": history,
             "round_trip": rtt,
             "fastsync": measured.fastsync,
             "affirm": measured.affirm,
@@ -70,15 +79,27 @@ pub fn main(args: &AdviseArgs) -> Result<u8> {
     Ok(if failed { 3 } else { 0 })
 }
 
+/// Where the peak comes from.
+fn source(history: &LogHistory) -> String {
+    let LogHistory { peak, logs, without_duration, shortest } = history;
+    format!(
+        "log history: {logs} logs ({without_duration} without a duration passed over); the fastest, sequence {} of \
+         thread {}, took {}/s; the shortest time between two switches was {shortest:.0} s",
+        peak.sequence,
+        peak.thread,
+        readable_size(peak.rate())
+    )
+}
+
 /// `calm` are the runs that do not fill the link: FASTSYNC, SYNC AFFIRM, and a stream when there was one. A test that
 /// fills a link overflows its queues, so only the others can tell whether the path loses segments by itself.
-fn measured(args: &AdviseArgs, rtt: f64, calm: &[Outcome], found: &Sweep) -> Measured {
+fn measured((peak, redo_write): (f64, u32), rtt: f64, calm: &[Outcome], found: &Sweep) -> Measured {
     let sum = |of: &dyn Fn(&Outcome) -> f64| calm.iter().map(of).sum::<f64>();
     let segments = sum(&|outcome| (outcome.total.bytes as f64 / SEGMENT).max(outcome.total.messages as f64));
     let again = sum(&|outcome| outcome.total.tcp.retransmissions as f64);
     Measured {
-        peak: args.peak_redo,
-        redo_write: args.redo_write,
+        peak,
+        redo_write,
         round_trip: rtt,
         fastsync: calm.first().and_then(Outcome::latency),
         affirm: calm.get(1).and_then(Outcome::latency),
@@ -89,6 +110,7 @@ fn measured(args: &AdviseArgs, rtt: f64, calm: &[Outcome], found: &Sweep) -> Mea
         loss: if segments > 0.0 { again / segments } else { 0.0 },
         sack_negotiated: calm.iter().all(|outcome| outcome.total.tcp.sack),
         sack_enabled: socket::sysctl("net.ipv4.tcp_sack").map(|value| value != 0),
+        sack_recoveries: None,
         send_ceiling: socket::sysctl("net.core.wmem_max"),
         automatic_ceiling: socket::sysctl_numbers("net.ipv4.tcp_wmem").get(2).copied(),
     }

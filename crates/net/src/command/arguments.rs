@@ -2,6 +2,7 @@
 
 use super::criterion::Criterion;
 use super::output::Format;
+use crate::log_history::{self, LogHistory};
 use crate::plan::{MAX_LENGTH, Mode, Payload, Plan};
 use crate::stream::Target;
 use crate::units::{self, Extent};
@@ -251,11 +252,20 @@ pub struct AdviseArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Redo that the primary makes at its peak
-    #[arg(long, value_parser = units::rate, value_name = "RATE")]
-    pub peak_redo: f64,
-    /// Average size of a redo write
-    #[arg(long, default_value = "8k", value_parser = write_size, value_name = "SIZE")]
-    pub redo_write: u32,
+    #[arg(long, value_parser = units::rate, value_name = "RATE", required_unless_present = "log_history")]
+    peak_redo: Option<f64>,
+    /// Table of archived logs with their sizes and times, as a query prints it: the peak is that of the fastest one
+    #[arg(long, value_name = "FILE", conflicts_with = "peak_redo")]
+    log_history: Option<PathBuf>,
+    /// Average size of a redo write [default: 8k]
+    #[arg(long, value_parser = write_size, value_name = "SIZE")]
+    redo_write: Option<u32>,
+    /// Statistic `redo size` of an interval, bytes; with --redo-writes it gives the average redo write
+    #[arg(long, value_name = "BYTES", requires = "redo_writes", conflicts_with = "redo_write")]
+    redo_bytes: Option<u64>,
+    /// Statistic `redo writes` of the same interval
+    #[arg(long, value_name = "N", requires = "redo_bytes", value_parser = clap::value_parser!(u64).range(1..))]
+    redo_writes: Option<u64>,
     /// Time of each of the tests
     #[arg(long, default_value = "5s", value_parser = positive_seconds, value_name = "TIME")]
     pub duration: Duration,
@@ -265,6 +275,35 @@ pub struct AdviseArgs {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+impl AdviseArgs {
+    /// Peak of the redo, bytes per second, and what the log history says when it comes from there.
+    pub fn peak(&self) -> Result<(f64, Option<LogHistory>)> {
+        match (self.peak_redo, &self.log_history) {
+            (Some(peak), _) => Ok((peak, None)),
+            (None, Some(path)) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| NetError::Usage(format!("cannot read {}: {error}", path.display())))?;
+                let history = log_history::read(&text)?;
+                Ok((history.peak.rate(), Some(history)))
+            }
+            (None, None) => Err(NetError::Usage("give --peak-redo or --log-history".into())),
+        }
+    }
+
+    /// Average redo write, bytes.
+    pub fn redo_write(&self) -> Result<u32> {
+        let Some((bytes, writes)) = self.redo_bytes.zip(self.redo_writes) else {
+            return Ok(self.redo_write.unwrap_or(8 << 10));
+        };
+        write_size(&(bytes / writes).to_string()).map_err(|forms| {
+            NetError::Usage(format!(
+                "--redo-bytes / --redo-writes is {} bytes a write; {forms}",
+                bytes / writes
+            ))
+        })
+    }
 }
 
 /// `net diff`.
