@@ -18,6 +18,16 @@ Examples:
 Exit codes: 0 ok, 1 failed, 2 usage or configuration, 3 refused as things stand,
 4 the instance does not run, 5 it runs already.";
 
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  standfast completions bash > /etc/bash_completion.d/standfast
+  standfast completions zsh > /usr/local/share/zsh/site-functions/_standfast";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  standfast man | man -l -
+  standfast man --output /usr/local/share/man/man1";
+
 /// Redo shipping and standby databases for SQLite: a COMMIT that returned is on two machines.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
@@ -112,6 +122,19 @@ pub enum Command {
     Net {
         #[command(subcommand)]
         command: standfast_net::command::NetCommand,
+    },
+    /// Print completions for a shell.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages.
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// Directory for a page of each command; default: the page of the whole to stdout.
+        #[arg(long)]
+        output: Option<PathBuf>,
     },
     /// Test the way to another host and onto its disk, with the classic options (-server, -port=N, -mode=...).
     #[command(disable_help_flag = true)]

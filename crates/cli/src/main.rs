@@ -5,6 +5,7 @@
 
 mod args;
 mod dump;
+mod generated;
 mod show;
 
 use args::{Args, Command, DestinationCommand, LogCommand, StandbyCommand};
@@ -122,6 +123,8 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let config = if defaults { Config::default() } else { Config::load(&directory)? };
             print!("{}", config.to_toml());
         }
+        Command::Completions { shell } => generated::completions(shell),
+        Command::Man { output } => generated::manual(output.as_deref())?,
         // These have exit codes of their own and were carried out by main().
         Command::Tcptest { .. } | Command::Net { .. } => {}
         Command::Bench { command } => {
