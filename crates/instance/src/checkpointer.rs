@@ -14,10 +14,12 @@ use standfast_io::fault::{self, Fault};
 use standfast_session::Segment;
 use standfast_sqlite_wal::VfsFile;
 use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_types::{DatabaseId, Scn};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// After a gate that did not lead to a reset, the next one comes no sooner.
@@ -53,6 +55,7 @@ pub struct Checkpointer {
     progress: HashMap<DatabaseId, Progress>,
     counts: CheckpointCounts,
     gate_back_off: Duration,
+    hurry: Arc<AtomicBool>,
 }
 
 impl Checkpointer {
@@ -64,7 +67,13 @@ impl Checkpointer {
             progress: HashMap::new(),
             counts: CheckpointCounts::default(),
             gate_back_off: GATE_BACK_OFF,
+            hurry: Arc::default(),
         }
+    }
+
+    /// Once it is set, no pass leaves the disk to others any more, not even the one under way.
+    pub fn hurry(&self) -> Arc<AtomicBool> {
+        self.hurry.clone()
     }
 
     /// For simulations without time: a gate that did not lead to a reset is tried again in the next round.
@@ -101,8 +110,12 @@ impl Checkpointer {
         if frames - progress.passive_at >= self.config.passive_frames {
             progress.passive_at = frames;
             // A log that is long already must not grow while pages are moved at leisure.
-            let paced = frames < self.config.reset_frames / 2;
-            passive(&database.connection(), paced);
+            let pace = if frames < self.config.reset_frames / 2 {
+                Pace::LeisurelyUntil(self.hurry.clone())
+            } else {
+                Pace::AtOnce
+            };
+            passive(&database.connection(), &pace);
             self.counts.passive += 1;
         }
         if frames >= self.config.reset_frames && Instant::now() >= progress.gate_again {
@@ -115,7 +128,7 @@ impl Checkpointer {
     fn reset_behind_gate(&mut self, database: &Arc<Database>) {
         let connection = database.connection();
         for _ in 0..2 {
-            passive(&connection, false);
+            passive(&connection, &Pace::AtOnce);
         }
         self.counts.passive += 2;
         let segment = self.shared.segment;
@@ -232,13 +245,12 @@ fn checkpoint(connection: &Connection, mode: &str) -> bool {
     matches!(busy, Ok(0))
 }
 
-/// Moves what readers allow, at leisure or at once.
-fn passive(connection: &Connection, paced: bool) {
-    let guard = Guard::of(connection);
-    let pace = |paced| guard.iter().for_each(|guard| guard.pace_checkpoints(paced));
-    pace(paced);
-    checkpoint(connection, "PASSIVE");
-    pace(false);
+/// Moves what readers allow.
+fn passive(connection: &Connection, pace: &Pace) {
+    // Without the guard nothing would keep a checkpoint from moving what is not in the redo.
+    if let Ok(guard) = Guard::of(connection) {
+        guard.at_pace(pace, || checkpoint(connection, "PASSIVE"));
+    }
 }
 
 /// A TRUNCATE checkpoint, whose truncation the guard swallows: the log starts anew. The new generation is
