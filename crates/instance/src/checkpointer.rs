@@ -25,6 +25,9 @@ use std::time::{Duration, Instant};
 /// After a gate that did not lead to a reset, the next one comes no sooner.
 const GATE_BACK_OFF: Duration = Duration::from_millis(200);
 
+/// Passes right before a gate.
+const PASSES_BEFORE_GATE: u64 = 4;
+
 /// How checkpoints of a database stand.
 struct Progress {
     passive_at: u32,
@@ -127,15 +130,20 @@ impl Checkpointer {
     /// Resets the log while new transactions wait at their start. Commits in flight are let out first.
     fn reset_behind_gate(&mut self, database: &Arc<Database>) {
         let connection = database.connection();
-        for _ in 0..2 {
+        // What comes while a pass moves is left to the next one, and each is shorter: the gate gets the last of it.
+        for _ in 0..PASSES_BEFORE_GATE {
             passive(&connection, &Pace::AtOnce);
         }
-        self.counts.passive += 2;
+        self.counts.passive += PASSES_BEFORE_GATE;
         let segment = self.shared.segment;
         let id = database.id().0;
         let start = Instant::now();
         let limit = Duration::from_millis(self.config.gate_ms);
         segment.close_gate(id);
+        // Nobody begins to write any more: while the last commits wait for their redo, their pages are moved.
+        if wait_until(start + limit, || !segment.owned(id)) {
+            passive(&connection, &Pace::AtOnce);
+        }
         let calm = wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
         let done = calm && fault::check(Fault::CheckpointReset).is_ok() && reset(&connection, &segment, id);
         segment.open_gate(id);
