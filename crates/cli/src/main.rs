@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     let args = match args.command {
         Command::Tcptest { words } => return standfast_net::tcptest::main(&words).into(),
         Command::Net { command } => return command.main().into(),
+        Command::Wan { command } => return command.main().into(),
         _ => args,
     };
     server::end_on_broken_pipe();
@@ -119,7 +120,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             print!("{}", config.to_toml());
         }
         // These have exit codes of their own and were carried out by main().
-        Command::Tcptest { .. } | Command::Net { .. } => {}
+        Command::Tcptest { .. } | Command::Net { .. } | Command::Wan { .. } => {}
         Command::Bench { command } => {
             let program = standfast_bench::command::this_program(&["bench"]);
             let program = program.map_err(|error| InstanceError::Failed(error.to_string()))?;
