@@ -1,7 +1,7 @@
 //! The thread of a node: takes what the node sends, gives it to the link towards its destination, and delivers what is
 //! due. Everything that is decided is decided in [`Link`].
 
-use crate::clock::{Clock, sharpen_timeouts, wait_readable};
+use crate::clock::{Clock, run_first, sharpen_timeouts, wait_readable};
 use crate::event::Event;
 use crate::forward::{Buffer, Pool, forward};
 use crate::late::Lateness;
@@ -82,26 +82,41 @@ impl Worker {
     /// Works until [`Outgoing::end`].
     pub fn run(self) {
         sharpen_timeouts();
+        // Without it the lateness tells how much it mattered.
+        let _ = run_first();
         let mut pool = Pool::default();
         let mut scratch = pool.take(LARGEST);
+        // Somebody may remove the namespace under us; then there is nothing to take any more.
+        let mut gone = false;
         while !self.outgoing.over.load(Ordering::Acquire) {
             let mut directions = self.outgoing.lock();
-            let took_all = self.take(&mut directions, &mut pool, &mut scratch);
+            let took_all = gone || self.take(&mut directions, &mut pool, &mut scratch, &mut gone);
             let delivered_all = self.deliver(&mut directions, &mut pool);
             let due = directions.iter().filter_map(|direction| direction.link.next_due()).min();
             drop(directions);
             if took_all && delivered_all {
-                self.wait(due);
+                self.wait(due, gone);
             }
         }
     }
 
     /// Takes some packets from the node; whether there are no more.
-    fn take(&self, directions: &mut [Direction], pool: &mut Pool, scratch: &mut Buffer) -> bool {
+    fn take(
+        &self,
+        directions: &mut [Direction],
+        pool: &mut Pool,
+        scratch: &mut Buffer,
+        gone: &mut bool,
+    ) -> bool {
         for _ in 0..AT_ONCE {
-            // An error means that somebody took the interface down; the next packet tells when it is up again.
-            let Ok(Some(bytes)) = self.tuns[self.node].receive(scratch.room()) else { return true };
-            scratch.filled(bytes);
+            match self.tuns[self.node].receive(scratch.room()) {
+                Ok(Some(bytes)) => scratch.filled(bytes),
+                Ok(None) => return true,
+                Err(_) => {
+                    *gone = true;
+                    return true;
+                }
+            }
             let now = self.clock.now();
             // What is not IPv4 or goes to nobody would find no receiver on a real link either.
             let Some(shape) = Shape::of(scratch.bytes()) else { continue };
@@ -134,16 +149,16 @@ impl Worker {
         all
     }
 
-    fn wait(&self, due: Option<Nanos>) {
+    fn wait(&self, due: Option<Nanos>, gone: bool) {
         let timeout = due.map(|due| due.saturating_sub(self.clock.now()));
         if timeout.is_some_and(|timeout| timeout <= SPIN) {
             std::hint::spin_loop();
             return;
         }
         let timeout = timeout.map(|timeout| timeout - SPIN);
-        let descriptors = [self.tuns[self.node].as_fd(), self.outgoing.changed.as_fd()];
+        let descriptors = [self.outgoing.changed.as_fd(), self.tuns[self.node].as_fd()];
         // It fails only for want of kernel memory; looking again is then all that can be done.
-        let _ = wait_readable(&descriptors, timeout);
+        let _ = wait_readable(&descriptors[..2 - usize::from(gone)], timeout);
         self.outgoing.changed.take();
     }
 }

@@ -87,32 +87,24 @@ fn notify(path: &std::ffi::OsStr) -> io::Result<()> {
     UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address).map(|_| ())
 }
 
-/// Waits for the end and returns the exit code so far. A signal to us is one to the command.
+/// Waits for the end and returns the exit code so far. With a command, signals are for it to decide about.
 fn wait(wan: &Wan, signals: &Signals, mut child: Option<&mut Child>) -> Result<u8> {
-    let descriptors = [signals.as_fd(), wan.stop_asked().as_fd()];
     loop {
+        let descriptors = [signals.as_fd(), wan.stop_asked().as_fd()];
         wait_readable(&descriptors, None).doing(|| "wait for the end".into())?;
-        let stop = wan.stop_asked().take();
-        let signal = signals.take();
-        if let Some(child) = &mut child {
-            if let Some(status) = child.try_wait().doing(|| "wait for the command".into())? {
-                return Ok(exit_code(status));
-            }
-            // Removing the nodes ends the command; else it decides itself what to do with the signal, which the
-            // terminal has sent to it as well.
-            match signal {
-                Some(signal) if !stop && signal.number != libc::SIGCHLD => {
-                    signal.pass_on(child.id());
-                    continue;
-                }
-                _ if !stop => continue,
-                _ => {}
-            }
+        if wan.stop_asked().take() {
+            return Ok(0);
         }
-        match signal {
-            Some(signal) if !stop && signal.number == libc::SIGCHLD => {}
-            None if !stop => {}
-            _ => return Ok(0),
+        if let Some(child) = &mut child
+            && let Some(status) = child.try_wait().doing(|| "wait for the command".into())?
+        {
+            return Ok(exit_code(status));
+        }
+        match (signals.take(), &child) {
+            (None, _) => {}
+            (Some(signal), _) if signal.number == libc::SIGCHLD => {}
+            (Some(signal), Some(child)) => signal.pass_on(child.id()),
+            (Some(_), None) => return Ok(0),
         }
     }
 }
