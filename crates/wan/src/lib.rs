@@ -28,6 +28,7 @@ pub mod link;
 pub mod namespace;
 pub mod packet;
 pub mod place;
+pub mod probe;
 pub mod settings;
 pub mod signals;
 pub mod tun;

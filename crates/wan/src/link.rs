@@ -226,7 +226,8 @@ impl<P> Link<P> {
     }
 
     fn clock(&self, now: Nanos) -> Nanos {
-        self.stopped.unwrap_or(now) - self.behind
+        // A packet may have been sent a little before the link was healed.
+        self.stopped.unwrap_or(now).saturating_sub(self.behind)
     }
 
     /// Whether it works.

@@ -12,7 +12,7 @@ use crate::place::{Node, Place};
 use crate::settings::{Change, Nanos, Settings};
 use crate::tun::Tun;
 use crate::worker::{Direction, Outgoing, Worker};
-use crate::{Result, WanError, namespace, place, tun};
+use crate::{Result, WanError, namespace, place, probe, tun};
 use std::ffi::OsStr;
 use std::process::Command;
 use std::sync::Arc;
@@ -90,6 +90,10 @@ impl Wan {
             Arc::new(Emulator { name: config.name, seed: config.seed, clock, nodes, tuns, outgoing });
         let mut wan = Wan { emulator, server: Arc::new(server), threads: Vec::new(), place: Some(place) };
         wan.start_threads().doing(|| "start a thread".into())?;
+        for node in wan.nodes() {
+            let sent = namespace::within(&node.namespace, || probe::send(clock))?;
+            sent.doing(|| format!("send from node {}", node.name))?;
+        }
         Ok(wan)
     }
 

@@ -8,6 +8,7 @@ use crate::late::Lateness;
 use crate::link::Link;
 use crate::packet::{LARGEST, Shape};
 use crate::place::Node;
+use crate::probe::{self, Probes};
 use crate::settings::Nanos;
 use crate::tun::Tun;
 use std::os::fd::AsFd;
@@ -64,6 +65,18 @@ impl Outgoing {
     }
 }
 
+/// What the thread of a node remembers between packets.
+#[derive(Default)]
+struct Intake {
+    pool: Pool,
+    scratch: Option<Buffer>,
+    probes: Probes,
+    /// It slept until now.
+    woken: bool,
+    /// Somebody removed the namespace under us: there is nothing to take any more.
+    gone: bool,
+}
+
 /// What the thread of a node works with.
 pub struct Worker {
     /// The emulator's clock, the same for all threads.
@@ -84,31 +97,25 @@ impl Worker {
         sharpen_timeouts();
         // Without it the lateness tells how much it mattered.
         let _ = run_first();
-        let mut pool = Pool::default();
-        let mut scratch = pool.take(LARGEST);
-        // Somebody may remove the namespace under us; then there is nothing to take any more.
-        let mut gone = false;
+        let mut intake = Intake::default();
         while !self.outgoing.over.load(Ordering::Acquire) {
             let mut directions = self.outgoing.lock();
-            let took_all = gone || self.take(&mut directions, &mut pool, &mut scratch, &mut gone);
-            let delivered_all = self.deliver(&mut directions, &mut pool);
+            let took_all = self.take(&mut directions, &mut intake);
+            let delivered_all = self.deliver(&mut directions, &mut intake.pool);
             let due = directions.iter().filter_map(|direction| direction.link.next_due()).min();
             drop(directions);
-            if took_all && delivered_all {
-                self.wait(due, gone);
-            }
+            intake.woken = took_all && delivered_all && self.wait(due, intake.gone);
         }
     }
 
     /// Takes some packets from the node; whether there are no more.
-    fn take(
-        &self,
-        directions: &mut [Direction],
-        pool: &mut Pool,
-        scratch: &mut Buffer,
-        gone: &mut bool,
-    ) -> bool {
+    fn take(&self, directions: &mut [Direction], intake: &mut Intake) -> bool {
+        let Intake { pool, scratch, probes, woken, gone } = intake;
+        let scratch = scratch.get_or_insert_with(|| pool.take(LARGEST));
         for _ in 0..AT_ONCE {
+            if *gone {
+                return true;
+            }
             match self.tuns[self.node].receive(scratch.room()) {
                 Ok(Some(bytes)) => scratch.filled(bytes),
                 Ok(None) => return true,
@@ -117,13 +124,19 @@ impl Worker {
                     return true;
                 }
             }
-            let now = self.clock.now();
+            let read = self.clock.now();
+            // The packet that woke us was there before we were.
+            let age = if std::mem::take(woken) { probes.age() } else { 0 };
             // What is not IPv4 or goes to nobody would find no receiver on a real link either.
             let Some(shape) = Shape::of(scratch.bytes()) else { continue };
+            if shape.destination == probe::ADDRESS {
+                probes.saw(read, scratch.bytes());
+                continue;
+            }
             let to = self.nodes.iter().position(|node| node.address == shape.destination);
             let direction = directions.iter_mut().find(|direction| Some(direction.to) == to);
             if let Some(direction) = direction {
-                forward(&mut direction.link, pool, now, &shape, scratch);
+                forward(&mut direction.link, pool, read.saturating_sub(age), &shape, scratch);
             }
         }
         false
@@ -149,16 +162,18 @@ impl Worker {
         all
     }
 
-    fn wait(&self, due: Option<Nanos>, gone: bool) {
+    /// Waits for a packet, a change, or what is due next; whether it slept.
+    fn wait(&self, due: Option<Nanos>, gone: bool) -> bool {
         let timeout = due.map(|due| due.saturating_sub(self.clock.now()));
         if timeout.is_some_and(|timeout| timeout <= SPIN) {
             std::hint::spin_loop();
-            return;
+            return false;
         }
         let timeout = timeout.map(|timeout| timeout - SPIN);
         let descriptors = [self.outgoing.changed.as_fd(), self.tuns[self.node].as_fd()];
         // It fails only for want of kernel memory; looking again is then all that can be done.
         let _ = wait_readable(&descriptors[..2 - usize::from(gone)], timeout);
         self.outgoing.changed.take();
+        true
     }
 }

@@ -84,7 +84,7 @@ fn round_trips_take_what_was_asked_within_five_percent() {
         let mut best = Duration::MAX;
         for _ in 0..10 {
             let median = round_trip(&wan, count);
-            assert!(median >= truth, "{median:?} is less than {truth:?}");
+            assert!(median >= truth.mul_f64(0.95), "{median:?} instead of {truth:?}");
             best = best.min(median);
             if best < truth.mul_f64(1.02) {
                 break;
