@@ -72,8 +72,8 @@ fn a_standby_takes_over_with_everything_and_the_old_primary_is_fenced() {
     moved.run(INSERT);
 
     start(&mut primary);
-    await_alert(&primary, "north");
     application.send(INSERT);
+    await_alert(&primary, "destination north: FENCED");
     let answer = application.answer_within(4 * A_WHILE);
     assert!(!matches!(answer, Some(Answer::Rows(_))), "the old primary acknowledged a commit");
     let status = primary.status().unwrap();
