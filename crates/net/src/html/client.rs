@@ -1,0 +1,74 @@
+//! The page of one test.
+
+use super::markup::Markup;
+use super::measured::{curves_of, distribution, latency_over_time, options, summary, throughput};
+use super::page::{Identity, ending, facts, numbers, page, remark, section, table};
+use super::words::mebibytes;
+use crate::plan::Plan;
+use crate::run::Outcome;
+use crate::stream::Target;
+use crate::units::readable_size;
+use crate::{NetError, Result};
+
+/// What the page shows.
+pub struct ClientReport<'a> {
+    /// Where and when.
+    pub identity: &'a Identity,
+    /// The server.
+    pub target: &'a Target,
+    /// What was asked for.
+    pub plan: &'a Plan,
+    /// What came of it.
+    pub outcome: &'a Result<Outcome>,
+    /// Criteria under which it counts as failed, with the figure of each that is met.
+    pub criteria: &'a [(String, Option<String>)],
+}
+
+/// The page.
+pub fn page_of(report: &ClientReport<'_>) -> String {
+    let ClientReport { identity, target, plan, outcome, .. } = report;
+    let (error, interrupted) = match outcome {
+        Err(error) => (Some(error), false),
+        Ok(outcome) => (outcome.trouble.as_ref(), outcome.interrupted),
+    };
+    let so_far = match outcome {
+        Err(_) => "Nothing was measured.",
+        Ok(_) => "What was measured until then is below.",
+    };
+    let sections = state(report, error, interrupted, so_far)
+        .add(outcome.as_ref().map_or_else(|_| Markup::new(), measured))
+        .add(section("Conditions", facts(&options(plan))));
+    page(&format!("Network test to {target}"), identity, &target.to_string(), sections)
+}
+
+fn state(report: &ClientReport<'_>, error: Option<&NetError>, interrupted: bool, so_far: &str) -> Markup {
+    let ended = ending(error, interrupted, so_far);
+    let criteria = report.criteria.iter().map(|(criterion, met)| match met {
+        Some(found) => remark("fail", "FAIL", format!("{criterion}: met ({found})")),
+        None => remark("", "PASS", format!("{criterion}: not met")),
+    });
+    match ended.is_empty() && report.criteria.is_empty() {
+        true => remark("", "OK", "The test ran to its end."),
+        false => ended.all(criteria),
+    }
+}
+
+fn measured(outcome: &Outcome) -> Markup {
+    let plots = throughput("throughput", "Throughput over time", &outcome.intervals, &[])
+        .add(distribution("latency", "Latencies", &curves_of(outcome)))
+        .add(latency_over_time("slow", &outcome.intervals));
+    section("Result", summary(outcome)).add(section("Course", plots)).add(connections(outcome))
+}
+
+/// Each connection, when there are several.
+fn connections(outcome: &Outcome) -> Markup {
+    if outcome.streams.len() < 2 {
+        return Markup::new();
+    }
+    let columns = [numbers("connection"), numbers("bytes"), numbers(""), numbers("MiB/s")];
+    let rows = outcome.streams.iter().enumerate().map(|(number, bytes)| {
+        let rate = *bytes as f64 / outcome.total.seconds.max(1e-9);
+        vec![(number + 1).to_string(), bytes.to_string(), readable_size(*bytes as f64), mebibytes(rate)]
+    });
+    section("Connections", table("Connections", &columns, rows))
+}
