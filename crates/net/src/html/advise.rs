@@ -2,13 +2,16 @@
 
 use super::markup::{Markup, text};
 use super::measured::{Curve, distribution, throughput};
-use super::page::{Identity, copyable, ending, facts, list, notice, numbers, page, section, table, words};
+use super::page::{
+    Column, Identity, copyable, ending, facts, list, notice, numbers, page, section, table, words,
+};
 use super::sweep::{setting, streams, windows};
 use super::words::{limit_name, mebibytes, millis, rate};
 use crate::Result;
 use crate::advice::{Advice, Findings, Grade, Measured, Verdict};
 use crate::log_history::LogHistory;
 use crate::run::Outcome;
+use crate::stats::Latency;
 use crate::stream::Target;
 use crate::units::{classic_size, readable_size};
 
@@ -130,6 +133,8 @@ fn measurements(report: &AdviceReport<'_>) -> Markup {
             part: |point| point.disk,
         }),
     ];
+    let peak: Vec<(&str, f64)> =
+        report.advice.iter().map(|(measured, _)| ("peak of the redo", measured.peak)).collect();
     let waits: Vec<Curve<'_>> = waits.into_iter().flatten().collect();
     let best = sweep.best().and_then(|best| sweep.outcome(&best));
     acknowledged(fastsync.as_ref(), affirm.as_ref())
@@ -137,55 +142,51 @@ fn measurements(report: &AdviceReport<'_>) -> Markup {
         .add(windows(sweep, round_trip.unwrap_or(0.0), required))
         .add(streams(sweep, required))
         .add(best.map_or_else(Markup::new, |run| {
-            course("fastest", "Throughput over time at the best setting", run)
+            course("fastest", "Throughput over time at the best setting", run, &[])
         }))
         .add(
             paced
                 .as_ref()
-                .map_or_else(Markup::new, |run| course("paced", "A stream of redo at its peak", run)),
+                .map_or_else(Markup::new, |run| course("paced", "A stream of redo at its peak", run, &peak)),
         )
 }
 
-fn course(id: &'static str, title: &str, run: &Outcome) -> Markup {
-    throughput(id, title, &run.intervals, &[])
+fn course(id: &'static str, title: &str, run: &Outcome, rules: &[(&str, f64)]) -> Markup {
+    throughput(id, title, &run.intervals, rules)
 }
 
-/// The tests in which every message is waited for.
+/// The tests in which every message is waited for, side by side.
 fn acknowledged(fastsync: Option<&Outcome>, affirm: Option<&Outcome>) -> Markup {
-    let columns = [
-        words("messages of one redo write"),
-        numbers("messages"),
-        numbers("mean ms"),
-        numbers("p50 ms"),
-        numbers("p99 ms"),
-        numbers("max ms"),
-        numbers("network ms"),
-        numbers("disk ms"),
-        numbers("MiB/s"),
-        numbers("sent again"),
-        words("limited by"),
-    ];
-    let rows = [("without write", fastsync), ("with durable write", affirm)].into_iter().filter_map(
-        |(name, run)| {
-            let (run, latency) = (run?, run?.latency()?);
-            let (all, network, disk) = (latency.total, latency.network.mean, latency.disk.mean);
-            let times = [all.mean, all.p50, all.p99, all.max, network, disk].map(millis);
-            let mut cells = vec![name.to_owned(), latency.count.to_string()];
-            cells.extend(times);
-            cells.extend([
-                mebibytes(run.total.rate()),
-                run.total.tcp.retransmissions.to_string(),
-                limit_name(run.total.limit),
-            ]);
-            Some(cells)
-        },
-    );
-    let rows: Vec<Vec<String>> = rows.collect();
-    if rows.is_empty() {
-        Markup::new()
-    } else {
-        table("Messages that are waited for", &columns, rows.into_iter())
+    let runs: Vec<_> = [("without write", fastsync), ("with durable write", affirm)]
+        .into_iter()
+        .filter_map(|(name, run)| run.and_then(|run| Some((name, run, run.latency()?))))
+        .collect();
+    if runs.is_empty() {
+        return Markup::new();
     }
+    let row = |name: &str, of: &dyn Fn(&Outcome, &Latency) -> String| {
+        std::iter::once(name.to_owned())
+            .chain(runs.iter().map(|(_, run, latency)| of(run, latency)))
+            .collect::<Vec<_>>()
+    };
+    let rows = [
+        row("messages", &|_, latency| latency.count.to_string()),
+        row("mean, ms", &|_, latency| millis(latency.total.mean)),
+        row("p50, ms", &|_, latency| millis(latency.total.p50)),
+        row("p90, ms", &|_, latency| millis(latency.total.p90)),
+        row("p99, ms", &|_, latency| millis(latency.total.p99)),
+        row("p99.9, ms", &|_, latency| millis(latency.total.p999)),
+        row("max, ms", &|_, latency| millis(latency.total.max)),
+        row("mean of the network's part, ms", &|_, latency| millis(latency.network.mean)),
+        row("mean of the disk's part, ms", &|_, latency| millis(latency.disk.mean)),
+        row("MiB/s", &|run, _| mebibytes(run.total.rate())),
+        row("segments sent again", &|run, _| run.total.tcp.retransmissions.to_string()),
+        row("limited by", &|run, _| limit_name(run.total.limit)),
+    ];
+    let columns: Vec<Column> = std::iter::once(words("messages of one redo write"))
+        .chain(runs.iter().map(|(name, _, _)| numbers(name)))
+        .collect();
+    table("Messages that are waited for", &columns, rows.into_iter())
 }
 
 fn conditions(report: &AdviceReport<'_>) -> Markup {

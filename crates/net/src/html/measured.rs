@@ -142,10 +142,14 @@ pub fn throughput(id: &'static str, title: &str, intervals: &[Interval], rules: 
     }
     let (x, unit) = time_axis(end_of(&rows));
     let mib = |rate: f64| rate / 1_048_576.0;
-    let mut series = vec![Series { name: "mean".into(), points: steps(&rows, unit, |row| mib(row.rate())) }];
+    let mut series = vec![Series {
+        name: "mean".into(),
+        points: steps(&rows, unit, |row| mib(row.rate())),
+        marked: false,
+    }];
     if each > 1 {
         let points = steps(&rows, unit, |row| mib(row.slowest));
-        series.push(Series { name: format!("slowest of {each} intervals"), points });
+        series.push(Series { name: format!("slowest of {each} intervals"), points, marked: false });
     }
     let again: u64 = rows.iter().map(|row| row.retransmissions).sum();
     let (slow, fast) = rows
@@ -156,7 +160,7 @@ pub fn throughput(id: &'static str, title: &str, intervals: &[Interval], rules: 
         id,
         title: title.into(),
         description: format!(
-            "From {} to {} MiB/s; {again} segments were sent again.{}",
+            "From {} to {} MiB/s; segments sent again: {again}.{}",
             mebibytes(slow),
             mebibytes(fast),
             taken_together(each)
@@ -225,9 +229,9 @@ pub fn latency_over_time(id: &'static str, intervals: &[Interval]) -> Markup {
         steps(&waited, unit, |row| row.latency.as_ref().map_or(f64::NAN, of) * 1e3)
     };
     let series = vec![
-        Series { name: "mean".into(), points: points(|part| part.mean) },
-        Series { name: "99 in 100 within".into(), points: points(|part| part.p99) },
-        Series { name: "slowest".into(), points: points(|part| part.max) },
+        Series { name: "mean".into(), points: points(|part| part.mean), marked: false },
+        Series { name: "99 in 100 within".into(), points: points(|part| part.p99), marked: false },
+        Series { name: "slowest".into(), points: points(|part| part.max), marked: false },
     ];
     let values = series.iter().flat_map(|one| one.points.iter().map(|(_, y)| *y));
     let plot = Plot {
@@ -238,7 +242,7 @@ pub fn latency_over_time(id: &'static str, intervals: &[Interval]) -> Markup {
             taken_together(each)
         ),
         x,
-        y: Axis::logarithmic("milliseconds (each step the same factor)", values, 7, plain),
+        y: Axis::logarithmic("milliseconds (each step the same factor)", values, 11, plain),
         series,
         rules: Vec::new(),
         events: None,
@@ -284,7 +288,11 @@ pub fn distribution(id: &'static str, title: &str, curves: &[Curve<'_>]) -> Mark
     let series: Vec<Series> = curves
         .iter()
         .zip(&quantiles)
-        .map(|(curve, points)| Series { name: curve.name.into(), points: curve_points(curve, points) })
+        .map(|(curve, points)| Series {
+            name: curve.name.into(),
+            points: curve_points(curve, points),
+            marked: true,
+        })
         .collect();
     let values = series.iter().flat_map(|one| one.points.iter().map(|(_, y)| *y));
     let plot = Plot {
@@ -294,7 +302,7 @@ pub fn distribution(id: &'static str, title: &str, curves: &[Curve<'_>]) -> Mark
             "The share of the messages that was done within a time. Further right are the slow ones; the last point is \
              the slowest of {most}."
         ),
-        y: Axis::logarithmic("milliseconds (each step the same factor)", values, 7, plain),
+        y: Axis::logarithmic("milliseconds (each step the same factor)", values, 11, plain),
         x: Axis::with_ticks("share of the messages", nines(1.0 - 1.0 / most.max(4) as f64), &PERCENTILES),
         series,
         rules: Vec::new(),
@@ -304,8 +312,7 @@ pub fn distribution(id: &'static str, title: &str, curves: &[Curve<'_>]) -> Mark
     columns.extend(curves.iter().map(|curve| numbers(curve.name)));
     let shares = quantiles.first().map_or(0, Vec::len);
     let cells = (0..shares).map(|number| {
-        let share = quantiles[0][number].share * 100.0;
-        let mut cells = vec![format!("{share} %")];
+        let mut cells = vec![percent(quantiles[0][number].share)];
         cells.extend(curves.iter().zip(&quantiles).map(|(curve, points)| {
             points
                 .get(number)
@@ -314,6 +321,12 @@ pub fn distribution(id: &'static str, title: &str, curves: &[Curve<'_>]) -> Mark
         cells
     });
     figure(&plot, table(title, &columns, cells))
+}
+
+/// `99.95 %`.
+fn percent(share: f64) -> String {
+    let digits = format!("{:.2}", share * 100.0);
+    format!("{} %", digits.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// Points up to the share that the number of messages can tell; there the slowest one stands.

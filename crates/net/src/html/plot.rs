@@ -33,6 +33,8 @@ pub struct Series {
     pub name: String,
     /// Its points, from left to right.
     pub points: Vec<(f64, f64)>,
+    /// Each point is marked; the corners of steps are no points of their own.
+    pub marked: bool,
 }
 
 /// A value across the plot.
@@ -211,7 +213,7 @@ impl Plot {
             let class = format!("line s{}", number % 3);
             marks = marks
                 .add(line(&class, (x, y - 4.0), (x + 28.0, y - 4.0)))
-                .add(mark(number, (x + 14.0, y - 4.0)))
+                .add(if series.marked { mark(number, (x + 14.0, y - 4.0)) } else { Markup::new() })
                 .add(label("name", "start", (x + 34.0, y), &series.name));
             x += wide;
         }
@@ -254,23 +256,21 @@ impl Plot {
         let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let class = format!("line s{}", number % 3);
         let drawn = Markup::new().empty("polyline", &[("class", &class), ("points", &path.join(" "))]);
-        match places.len() {
-            0 => Markup::new(),
-            1..=MOST_MARKS => drawn.all(places.into_iter().map(|place| mark(number, place))),
-            _ => drawn,
-        }
+        let marks = places.into_iter().filter(|_| series.marked && series.points.len() <= MOST_MARKS);
+        drawn.all(marks.map(|place| mark(number, place)))
     }
 
     /// The names of level rules are at the right and the left end by turns, so that two close ones can be read.
     fn rule(&self, number: usize, rule: &Rule, frame: Frame) -> Markup {
         if rule.upright {
-            let place = self.x.place(rule.value);
-            let x = frame.x(place);
-            let (anchor, beside) = if place > 0.5 { ("end", x - 5.0) } else { ("start", x + 5.0) };
-            return line("rule", (x, frame.top), (x, frame.bottom)).add(label(
+            // Its name is above the plot, beside the unit, where no line is.
+            let (x, half) = (frame.x(self.x.place(rule.value)), width_of(&rule.name) / 2.0);
+            let least = width_of(&self.y.label) + 10.0 + half;
+            let middle = x.max(least).min(frame.right - half).max(half);
+            return line("rule", (x, frame.top - 6.0), (x, frame.bottom)).add(label(
                 "said",
-                anchor,
-                (beside, frame.bottom - 8.0),
+                "middle",
+                (middle, frame.top - 10.0),
                 &rule.name,
             ));
         }
@@ -330,8 +330,8 @@ mod tests {
                 points: points.iter().map(|(x, _)| (*x, 7)).collect(),
             }),
             series: vec![
-                Series { name: "one".into(), points: points.clone() },
-                Series { name: "two".into(), points },
+                Series { name: "one".into(), points: points.clone(), marked: true },
+                Series { name: "two".into(), points, marked: false },
             ],
         }
     }
@@ -361,8 +361,8 @@ mod tests {
         assert_eq!(drawn.places(&drawn.series[0], frame), [(50.0, 120.0), (150.0, 70.0), (250.0, 20.0)]);
         let svg = drawn.drawing(WIDE).into_string();
         assert!(svg.contains("<title id=\"p-wide-t\">A &lt; B</title>"), "{svg}");
-        // Two lines, and three marks on each besides those of the legend.
-        assert_eq!((svg.matches("<polyline").count(), svg.matches("<path").count()), (2, 8));
+        // Two lines, and on one of them three marks besides that of the legend.
+        assert_eq!((svg.matches("<polyline").count(), svg.matches("<path").count()), (2, 4));
         assert_eq!(svg.matches("class=\"event\"").count(), 3);
     }
 

@@ -94,7 +94,8 @@ impl Axis {
         let (low, high) = bounds(values.filter(|value| *value > 0.0)).unwrap_or((1.0, 1.0));
         let (low, high) = (low.max(LEAST), high.max(LEAST));
         let first = low.log10().floor() as i32;
-        let last = high.log10().floor() as i32 + 1;
+        // One decade more than the highest value needs: a range of one value has an end as well.
+        let last = high.log10().floor() as i32 + 2;
         let all: Vec<f64> = (first..=last)
             .flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(power)))
             .collect();
@@ -104,11 +105,12 @@ impl Axis {
         let end = end.max(begin + 1).min(all.len() - 1);
         let begin = begin.min(end - 1);
         let mut ticks = all[begin..=end].to_vec();
-        let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
-        let decades = ticks.iter().copied().filter(|tick| is_power_of_ten(*tick)).collect::<Vec<_>>();
-        if ticks.len() > most.max(2) && decades.len() > 1 {
-            ticks = decades;
+        if ticks.len() > most.max(2) {
+            // Whole decades, so that both ends have a name.
+            let (floor, ceiling) = (begin / 3, end.div_ceil(3));
+            ticks = (floor..=ceiling).filter_map(|decade| all.get(3 * decade).copied()).collect();
         }
+        let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
         let every = ticks.len().div_ceil(most.max(2)).max(1);
         let ticks = ticks.into_iter().step_by(every).map(|value| (value, name(value))).collect();
         Axis { label: label.to_string(), low, high, spacing: Spacing::Logarithmic, ticks }
@@ -164,10 +166,6 @@ impl Axis {
     }
 }
 
-fn is_power_of_ten(value: f64) -> bool {
-    (value.log10() - value.log10().round()).abs() < 1e-6
-}
-
 /// A number for a logarithmic axis: as it is spoken, without digits that say nothing.
 pub fn plain(value: f64) -> String {
     match value {
@@ -201,7 +199,7 @@ mod tests {
         assert_eq!(names(&axis(&[0.3, 1.2], 9)), ["0.2", "0.5", "1", "2"]);
         assert_eq!(names(&axis(&[0.013, 730.0], 6)), ["0.01", "0.1", "1", "10", "100", "1000"]);
         assert_eq!(names(&axis(&[0.013, 730.0, f64::NAN, 0.0, -4.0], 3)), ["0.01", "1", "100"]);
-        assert_eq!(names(&axis(&[0.3, 4.0], 4)), ["0.2", "1", "5"]);
+        assert_eq!(names(&axis(&[0.3, 4.0], 4)), ["0.1", "1", "10"]);
         assert_eq!(names(&axis(&[5.0, 5.0], 9)), ["5", "10"]);
         assert_eq!(names(&axis(&[], 9)), ["1", "2"]);
     }

@@ -134,7 +134,7 @@ pub fn windows(sweep: &Sweep, rtt: f64, required: Option<f64>) -> Markup {
             doubling,
         ),
         y: rates(sweep.windows.iter(), required),
-        series: vec![Series { name: "one connection".into(), points: points.collect() }],
+        series: vec![Series { name: "one connection".into(), points: points.collect(), marked: true }],
         rules: [
             automatic.map(|run| level("auto", run.rate)),
             required.map(|rate| level("required", rate)),
@@ -181,6 +181,7 @@ pub fn streams(sweep: &Sweep, required: Option<f64>) -> Markup {
                 .iter()
                 .map(|tried| (f64::from(tried.streams), tried.rate / 1_048_576.0))
                 .collect(),
+            marked: true,
         }],
         rules: required.map(|rate| level("required", rate)).into_iter().collect(),
         events: None,
