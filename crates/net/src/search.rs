@@ -1,6 +1,7 @@
 //! Which settings a sweep tries next. Pure: results in, the next candidate out.
 
 use crate::run::Outcome;
+use serde_json::{Value, json};
 
 /// A result that is better by less is no gain.
 pub const GAIN: f64 = 1.03;
@@ -52,6 +53,26 @@ impl Sweep {
     /// The run of a setting.
     pub fn outcome(&self, tried: &Tried) -> Option<&Outcome> {
         self.runs().find(|(run, _)| *run == tried).map(|(_, outcome)| outcome)
+    }
+
+    /// For machines.
+    pub fn document(&self) -> Value {
+        let one = |tried: &Tried| {
+            let run = self.outcome(tried).map(|outcome| &outcome.total);
+            json!({
+                "window": tried.window,
+                "streams": tried.streams,
+                "bytes_per_second": tried.rate,
+                "clamped": tried.clamped,
+                "retransmissions": run.map(|total| total.tcp.retransmissions),
+                "limited_by": run.and_then(|total| total.limit).map(|limit| limit.code()),
+            })
+        };
+        json!({
+            "windows": self.windows.iter().map(one).collect::<Vec<_>>(),
+            "streams": self.streams.iter().map(one).collect::<Vec<_>>(),
+            "best": self.best().as_ref().map(one),
+        })
     }
 
     /// Three times the bandwidth-delay product at the fastest rate, bytes: what buffers want.

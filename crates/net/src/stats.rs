@@ -98,8 +98,10 @@ impl Latencies {
     /// Points of the distributions, from the fastest message to the slowest.
     pub fn quantiles(&self) -> Vec<Quantile> {
         let Some(histograms) = &self.histograms else { return Vec::new() };
-        let steps =
-            [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 100.0];
+        let steps = [
+            0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999,
+            99.9999, 100.0,
+        ];
         let one = |step: f64| {
             let at = |histogram: &Histogram<u64>| histogram.value_at_percentile(step) as f64 / 1e9;
             let [total, network, disk] = [0, 1, 2].map(|part| at(&histograms[part]));

@@ -2,7 +2,7 @@
 
 use super::arguments::AdviseArgs;
 use super::html_file::ReportFile;
-use super::sweep::{Budget, HEADS, document, line, round_trip, sweep};
+use super::sweep::{Budget, HEADS, line, round_trip, sweep};
 use crate::advice::{Advice, Findings, Grade, Measured, advise};
 use crate::html::{self, advise::AdviceReport, words::window_name};
 use crate::log_history::LogHistory;
@@ -56,7 +56,7 @@ pub fn main(args: &AdviseArgs) -> Result<u8> {
             "affirm": latency(&findings.affirm),
             "advice": judged.as_ref().map(|(_, advice)| advice),
         });
-        report["sweep"] = document(&findings.sweep);
+        report["sweep"] = findings.sweep.document();
         crate::report::ending(&mut report, &ended);
         println!("{report:#}");
     } else if let Some((measured, advice)) = &judged {

@@ -9,7 +9,7 @@ use crate::search::{Sweep, Tried, next_streams, next_window};
 use crate::stream::Target;
 use crate::units::{Extent, classic_time, megabits, readable_size};
 use crate::{NetError, Result, interrupt};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -124,26 +124,6 @@ pub fn line(tried: &Tried, outcome: &Outcome) -> String {
 /// Heads of the columns of [`line`].
 pub const HEADS: &str = "    window streams      MiB/s     Mbit/s   retr  limited by";
 
-/// For machines.
-pub fn document(sweep: &Sweep) -> Value {
-    let one = |tried: &Tried| {
-        let run = sweep.outcome(tried).map(|outcome| &outcome.total);
-        json!({
-            "window": tried.window,
-            "streams": tried.streams,
-            "bytes_per_second": tried.rate,
-            "clamped": tried.clamped,
-            "retransmissions": run.map(|total| total.tcp.retransmissions),
-            "limited_by": run.and_then(|total| total.limit).map(|limit| limit.code()),
-        })
-    };
-    json!({
-        "windows": sweep.windows.iter().map(one).collect::<Vec<_>>(),
-        "streams": sweep.streams.iter().map(one).collect::<Vec<_>>(),
-        "best": sweep.best().as_ref().map(one),
-    })
-}
-
 pub fn main(args: &SweepArgs) -> Result<u8> {
     let target = args.target.target();
     let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
@@ -153,7 +133,7 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     let ended = measure(args, &target, &mut budget, &mut found);
     let (rtt, sweep) = found;
     if args.json {
-        let mut report = document(&sweep);
+        let mut report = sweep.document();
         report["schema_version"] = crate::report::SCHEMA_VERSION.into();
         report["round_trip"] = json!(rtt);
         crate::report::ending(&mut report, &ended);

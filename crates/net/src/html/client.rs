@@ -7,7 +7,6 @@ use super::words::mebibytes;
 use crate::plan::Plan;
 use crate::run::Outcome;
 use crate::stream::Target;
-use crate::units::readable_size;
 use crate::{NetError, Result};
 
 /// What the page shows.
@@ -36,7 +35,7 @@ pub fn page_of(report: &ClientReport<'_>) -> String {
         Ok(_) => "What was measured until then is below.",
     };
     let sections = state(report, error, interrupted, so_far)
-        .add(outcome.as_ref().map_or_else(|_| Markup::new(), measured))
+        .add(outcome.as_ref().map_or_else(|_| Markup::new(), |outcome| measured(plan, outcome)))
         .add(section("Conditions", facts(&options(plan))));
     page(&format!("Network test to {target}"), identity, &target.to_string(), sections)
 }
@@ -53,8 +52,13 @@ fn state(report: &ClientReport<'_>, error: Option<&NetError>, interrupted: bool,
     }
 }
 
-fn measured(outcome: &Outcome) -> Markup {
-    let plots = throughput("throughput", "Throughput over time", &outcome.intervals, &[])
+fn measured(plan: &Plan, outcome: &Outcome) -> Markup {
+    let throughput = match plan.is_round_trip() {
+        // Messages without payload carry nothing.
+        true => Markup::new(),
+        false => throughput("throughput", "Throughput over time", &outcome.intervals, &[]),
+    };
+    let plots = throughput
         .add(distribution("latency", "Latencies", &curves_of(outcome)))
         .add(latency_over_time("slow", &outcome.intervals));
     section("Result", summary(outcome)).add(section("Course", plots)).add(connections(outcome))
@@ -65,10 +69,10 @@ fn connections(outcome: &Outcome) -> Markup {
     if outcome.streams.len() < 2 {
         return Markup::new();
     }
-    let columns = [numbers("connection"), numbers("bytes"), numbers(""), numbers("MiB/s")];
+    let columns = [numbers("connection"), numbers("bytes"), numbers("MiB/s")];
     let rows = outcome.streams.iter().enumerate().map(|(number, bytes)| {
         let rate = *bytes as f64 / outcome.total.seconds.max(1e-9);
-        vec![(number + 1).to_string(), bytes.to_string(), readable_size(*bytes as f64), mebibytes(rate)]
+        vec![(number + 1).to_string(), bytes.to_string(), mebibytes(rate)]
     });
     section("Connections", table("Connections", &columns, rows))
 }

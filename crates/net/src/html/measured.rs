@@ -46,12 +46,14 @@ pub fn summary(outcome: &Outcome) -> Markup {
             format!("{:.0} % of the time in durable writes", total.disk_share * 100.0),
         ));
     }
-    let limit = total.limit.map(|limit| format!("{limit}: {}", limit_meaning(limit)));
-    told.push(("limited by", limit.unwrap_or_else(|| "not known: too short to tell".into())));
+    told.push(("limited by", limit_name(total.limit)));
     told.extend(tcp(outcome));
     told.extend(buffers(&outcome.buffers));
     let latency = total.latency.as_ref().map_or_else(Markup::new, latency_table);
-    latency.add(facts(&told))
+    let meaning = total.limit.map_or("It was too short to tell what limited it.".into(), |limit| {
+        format!("Limited by {limit}: {}.", limit_meaning(limit))
+    });
+    latency.add(facts(&told)).leaf("p", meaning)
 }
 
 fn tcp(outcome: &Outcome) -> Vec<(&'static str, String)> {
@@ -81,24 +83,25 @@ fn buffers(buffers: &Buffers) -> Vec<(&'static str, String)> {
 
 /// Mean and percentiles, with the parts that network and disk had.
 fn latency_table(latency: &Latency) -> Markup {
-    let columns = [
-        words("latency, ms"),
-        numbers("mean"),
-        numbers("p50"),
-        numbers("p90"),
-        numbers("p99"),
-        numbers("p99.9"),
-        numbers("max"),
-    ];
-    let row = |name: &str, spread: &Spread| {
-        let parts = [spread.mean, spread.p50, spread.p90, spread.p99, spread.p999, spread.max];
-        std::iter::once(name.to_owned()).chain(parts.map(millis)).collect::<Vec<_>>()
-    };
-    let mut rows = vec![row("message to acknowledgement", &latency.total)];
+    let mut columns = vec![words("latency, ms"), numbers("all")];
+    let mut parts = vec![&latency.total];
     if writes(latency) {
-        rows.extend([row("of it network", &latency.network), row("of it the server's disk", &latency.disk)]);
+        columns.extend([numbers("network"), numbers("server's disk")]);
+        parts.extend([&latency.network, &latency.disk]);
     }
-    table("Latency", &columns, rows.into_iter())
+    let figures: [(&str, fn(&Spread) -> f64); 6] = [
+        ("mean", |part| part.mean),
+        ("p50", |part| part.p50),
+        ("p90", |part| part.p90),
+        ("p99", |part| part.p99),
+        ("p99.9", |part| part.p999),
+        ("max", |part| part.max),
+    ];
+    let rows = figures.iter().map(|(name, of)| {
+        let cells = parts.iter().map(|part| millis(of(part)));
+        std::iter::once((*name).to_owned()).chain(cells).collect()
+    });
+    table("Latency", &columns, rows)
 }
 
 fn writes(latency: &Latency) -> bool {
@@ -155,16 +158,15 @@ pub fn throughput(id: &'static str, title: &str, intervals: &[Interval], rules: 
     let (slow, fast) = rows
         .iter()
         .fold((f64::INFINITY, 0.0_f64), |(slow, fast), row| (slow.min(row.slowest), fast.max(row.rate())));
+    let range = match mebibytes(slow) == mebibytes(fast) {
+        true => mebibytes(slow),
+        false => format!("From {} to {}", mebibytes(slow), mebibytes(fast)),
+    };
     let shown = rows.iter().map(|row| mib(row.rate())).chain(rules.iter().map(|(_, rate)| mib(*rate)));
     let plot = Plot {
         id,
         title: title.into(),
-        description: format!(
-            "From {} to {} MiB/s; segments sent again: {again}.{}",
-            mebibytes(slow),
-            mebibytes(fast),
-            taken_together(each)
-        ),
+        description: format!("{} MiB/s; segments sent again: {again}.{}", range, taken_together(each)),
         x,
         y: Axis::from_zero("MiB/s", shown, 5),
         series,
@@ -325,7 +327,7 @@ pub fn distribution(id: &'static str, title: &str, curves: &[Curve<'_>]) -> Mark
 
 /// `99.95 %`.
 fn percent(share: f64) -> String {
-    let digits = format!("{:.2}", share * 100.0);
+    let digits = format!("{:.4}", share * 100.0);
     format!("{} %", digits.trim_end_matches('0').trim_end_matches('.'))
 }
 

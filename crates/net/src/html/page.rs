@@ -51,7 +51,7 @@ pub fn page(title: &str, identity: &Identity, target: &str, sections: Markup) ->
         ("to", target.to_owned()),
         ("begun", utc(identity.begun)),
         ("took", format!("{:.1} s", identity.took.as_secs_f64())),
-        ("by", PROGRAM.to_owned()),
+        ("program", PROGRAM.to_owned()),
     ]);
     let head = Markup::new()
         .raw("<meta charset=\"utf-8\" />\n")
@@ -97,10 +97,11 @@ pub fn remark(class: &str, word: &str, said: impl Display) -> Markup {
 
 /// How the tests ended, when not well: `so_far` says what of them is shown.
 pub fn ending(error: Option<&NetError>, interrupted: bool, so_far: &str) -> Markup {
+    let more = Markup::new().leaf("p", so_far);
     match error {
-        Some(NetError::Interrupted { .. }) => remark("warn", "INTERRUPTED", so_far),
-        Some(error) => remark("fail", "FAILED", format!("{}: {error}. {so_far}", error.code())),
-        None if interrupted => remark("warn", "INTERRUPTED", so_far),
+        Some(NetError::Interrupted { .. }) => notice("warn", "INTERRUPTED", Markup::new(), more),
+        Some(error) => notice("fail", "FAILED", text(format!("{}: {error}", error.code())), more),
+        None if interrupted => notice("warn", "INTERRUPTED", Markup::new(), more),
         None => Markup::new(),
     }
 }

@@ -96,19 +96,21 @@ impl Axis {
         let first = low.log10().floor() as i32;
         // One decade more than the highest value needs: a range of one value has an end as well.
         let last = high.log10().floor() as i32 + 2;
-        let all: Vec<f64> = (first..=last)
-            .flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(power)))
-            .collect();
-        // The last one not above and the first one not below, and never the same: an axis has a length.
-        let begin = all.iter().rposition(|tick| *tick <= low * 1.000_001).unwrap_or(0);
-        let end = all.iter().position(|tick| *tick >= high * 0.999_999).unwrap_or(all.len() - 1);
-        let end = end.max(begin + 1).min(all.len() - 1);
-        let begin = begin.min(end - 1);
-        let mut ticks = all[begin..=end].to_vec();
-        if ticks.len() > most.max(2) {
+        let around = |digits: &[f64]| -> Vec<f64> {
+            let tens = |power| digits.iter().map(move |digit| digit * 10_f64.powi(power));
+            let all: Vec<f64> = (first..=last).flat_map(tens).collect();
+            let begin = all.iter().rposition(|tick| *tick <= low * 1.000_001).unwrap_or(0);
+            let end = all.iter().position(|tick| *tick >= high * 0.999_999).unwrap_or(all.len() - 1);
+            // Of one value there are two ticks as well: an axis has a length.
+            let end = end.max(begin + 1).min(all.len() - 1);
+            all[begin.min(end - 1)..=end].to_vec()
+        };
+        let mut ticks = around(&[1.0, 2.0, 5.0]);
+        if ticks.len() < 4 {
+            ticks = around(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+        } else if ticks.len() > most.max(2) {
             // Whole decades, so that both ends have a name.
-            let (floor, ceiling) = (begin / 3, end.div_ceil(3));
-            ticks = (floor..=ceiling).filter_map(|decade| all.get(3 * decade).copied()).collect();
+            ticks = around(&[1.0]);
         }
         let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
         let every = ticks.len().div_ceil(most.max(2)).max(1);
@@ -200,7 +202,8 @@ mod tests {
         assert_eq!(names(&axis(&[0.013, 730.0], 6)), ["0.01", "0.1", "1", "10", "100", "1000"]);
         assert_eq!(names(&axis(&[0.013, 730.0, f64::NAN, 0.0, -4.0], 3)), ["0.01", "1", "100"]);
         assert_eq!(names(&axis(&[0.3, 4.0], 4)), ["0.1", "1", "10"]);
-        assert_eq!(names(&axis(&[5.0, 5.0], 9)), ["5", "10"]);
+        assert_eq!(names(&axis(&[66.0, 75.0], 9)), ["60", "70", "80"]);
+        assert_eq!(names(&axis(&[5.0, 5.0], 9)), ["5", "6"]);
         assert_eq!(names(&axis(&[], 9)), ["1", "2"]);
     }
 
