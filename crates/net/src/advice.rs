@@ -342,7 +342,7 @@ fn notes(measured: &Measured) -> Vec<String> {
         None => "whether they were used is unknown".into(),
     };
     vec![
-        format!("selective acknowledgements: {enabled} on this host, {negotiated}, {used}"),
+        format!("selective acknowledgements: {enabled} at this host, {negotiated}, {used}"),
         format!(
             "session data unit: {SESSION_DATA_UNIT} bytes (the most) where redo goes through a layer that has one; \
              Standfast sends whole redo writes"

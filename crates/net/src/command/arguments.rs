@@ -16,6 +16,7 @@ Examples:
   standfast net client beta --mode async --duration 30s
   standfast net client beta --length 8k --write --duration 1m --fail-if 'p99>5ms'
   standfast net client beta --mode async --rate 20MiB/s --format ndjson
+  standfast net client beta --write --duration 5m --html beta.html
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 a --fail-if is met, 4 refused,
 130 interrupted (0 without --duration).";
@@ -24,6 +25,7 @@ const ADVISE_EXAMPLES: &str = "\
 Examples:
   standfast net advise beta --peak-redo 20MiB/s --redo-write 8k
   standfast net advise beta --peak-redo 2MiB/s --max-traffic 500mb --json
+  standfast net advise beta --peak-redo 20MiB/s --html beta.html
 
 Exit codes: 0 every transport mode passes or warns, 3 one fails, 4 refused.";
 

@@ -35,8 +35,8 @@ pub fn page_of(report: &ClientReport<'_>) -> String {
         Ok(_) => "What was measured until then is below.",
     };
     let sections = state(report, error, interrupted, so_far)
-        .add(outcome.as_ref().map_or_else(|_| Markup::new(), |outcome| measured(plan, outcome)))
-        .add(section("Conditions", facts(&options(plan))));
+        .then(outcome.as_ref().map_or_else(|_| Markup::new(), |outcome| measured(plan, outcome)))
+        .then(section("Conditions", facts(&options(plan))));
     page(&format!("Network test to {target}"), identity, &target.to_string(), sections)
 }
 
@@ -59,9 +59,9 @@ fn measured(plan: &Plan, outcome: &Outcome) -> Markup {
         false => throughput("throughput", "Throughput over time", &outcome.intervals, &[]),
     };
     let plots = throughput
-        .add(distribution("latency", "Latencies", &curves_of(outcome)))
-        .add(latency_over_time("slow", &outcome.intervals));
-    section("Result", summary(outcome)).add(section("Course", plots)).add(connections(outcome))
+        .then(distribution("latency", "Latencies", &curves_of(outcome)))
+        .then(latency_over_time("slow", &outcome.intervals));
+    section("Result", summary(outcome)).then(section("Course", plots)).then(connections(outcome))
 }
 
 /// Each connection, when there are several.

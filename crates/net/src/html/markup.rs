@@ -48,20 +48,20 @@ impl Markup {
     }
 
     /// Another piece.
-    pub fn add(mut self, other: Markup) -> Markup {
+    pub fn then(mut self, other: Markup) -> Markup {
         self.0.push_str(&other.0);
         self
     }
 
     /// Several pieces.
     pub fn all(self, others: impl IntoIterator<Item = Markup>) -> Markup {
-        others.into_iter().fold(self, Markup::add)
+        others.into_iter().fold(self, Markup::then)
     }
 
     /// `<name ...>content</name>`; attributes without a value are left out.
     pub fn element(self, name: &'static str, attributes: &[(&'static str, &str)], content: Markup) -> Markup {
         let marks = self.open(name, attributes);
-        Markup(marks.0 + ">").add(content).raw("</").raw(name).raw(">")
+        Markup(marks.0 + ">").then(content).raw("</").raw(name).raw(">")
     }
 
     /// `<name ... />`.

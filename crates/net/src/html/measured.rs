@@ -15,7 +15,7 @@ use crate::units::{Extent, classic_time, megabits, readable_size, short_size};
 const MOST_ROWS: usize = 300;
 /// Percentiles at even distances, as decimal places of nines.
 const PERCENTILES: [(f64, &str); 7] = [
-    (0.301_03, "50 %"),
+    (std::f64::consts::LOG10_2, "50 %"),
     (1.0, "90 %"),
     (2.0, "99 %"),
     (3.0, "99.9 %"),
@@ -53,7 +53,7 @@ pub fn summary(outcome: &Outcome) -> Markup {
     let meaning = total.limit.map_or("It was too short to tell what limited it.".into(), |limit| {
         format!("Limited by {limit}: {}.", limit_meaning(limit))
     });
-    latency.add(facts(&told)).leaf("p", meaning)
+    latency.then(facts(&told)).leaf("p", meaning)
 }
 
 fn tcp(outcome: &Outcome) -> Vec<(&'static str, String)> {
@@ -89,7 +89,8 @@ fn latency_table(latency: &Latency) -> Markup {
         columns.extend([numbers("network"), numbers("server's disk")]);
         parts.extend([&latency.network, &latency.disk]);
     }
-    let figures: [(&str, fn(&Spread) -> f64); 6] = [
+    type Figure = (&'static str, fn(&Spread) -> f64);
+    let figures: [Figure; 6] = [
         ("mean", |part| part.mean),
         ("p50", |part| part.p50),
         ("p90", |part| part.p90),

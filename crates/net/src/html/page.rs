@@ -62,7 +62,7 @@ pub fn page(title: &str, identity: &Identity, target: &str, sections: Markup) ->
         .raw("\n<style>\n")
         .raw(STYLE)
         .raw("</style>");
-    let main = Markup::new().leaf("h1", title).add(identified).add(sections);
+    let main = Markup::new().leaf("h1", title).then(identified).then(sections);
     let body = Markup::new().element("main", &[], main);
     let content = Markup::new().element("head", &[], head).raw("\n").element("body", &[], body);
     let html = Markup::new().element("html", &[("lang", "en")], content);
@@ -80,14 +80,14 @@ pub fn section(title: &str, content: Markup) -> Markup {
     if content.is_empty() {
         return content;
     }
-    Markup::new().raw("\n").element("section", &[], Markup::new().leaf("h2", title).add(content))
+    Markup::new().raw("\n").element("section", &[], Markup::new().leaf("h2", title).then(content))
 }
 
 /// A box with a word in front and more below; `class` is empty (good), `warn` or `fail`.
 pub fn notice(class: &str, word: &str, line: Markup, more: Markup) -> Markup {
     let word = Markup::new().element("span", &[("class", "grade")], text(word));
-    let line = Markup::new().element("p", &[], word.raw(" ").add(line));
-    Markup::new().element("div", &[("class", format!("state {class}").trim_end())], line.add(more))
+    let line = Markup::new().element("p", &[], word.raw(" ").then(line));
+    Markup::new().element("div", &[("class", format!("state {class}").trim_end())], line.then(more))
 }
 
 /// A box of one line.
@@ -141,8 +141,8 @@ pub fn table(caption: &str, columns: &[Column], rows: impl Iterator<Item = Vec<S
 /// A plot, what it shows in a sentence, and the numbers behind it.
 pub fn figure(plot: &Plot, numbers: Markup) -> Markup {
     let caption = text(&plot.title).leaf("p", &plot.description);
-    let behind = Markup::new().leaf("summary", format!("Numbers: {}", plot.title)).add(numbers);
-    let content = Markup::new().element("figcaption", &[], caption).add(plot.drawings()).element(
+    let behind = Markup::new().leaf("summary", format!("Numbers: {}", plot.title)).then(numbers);
+    let content = Markup::new().element("figcaption", &[], caption).then(plot.drawings()).element(
         "details",
         &[],
         behind,

@@ -141,7 +141,7 @@ fn mark(number: usize, (x, y): (f64, f64)) -> Markup {
 impl Plot {
     /// Both sizes; the style sheet shows one.
     pub fn drawings(&self) -> Markup {
-        self.drawing(WIDE).add(self.drawing(NARROW))
+        self.drawing(WIDE).then(self.drawing(NARROW))
     }
 
     /// One drawing.
@@ -155,9 +155,9 @@ impl Plot {
         let content = Markup::new()
             .element("title", &[("id", &title)], text(&self.title))
             .element("desc", &[("id", &description)], text(&self.description))
-            .add(legend)
-            .add(self.axes(frame, strip))
-            .add(self.events.as_ref().map_or_else(Markup::new, |events| self.strip(events, frame)))
+            .then(legend)
+            .then(self.axes(frame, strip))
+            .then(self.events.as_ref().map_or_else(Markup::new, |events| self.strip(events, frame)))
             .all(self.series.iter().enumerate().map(|(number, series)| self.line(number, series, frame)))
             .all(self.rules.iter().enumerate().map(|(number, rule)| self.rule(number, rule, frame)));
         let viewed = format!("0 0 {:.0} {height:.0}", size.width);
@@ -212,9 +212,9 @@ impl Plot {
             }
             let class = format!("line s{}", number % 3);
             marks = marks
-                .add(line(&class, (x, y - 4.0), (x + 28.0, y - 4.0)))
-                .add(if series.marked { mark(number, (x + 14.0, y - 4.0)) } else { Markup::new() })
-                .add(label("name", "start", (x + 34.0, y), &series.name));
+                .then(line(&class, (x, y - 4.0), (x + 28.0, y - 4.0)))
+                .then(if series.marked { mark(number, (x + 14.0, y - 4.0)) } else { Markup::new() })
+                .then(label("name", "start", (x + 34.0, y), &series.name));
             x += wide;
         }
         (marks, y + LINE * 0.3)
@@ -224,7 +224,7 @@ impl Plot {
         let mut marks = label("unit", "start", (2.0, frame.top - 10.0), &self.y.label);
         for (place, name) in self.y.ticks() {
             let y = frame.y(place);
-            marks = marks.add(line("grid", (frame.left, y), (frame.right, y))).add(label(
+            marks = marks.then(line("grid", (frame.left, y), (frame.right, y))).then(label(
                 "tick",
                 "end",
                 (frame.left - 6.0, y + 4.0),
@@ -235,15 +235,15 @@ impl Plot {
         let mut free = 0.0;
         for (place, name) in self.x.ticks() {
             let (x, half) = (frame.x(place), width_of(name) / 2.0);
-            marks = marks.add(line("axis", (x, below), (x, below + 4.0)));
+            marks = marks.then(line("axis", (x, below), (x, below + 4.0)));
             // Names never touch, and never leave the drawing.
             let middle = x.clamp(half, (frame.right + 12.0 - half).max(half));
             if middle - half >= free {
-                marks = marks.add(label("tick", "middle", (middle, below + LINE), name));
+                marks = marks.then(label("tick", "middle", (middle, below + LINE), name));
                 free = middle + half + LETTER;
             }
         }
-        marks.add(line("axis", (frame.left, below), (frame.right, below))).add(label(
+        marks.then(line("axis", (frame.left, below), (frame.right, below))).then(label(
             "unit",
             "end",
             (frame.right, below + 1.9 * LINE),
@@ -267,7 +267,7 @@ impl Plot {
             let (x, half) = (frame.x(self.x.place(rule.value)), width_of(&rule.name) / 2.0);
             let least = width_of(&self.y.label) + 10.0 + half;
             let middle = x.max(least).min(frame.right - half).max(half);
-            return line("rule", (x, frame.top - 6.0), (x, frame.bottom)).add(label(
+            return line("rule", (x, frame.top - 6.0), (x, frame.bottom)).then(label(
                 "said",
                 "middle",
                 (middle, frame.top - 10.0),
@@ -278,7 +278,7 @@ impl Plot {
         let above = if y - frame.top < LINE { y + LINE - 4.0 } else { y - 5.0 };
         let (anchor, x) =
             if number.is_multiple_of(2) { ("end", frame.right - 2.0) } else { ("start", frame.left + 4.0) };
-        line("rule", (frame.left, y), (frame.right, y)).add(label("said", anchor, (x, above), &rule.name))
+        line("rule", (frame.left, y), (frame.right, y)).then(label("said", anchor, (x, above), &rule.name))
     }
 
     fn strip(&self, events: &Events, frame: Frame) -> Markup {

@@ -44,12 +44,12 @@ pub fn page_of(report: &SweepReport<'_>) -> String {
         throughput("course", "Throughput over time at the best setting", &outcome.intervals, &[])
     });
     let sections = ending(ended.as_ref().err(), false, so_far)
-        .add(best)
-        .add(section("Result", figures(sweep, *round_trip)))
-        .add(section("Socket buffers", windows(sweep, rtt, None)))
-        .add(section("Connections", streams(sweep, None)))
-        .add(section("Course", course))
-        .add(section("Conditions", facts(&report.options)));
+        .then(best)
+        .then(section("Result", figures(sweep, *round_trip)))
+        .then(section("Socket buffers", windows(sweep, rtt, None)))
+        .then(section("Connections", streams(sweep, None)))
+        .then(section("Course", course))
+        .then(section("Conditions", facts(&report.options)));
     page(&format!("Best settings for the way to {target}"), identity, &target.to_string(), sections)
 }
 
