@@ -38,7 +38,7 @@ pub fn page_of(report: &SweepReport<'_>) -> String {
     };
     let best = sweep.best().map_or_else(Markup::new, |best| {
         let said = format!("{}: {}", setting(&best), rate(best.rate));
-        remark("", "BEST", said)
+        remark("", if ended.is_ok() { "BEST" } else { "BEST SO FAR" }, said)
     });
     let course = sweep.best().and_then(|best| sweep.outcome(&best)).map_or_else(Markup::new, |outcome| {
         throughput("course", "Throughput over time at the best setting", &outcome.intervals, &[])
