@@ -157,7 +157,7 @@ fn course(id: &'static str, title: &str, run: &Outcome, rules: &[(&str, f64)]) -
 
 /// The tests in which every message is waited for, side by side.
 fn acknowledged(fastsync: Option<&Outcome>, affirm: Option<&Outcome>) -> Markup {
-    let runs: Vec<_> = [("without write", fastsync), ("with durable write", affirm)]
+    let runs: Vec<_> = [("without write", fastsync), ("with write", affirm)]
         .into_iter()
         .filter_map(|(name, run)| run.and_then(|run| Some((name, run, run.latency()?))))
         .collect();
@@ -180,7 +180,7 @@ fn acknowledged(fastsync: Option<&Outcome>, affirm: Option<&Outcome>) -> Markup 
         row("network, mean ms", &|_, latency| millis(latency.network.mean)),
         row("disk, mean ms", &|_, latency| millis(latency.disk.mean)),
         row("MiB/s", &|run, _| mebibytes(run.total.rate())),
-        row("segments sent again", &|run, _| run.total.tcp.retransmissions.to_string()),
+        row("sent again", &|run, _| run.total.tcp.retransmissions.to_string()),
         row("limited by", &|run, _| limit_name(run.total.limit)),
     ];
     let columns: Vec<Column> = std::iter::once(words("messages of a redo write"))

@@ -2,7 +2,7 @@
 
 use super::markup::Markup;
 use super::page::{Column, facts, figure, numbers, table, words};
-use super::plot::{Events, Plot, Rule, Series};
+use super::plot::{Events, Plot, ROOM, Rule, Series};
 use super::scale::{Axis, plain};
 use super::thin::{Row, rows};
 use super::words::{limit_meaning, limit_name, mebibytes, millis, rate};
@@ -163,7 +163,7 @@ pub fn throughput(id: &'static str, title: &str, intervals: &[Interval], rules: 
         true => mebibytes(slow),
         false => format!("From {} to {}", mebibytes(slow), mebibytes(fast)),
     };
-    let shown = rows.iter().map(|row| mib(row.rate())).chain(rules.iter().map(|(_, rate)| mib(*rate)));
+    let shown = rows.iter().map(|row| mib(row.rate())).chain(rules.iter().map(|(_, rate)| mib(*rate * ROOM)));
     let plot = Plot {
         id,
         title: title.into(),

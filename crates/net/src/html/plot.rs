@@ -48,6 +48,9 @@ pub struct Rule {
     pub upright: bool,
 }
 
+/// An axis that goes to this many times a level rule has room for its name above it.
+pub const ROOM: f64 = 1.12;
+
 /// How much of something happened when.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Events {

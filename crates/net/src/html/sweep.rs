@@ -3,7 +3,7 @@
 use super::markup::Markup;
 use super::measured::throughput;
 use super::page::{Identity, ending, facts, figure, numbers, page, remark, section, table, words};
-use super::plot::{Plot, Rule, Series};
+use super::plot::{Plot, ROOM, Rule, Series};
 use super::scale::Axis;
 use super::words::{limit_name, mebibytes, millis, rate, window_name};
 use crate::Result;
@@ -194,7 +194,11 @@ fn level(name: &str, rate: f64) -> Rule {
 }
 
 fn rates<'a>(tried: impl Iterator<Item = &'a Tried>, required: Option<f64>) -> Axis {
-    Axis::from_zero("MiB/s", tried.map(|run| run.rate).chain(required).map(|rate| rate / 1_048_576.0), 5)
+    Axis::from_zero(
+        "MiB/s",
+        tried.map(|run| run.rate).chain(required.map(|rate| rate * ROOM)).map(|rate| rate / 1_048_576.0),
+        5,
+    )
 }
 
 /// `64 KiB`, `2 MiB`: doublings have no digits behind the point.
