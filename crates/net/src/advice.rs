@@ -1,7 +1,8 @@
 //! From measurements to a verdict per transport mode, with causes and settings. Pure.
 
 use crate::limit::Limit;
-use crate::search::{Tried, bandwidth_delay};
+use crate::run::Outcome;
+use crate::search::{Sweep, Tried, bandwidth_delay};
 use crate::stats::Latency;
 use crate::units::{megabits, readable_size};
 use serde::Serialize;
@@ -61,6 +62,21 @@ pub struct Measured {
     pub send_ceiling: Option<u64>,
     /// Largest automatic send buffer of this host (`net.ipv4.tcp_wmem`, third number), bytes.
     pub automatic_ceiling: Option<u64>,
+}
+
+/// The tests of the procedure, as far as they were carried out.
+#[derive(Default)]
+pub struct Findings {
+    /// Median idle round trip, seconds.
+    pub round_trip: Option<f64>,
+    /// SYNC messages of one redo write, without disk.
+    pub fastsync: Option<Outcome>,
+    /// The same with the durable write.
+    pub affirm: Option<Outcome>,
+    /// Socket buffers and connections.
+    pub sweep: Sweep,
+    /// A stream at the peak, or as near to it as the link allows.
+    pub paced: Option<Outcome>,
 }
 
 /// How good.
@@ -326,7 +342,7 @@ fn notes(measured: &Measured) -> Vec<String> {
         None => "whether they were used is unknown".into(),
     };
     vec![
-        format!("selective acknowledgements: {enabled} on this host, {negotiated}, {used}"),
+        format!("selective acknowledgements: {enabled} at this host, {negotiated}, {used}"),
         format!(
             "session data unit: {SESSION_DATA_UNIT} bytes (the most) where redo goes through a layer that has one; \
              Standfast sends whole redo writes"

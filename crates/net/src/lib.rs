@@ -2,7 +2,7 @@
 //! and what limits them.
 //!
 //! A test has a [`server`](crate::server) on one host and a client ([`run`](crate::run)) on the other. Pure parts:
-//! [`units`], [`plan`], [`wire`], [`framer`], [`limit`], [`stats`]. Threads and sockets: [`server`], [`lobby`],
+//! [`units`], [`plan`], [`wire`], [`framer`], [`limit`], [`stats`], [`html`]. Threads and sockets: [`server`], [`lobby`],
 //! [`session`] on one side, [`run`], [`stream`] on the other.
 
 pub mod advice;
@@ -10,6 +10,7 @@ pub mod command;
 pub mod error;
 pub mod file;
 pub mod framer;
+pub mod html;
 pub mod interrupt;
 pub mod limit;
 pub mod link;

@@ -1,12 +1,15 @@
 //! `net advise`: the whole procedure. It announces what it costs, measures, and prints; it sets nothing.
 
 use super::arguments::AdviseArgs;
-use super::sweep::{Budget, HEADS, Sweep, document, line, round_trip, sweep};
-use crate::advice::{Advice, Grade, Measured, advise};
+use super::html_file::ReportFile;
+use super::sweep::{Budget, HEADS, line, round_trip, sweep};
+use crate::advice::{Advice, Findings, Grade, Measured, advise};
+use crate::html::{self, advise::AdviceReport, words::window_name};
 use crate::log_history::LogHistory;
 use crate::plan::{Mode, Plan};
 use crate::run::Outcome;
-use crate::units::{classic_size, readable_size};
+use crate::stream::Target;
+use crate::units::{classic_size, classic_time, readable_size};
 use crate::{Result, interrupt, socket};
 use serde_json::json;
 
@@ -20,6 +23,7 @@ const SEGMENT: f64 = 1448.0;
 pub fn main(args: &AdviseArgs) -> Result<u8> {
     let target = args.target.target();
     let ((peak, history), redo_write) = (args.peak()?, args.redo_write()?);
+    let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
     if let Some(history) = &history {
         eprintln!("{}", source(history));
     }
@@ -31,52 +35,94 @@ pub fn main(args: &AdviseArgs) -> Result<u8> {
         readable_size(args.max_traffic as f64)
     );
     let recoveries = socket::sack_recoveries();
-    eprintln!("round trip ...");
-    let idle = round_trip(&target, &mut budget)?;
-    eprintln!(
-        "SYNC messages of {}, without and with the standby's disk ...",
-        classic_size(redo_write.into())
-    );
-    let message = Plan { length: redo_write, ..Plan::default() };
-    let fastsync = budget.run(&target, &message)?;
-    let affirm = budget.run(&target, &Plan { write: true, ..message })?;
-    let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
-    eprintln!("socket buffers and connections ...\n{HEADS}");
-    let found = match budget.is_left() {
-        true => sweep(&target, &mut budget, rtt, (MOST_WINDOW, MOST_STREAMS), &mut |tried, outcome| {
-            eprintln!("{}", line(tried, outcome));
-        })?,
-        false => Sweep::default(),
-    };
-    let mut calm = vec![fastsync, affirm];
-    if let Some(fastest) = found.best().filter(|_| budget.is_left()) {
-        let rate = peak.min(fastest.rate / 2.0);
-        eprintln!("redo at {}/s ...", readable_size(rate));
-        let plan = Plan { mode: Mode::Async, rate: Some(rate), length: redo_write, ..Plan::default() };
-        calm.push(budget.run(&target, &plan)?);
-    }
-    let mut measured = measured((peak, redo_write), rtt, &calm, &found);
-    measured.sack_recoveries =
-        recoveries.zip(socket::sack_recoveries()).map(|(before, now)| now.saturating_sub(before));
-    let advice = advise(&measured);
+    let mut findings = Findings::default();
+    let ended = carry_out(&target, (peak, redo_write), &mut budget, &mut findings);
+    let judged = ended.is_ok().then(|| {
+        let mut measured = measured((peak, redo_write), &findings);
+        measured.sack_recoveries =
+            recoveries.zip(socket::sack_recoveries()).map(|(before, now)| now.saturating_sub(before));
+        let advice = advise(&measured);
+        (measured, advice)
+    });
     if args.json {
+        let latency = |run: &Option<Outcome>| run.as_ref().and_then(Outcome::latency);
         let mut report = json!({
             "schema_version": crate::report::SCHEMA_VERSION,
             "peak": peak,
             "redo_write": redo_write,
             "log_history": history,
-            "round_trip": rtt,
-            "fastsync": measured.fastsync,
-            "affirm": measured.affirm,
-            "advice": advice,
+            "round_trip": findings.round_trip,
+            "fastsync": latency(&findings.fastsync),
+            "affirm": latency(&findings.affirm),
+            "advice": judged.as_ref().map(|(_, advice)| advice),
         });
-        report["sweep"] = document(&found);
+        report["sweep"] = findings.sweep.document();
+        crate::report::ending(&mut report, &ended);
         println!("{report:#}");
-    } else {
-        print!("{}", text(&measured, &advice));
+    } else if let Some((measured, advice)) = &judged {
+        print!("{}", text(measured, advice));
     }
-    let failed = advice.verdicts.iter().any(|verdict| verdict.grade == Grade::Fail);
+    if let Some(file) = file {
+        file.end(|identity| {
+            html::advise::page_of(&AdviceReport {
+                identity,
+                target: &target,
+                options: options(args, redo_write),
+                history: history.as_ref(),
+                findings: &findings,
+                advice: judged.as_ref().map(|(measured, advice)| (measured, advice)),
+                ended: &ended,
+            })
+        })?;
+    }
+    ended?;
+    let failed =
+        judged.is_some_and(|(_, advice)| advice.verdicts.iter().any(|verdict| verdict.grade == Grade::Fail));
     Ok(if failed { 3 } else { 0 })
+}
+
+fn options(args: &AdviseArgs, redo_write: u32) -> Vec<(&'static str, String)> {
+    vec![
+        ("redo write", classic_size(redo_write.into())),
+        ("time of each test", classic_time(args.duration)),
+        ("no further test after", readable_size(args.max_traffic as f64)),
+        ("largest socket buffer tried", readable_size(MOST_WINDOW.into())),
+        ("most connections tried", MOST_STREAMS.to_string()),
+    ]
+}
+
+/// The tests. What was found until an error stays in `findings`.
+fn carry_out(
+    target: &Target,
+    (peak, redo_write): (f64, u32),
+    budget: &mut Budget<'_>,
+    findings: &mut Findings,
+) -> Result<()> {
+    eprintln!("round trip ...");
+    let idle = round_trip(target, budget)?;
+    let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
+    findings.round_trip = Some(rtt);
+    eprintln!(
+        "SYNC messages of {}, without and with the standby's disk ...",
+        classic_size(redo_write.into())
+    );
+    let message = Plan { length: redo_write, ..Plan::default() };
+    findings.fastsync = Some(budget.run(target, &message)?);
+    findings.affirm = Some(budget.run(target, &Plan { write: true, ..message })?);
+    eprintln!("socket buffers and connections ...\n{HEADS}");
+    if budget.is_left() {
+        let most = (MOST_WINDOW, MOST_STREAMS);
+        sweep(target, budget, rtt, most, &mut findings.sweep, &mut |tried, outcome| {
+            eprintln!("{}", line(tried, outcome));
+        })?;
+    }
+    if let Some(fastest) = findings.sweep.best().filter(|_| budget.is_left()) {
+        let rate = peak.min(fastest.rate / 2.0);
+        eprintln!("redo at {}/s ...", readable_size(rate));
+        let plan = Plan { mode: Mode::Async, rate: Some(rate), length: redo_write, ..Plan::default() };
+        findings.paced = Some(budget.run(target, &plan)?);
+    }
+    Ok(())
 }
 
 /// Where the peak comes from.
@@ -91,18 +137,20 @@ fn source(history: &LogHistory) -> String {
     )
 }
 
-/// `calm` are the runs that do not fill the link: FASTSYNC, SYNC AFFIRM, and a stream when there was one. A test that
-/// fills a link overflows its queues, so only the others can tell whether the path loses segments by itself.
-fn measured((peak, redo_write): (f64, u32), rtt: f64, calm: &[Outcome], found: &Sweep) -> Measured {
-    let sum = |of: &dyn Fn(&Outcome) -> f64| calm.iter().map(of).sum::<f64>();
+/// A test that fills a link overflows its queues, so only the others can tell whether the path loses segments by
+/// itself: FASTSYNC, SYNC AFFIRM, and a stream when there was one.
+fn measured((peak, redo_write): (f64, u32), findings: &Findings) -> Measured {
+    let Findings { round_trip, fastsync, affirm, sweep: found, paced } = findings;
+    let calm: Vec<&Outcome> = [fastsync, affirm, paced].into_iter().flatten().collect();
+    let sum = |of: &dyn Fn(&Outcome) -> f64| calm.iter().map(|outcome| of(outcome)).sum::<f64>();
     let segments = sum(&|outcome| (outcome.total.bytes as f64 / SEGMENT).max(outcome.total.messages as f64));
     let again = sum(&|outcome| outcome.total.tcp.retransmissions as f64);
     Measured {
         peak,
         redo_write,
-        round_trip: rtt,
-        fastsync: calm.first().and_then(Outcome::latency),
-        affirm: calm.get(1).and_then(Outcome::latency),
+        round_trip: round_trip.unwrap_or(0.0),
+        fastsync: fastsync.as_ref().and_then(Outcome::latency),
+        affirm: affirm.as_ref().and_then(Outcome::latency),
         automatic: found.windows.first().copied(),
         automatic_limit: found.outcomes.first().and_then(|outcome| outcome.total.limit),
         single: found.best_window(),
@@ -128,7 +176,7 @@ fn text(measured: &Measured, advice: &Advice) -> String {
     );
     for (name, run) in [("one connection", measured.single), ("fastest", measured.fastest)] {
         if let Some(run) = run {
-            let window = super::sweep::window_name(run.window);
+            let window = window_name(run.window);
             let rate = readable_size(run.rate);
             let _ = writeln!(out, "{name:<20} {rate}/s, buffers {window}, {} connections", run.streams);
         }

@@ -16,6 +16,7 @@ Examples:
   standfast net client beta --mode async --duration 30s
   standfast net client beta --length 8k --write --duration 1m --fail-if 'p99>5ms'
   standfast net client beta --mode async --rate 20MiB/s --format ndjson
+  standfast net client beta --write --duration 5m --html beta.html
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 a --fail-if is met, 4 refused,
 130 interrupted (0 without --duration).";
@@ -24,6 +25,7 @@ const ADVISE_EXAMPLES: &str = "\
 Examples:
   standfast net advise beta --peak-redo 20MiB/s --redo-write 8k
   standfast net advise beta --peak-redo 2MiB/s --max-traffic 500mb --json
+  standfast net advise beta --peak-redo 20MiB/s --html beta.html
 
 Exit codes: 0 every transport mode passes or warns, 3 one fails, 4 refused.";
 
@@ -149,6 +151,9 @@ pub struct ClientArgs {
     /// Write the result as JSON to this file besides
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Write a report for people to this file besides, one HTML file with plots; replaces only an earlier report
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Exit 3 when this holds at the end, e.g. 'p99>5ms' or 'throughput<80MiB/s'; may be given several times
     #[arg(long, value_name = "CRITERION")]
     pub fail_if: Vec<Criterion>,
@@ -241,6 +246,9 @@ pub struct SweepArgs {
     /// Most connections that are tried
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
     pub max_streams: u16,
+    /// Write a report for people to this file besides, one HTML file with plots; replaces only an earlier report
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     pub json: bool,
@@ -272,6 +280,9 @@ pub struct AdviseArgs {
     /// No further test begins, and a running one ends, when all together have sent about so much
     #[arg(long, default_value = "20g", value_parser = units::size, value_name = "SIZE")]
     pub max_traffic: u64,
+    /// Write a report for people to this file besides, one HTML file with plots; replaces only an earlier report
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     pub json: bool,

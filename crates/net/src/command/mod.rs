@@ -5,15 +5,18 @@ mod arguments;
 mod criterion;
 mod diff;
 mod disk;
+mod html_file;
 mod output;
 mod sweep;
 
-use crate::run::{Event, run};
+use crate::html::{self, client::ClientReport};
+use crate::run::{Event, Outcome, run};
 use crate::server::ServerPlan;
 use crate::units::Extent;
-use crate::{Result, interrupt, tcptest};
+use crate::{NetError, Result, interrupt, tcptest};
 pub use arguments::NetCommand;
 use arguments::{ClientArgs, ServerArgs, split_port};
+use html_file::ReportFile;
 use output::Output;
 
 impl NetCommand {
@@ -48,20 +51,31 @@ fn server(args: ServerArgs) -> Result<()> {
 
 fn client(args: &ClientArgs) -> Result<u8> {
     let (target, plan) = (args.target.target(), args.plan()?);
+    if args.html.is_some() && args.html == args.output {
+        return Err(NetError::Usage("--html and --output name the same file; give two".into()));
+    }
     let stop = interrupt::flag();
     let mut output = Output::new(args.format(), args.output.as_deref(), &plan)?;
+    let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
     let outcome = run(&target, &plan, stop, &mut |event| match event {
         Event::Ready => output.begin(&plan),
         Event::Row(interval) => output.row(interval),
     });
     output.end(&target, &plan, &outcome)?;
+    let criteria = judged(args, &outcome);
+    if let Some(file) = file {
+        file.end(|identity| {
+            let (target, plan, outcome, criteria) = (&target, &plan, &outcome, &criteria);
+            html::client::page_of(&ClientReport { identity, target, plan, outcome, criteria })
+        })?;
+    }
     let outcome = outcome?;
     if let Some(trouble) = outcome.trouble {
         return Err(trouble);
     }
     let mut missed = false;
-    for criterion in &args.fail_if {
-        if let Some(found) = criterion.met(&outcome.total) {
+    for (criterion, met) in criteria {
+        if let Some(found) = met {
             eprintln!("criterion met: {criterion} ({found})");
             missed = true;
         }
@@ -71,4 +85,11 @@ fn client(args: &ClientArgs) -> Result<u8> {
         (false, true) => 130,
         (false, false) => 0,
     })
+}
+
+/// The criteria of a test that ran, with the figure of each that is met.
+fn judged(args: &ClientArgs, outcome: &Result<Outcome>) -> Vec<(String, Option<String>)> {
+    let outcome = outcome.as_ref().ok().filter(|outcome| outcome.trouble.is_none());
+    let Some(outcome) = outcome else { return Vec::new() };
+    args.fail_if.iter().map(|criterion| (criterion.to_string(), criterion.met(&outcome.total))).collect()
 }

@@ -1,13 +1,15 @@
 //! `net sweep`: socket buffers, then connections.
 
 use super::arguments::SweepArgs;
+use super::html_file::ReportFile;
+use crate::html::{self, sweep::SweepReport, words::window_name};
 use crate::plan::{Mode, Plan};
 use crate::run::{Event, Outcome, run};
-use crate::search::{Tried, best, next_streams, next_window};
+use crate::search::{Sweep, Tried, next_streams, next_window};
 use crate::stream::Target;
-use crate::units::{Extent, megabits, readable_size};
+use crate::units::{Extent, classic_time, megabits, readable_size};
 use crate::{NetError, Result, interrupt};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -64,38 +66,15 @@ impl Budget<'_> {
     }
 }
 
-/// All settings that were tried.
-#[derive(Default)]
-pub struct Sweep {
-    /// One connection, different buffers.
-    pub windows: Vec<Tried>,
-    /// The best buffer, different numbers of connections.
-    pub streams: Vec<Tried>,
-    /// Reports of the runs behind both, in order.
-    pub outcomes: Vec<Outcome>,
-}
-
-impl Sweep {
-    /// The fastest setting of one connection.
-    pub fn best_window(&self) -> Option<Tried> {
-        best(&self.windows)
-    }
-
-    /// The fastest setting of all.
-    pub fn best(&self) -> Option<Tried> {
-        best(&self.streams).or(self.best_window())
-    }
-}
-
-/// Tries settings until nothing gains any more.
+/// Tries settings until nothing gains any more. What was found until an error stays in `sweep`.
 pub fn sweep(
     target: &Target,
     budget: &mut Budget<'_>,
     rtt: f64,
     most: (u32, u16),
+    sweep: &mut Sweep,
     tell: &mut dyn FnMut(&Tried, &Outcome),
-) -> Result<Sweep> {
-    let mut sweep = Sweep::default();
+) -> Result<()> {
     // A connection needs a number of round trips until it is at its speed.
     let omit = Duration::from_secs_f64((RAMP_UP * rtt).clamp(0.1, 3.0));
     let mut attempt = |window: u32, streams: u16| -> Result<(Tried, Outcome)> {
@@ -112,24 +91,19 @@ pub fn sweep(
         sweep.windows.push(tried);
         sweep.outcomes.push(outcome);
     }
-    let Some(one) = sweep.best_window() else { return Ok(sweep) };
+    let Some(one) = sweep.best_window() else { return Ok(()) };
     sweep.streams.push(one);
     while let Some(streams) = next_streams(&sweep.streams, most.1) {
         let (tried, outcome) = attempt(one.window, streams)?;
         sweep.streams.push(tried);
         sweep.outcomes.push(outcome);
     }
-    Ok(sweep)
+    Ok(())
 }
 
 /// Mean of round trips without payload, seconds.
 pub fn round_trip(target: &Target, budget: &mut Budget<'_>) -> Result<Outcome> {
     budget.run(target, &Plan { length: 0, ..Plan::default() })
-}
-
-/// A setting in words.
-pub fn window_name(window: u32) -> String {
-    if window == 0 { "auto".into() } else { readable_size(window.into()) }
 }
 
 /// A line for people.
@@ -150,45 +124,62 @@ pub fn line(tried: &Tried, outcome: &Outcome) -> String {
 /// Heads of the columns of [`line`].
 pub const HEADS: &str = "    window streams      MiB/s     Mbit/s   retr  limited by";
 
-/// For machines.
-pub fn document(sweep: &Sweep) -> Value {
-    let one = |tried: &Tried| {
-        json!({
-            "window": tried.window,
-            "streams": tried.streams,
-            "bytes_per_second": tried.rate,
-            "clamped": tried.clamped,
-        })
-    };
-    json!({
-        "windows": sweep.windows.iter().map(one).collect::<Vec<_>>(),
-        "streams": sweep.streams.iter().map(one).collect::<Vec<_>>(),
-        "best": sweep.best().as_ref().map(one),
-    })
-}
-
 pub fn main(args: &SweepArgs) -> Result<u8> {
     let target = args.target.target();
+    let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
     let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop: interrupt::flag() };
     eprintln!("tests of {:.1} s each that fill the link, to {target}", args.duration.as_secs_f64());
-    let idle = round_trip(&target, &mut budget)?;
-    let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
-    if !args.json {
-        println!("round trip {:.3} ms\n{HEADS}", rtt * 1e3);
-    }
-    let most = (args.max_window, args.max_streams);
-    let sweep = sweep(&target, &mut budget, rtt, most, &mut |tried, outcome| {
-        if !args.json {
-            println!("{}", line(tried, outcome));
-        }
-    })?;
+    let mut found = (None, Sweep::default());
+    let ended = measure(args, &target, &mut budget, &mut found);
+    let (rtt, sweep) = found;
     if args.json {
-        let mut report = document(&sweep);
+        let mut report = sweep.document();
         report["schema_version"] = crate::report::SCHEMA_VERSION.into();
         report["round_trip"] = json!(rtt);
+        crate::report::ending(&mut report, &ended);
         println!("{report:#}");
     } else if let Some(best) = sweep.best() {
         println!("best: socket buffers {}, {} connections", window_name(best.window), best.streams);
     }
-    Ok(0)
+    if let Some(file) = file {
+        file.end(|identity| {
+            html::sweep::page_of(&SweepReport {
+                identity,
+                target: &target,
+                options: options(args),
+                round_trip: rtt,
+                sweep: &sweep,
+                ended: &ended,
+            })
+        })?;
+    }
+    ended.map(|()| 0)
+}
+
+fn options(args: &SweepArgs) -> Vec<(&'static str, String)> {
+    vec![
+        ("time for each setting", classic_time(args.duration)),
+        ("largest socket buffer tried", readable_size(args.max_window.into())),
+        ("most connections tried", args.max_streams.to_string()),
+    ]
+}
+
+fn measure(
+    args: &SweepArgs,
+    target: &Target,
+    budget: &mut Budget<'_>,
+    (round_trip_found, found): &mut (Option<f64>, Sweep),
+) -> Result<()> {
+    let idle = round_trip(target, budget)?;
+    let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
+    *round_trip_found = Some(rtt);
+    if !args.json {
+        println!("round trip {:.3} ms\n{HEADS}", rtt * 1e3);
+    }
+    let most = (args.max_window, args.max_streams);
+    sweep(target, budget, rtt, most, found, &mut |tried, outcome| {
+        if !args.json {
+            println!("{}", line(tried, outcome));
+        }
+    })
 }
