@@ -49,6 +49,9 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Make a new primary instance.
+    #[command(
+        after_help = "Examples:\n  standfast init -D /srv/sf --name paris --listen 127.0.0.1:7450\n  standfast init -D /srv/sf --name paris --listen 10.0.0.1:7411 --insecure"
+    )]
     Init {
         /// Name of the instance, as standbys and messages know it.
         #[arg(long)]
@@ -68,6 +71,9 @@ pub enum Command {
     /// Stop the running instance in good order.
     Stop,
     /// Protect a database, or all databases in a directory.
+    #[command(
+        after_help = "Examples:\n  standfast protect -D /srv/sf /srv/app/orders.db\n  standfast protect -D /srv/sf /srv/app          # every database in it\n\nThe application need not be stopped, but connections that are open already do not wait for the standby: open them\nanew.\nExit codes: 0 ok, 3 refused, with cause and remedy, 4 the instance does not run."
+    )]
     Protect {
         /// Database file or directory.
         path: PathBuf,
@@ -76,6 +82,9 @@ pub enum Command {
         name: Option<String>,
     },
     /// End the protection of a database.
+    #[command(
+        after_help = "Examples:\n  standfast unprotect -D /srv/sf orders.db\n\nStandbys keep their copy as it is. Exit codes: 0 ok, 3 not protected here, 4 the instance does not run."
+    )]
     Unprotect {
         /// Its file or name.
         name: String,
@@ -91,12 +100,18 @@ pub enum Command {
         command: DestinationCommand,
     },
     /// Show the state; exits 1 when the instance has failed.
+    #[command(
+        after_help = "Examples:\n  standfast status -D /srv/sf\n  standfast status -D /srv/sf --json | jq .destinations[0].transport_lag_bytes\n\nExit codes: 0 ok, 1 the instance has failed, 4 it does not run."
+    )]
     Status {
         /// As JSON.
         #[arg(long)]
         json: bool,
     },
     /// Make this standby the primary, with everything it has received.
+    #[command(
+        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, 3 it is no standby,\n4 the instance does not run."
+    )]
     Failover,
     /// Begin a new redo log.
     SwitchLogfile,
@@ -153,6 +168,9 @@ pub enum Command {
 #[derive(Debug, Subcommand)]
 pub enum StandbyCommand {
     /// Make a standby as a copy of a running primary.
+    #[command(
+        after_help = "Examples:\n  standfast standby create -D /srv/sf-b --from 10.0.0.1:7411 --name oslo --listen 10.0.0.2:7411 --insecure\n\nThe primary goes on meanwhile. Exit codes: 0 ok, 1 failed, 3 refused by the primary or by what is in the directory."
+    )]
     Create {
         /// Address of the primary, HOST:PORT.
         #[arg(long)]
@@ -172,6 +190,9 @@ pub enum StandbyCommand {
 #[derive(Debug, Subcommand)]
 pub enum DestinationCommand {
     /// Add a destination, or change the one with this name.
+    #[command(
+        after_help = "Examples:\n  standfast destination add -D /srv/sf oslo 10.0.0.2:7411 --mode sync-affirm --on-timeout stall\n  standfast destination add -D /srv/sf nearby 127.0.0.1:7451 --mode async\n\nTakes effect at once and is written to standfast.toml."
+    )]
     Add {
         #[command(flatten)]
         destination: DestinationArgs,
@@ -244,6 +265,9 @@ impl From<DestinationArgs> for DestinationConfig {
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
     /// Print redo records.
+    #[command(
+        after_help = "Examples:\n  standfast log dump -D /srv/sf --limit 20\n  standfast log dump /srv/sf/redo/online_1a.log --from 4096 --json"
+    )]
     Dump {
         /// A log file; default: the logs of the instance.
         file: Option<PathBuf>,
