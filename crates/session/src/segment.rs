@@ -1,13 +1,13 @@
-//! Creating and mapping the segment. A mapping is never unmapped: sessions keep plain references, and a
+//! Creating and mapping the segment. A mapping in use is never unmapped: sessions keep plain references, and a
 //! process maps a segment once.
 
 use crate::layout::{DatabaseEntry, DatabaseState, Header, Layout, MAGIC, Slot, VERSION};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Why a segment cannot be used.
 #[derive(Debug)]
@@ -64,6 +64,15 @@ pub struct SegmentConfig {
 #[derive(Clone, Copy)]
 pub struct Segment {
     layout: &'static Layout,
+    mapping: &'static Mapping,
+}
+
+/// What this process knows of the file that it has mapped.
+struct Mapping {
+    device: u64,
+    inode: u64,
+    /// The path has been seen to name another file.
+    left: AtomicBool,
 }
 
 impl Segment {
@@ -80,15 +89,15 @@ impl Segment {
             }
             Err(SegmentError::Io(_)) => {}
             Err(_) => {
-                if let Ok(old) = Segment::map(path) {
-                    old.header().retired.store(1, SeqCst);
+                if let Ok(old) = Mapped::open(path) {
+                    old.layout().header.retired.store(1, SeqCst);
                 }
                 std::fs::remove_file(path)?;
             }
         }
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)?;
         file.set_len(size_of::<Layout>() as u64)?;
-        let segment = Segment::map_file(&file)?;
+        let segment = Mapped::file(&file)?.keep();
         let header = segment.header();
         header.version.store(VERSION, SeqCst);
         for (word, bytes) in header.instance.iter().zip(instance.chunks_exact(8)) {
@@ -105,8 +114,8 @@ impl Segment {
     /// # Errors
     /// When it is not there, or not usable by this build.
     pub fn open(path: &Path, instance: [u8; 16]) -> Result<Segment, SegmentError> {
-        let segment = Segment::map(path)?;
-        let header = segment.header();
+        let mapped = Mapped::open(path)?;
+        let header = &mapped.layout().header;
         if header.magic.load(SeqCst) != MAGIC {
             return Err(SegmentError::NotASegment);
         }
@@ -119,18 +128,27 @@ impl Segment {
             .iter()
             .zip(instance.chunks_exact(8))
             .all(|(word, bytes)| word.load(SeqCst).to_le_bytes() == bytes);
-        if same { Ok(segment) } else { Err(SegmentError::OtherInstance) }
+        if same { Ok(mapped.keep()) } else { Err(SegmentError::OtherInstance) }
+    }
+}
+
+/// A mapping that ends with this value unless it is kept: whoever waits for a segment that it can use tries often.
+struct Mapped {
+    address: *mut Layout,
+    device: u64,
+    inode: u64,
+}
+
+impl Mapped {
+    fn open(path: &Path) -> Result<Mapped, SegmentError> {
+        Mapped::file(&OpenOptions::new().read(true).write(true).open(path)?)
     }
 
-    fn map(path: &Path) -> Result<Segment, SegmentError> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        if file.metadata()?.len() < size_of::<Layout>() as u64 {
+    fn file(file: &std::fs::File) -> Result<Mapped, SegmentError> {
+        let metadata = file.metadata()?;
+        if metadata.len() < size_of::<Layout>() as u64 {
             return Err(SegmentError::NotASegment);
         }
-        Segment::map_file(&file)
-    }
-
-    fn map_file(file: &std::fs::File) -> Result<Segment, SegmentError> {
         // SAFETY: a shared mapping of a file that is at least this long and that nobody truncates (it is
         // only ever removed); the address is chosen by the kernel.
         let address = unsafe {
@@ -146,11 +164,32 @@ impl Segment {
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error().into());
         }
-        // SAFETY: the mapping is page-aligned, long enough, never unmapped, and Layout consists of atomics
-        // only, for which every bit pattern is valid.
-        Ok(Segment { layout: unsafe { &*address.cast::<Layout>() } })
+        Ok(Mapped { address: address.cast(), device: metadata.dev(), inode: metadata.ino() })
     }
 
+    fn layout(&self) -> &Layout {
+        // SAFETY: the mapping is page-aligned and long enough, it lasts as long as this value, and Layout consists
+        // of atomics only, for which every bit pattern is valid.
+        unsafe { &*self.address }
+    }
+
+    /// For the life of the process.
+    fn keep(self) -> Segment {
+        let Mapped { address, device, inode } = *std::mem::ManuallyDrop::new(self);
+        let mapping = Box::leak(Box::new(Mapping { device, inode, left: AtomicBool::new(false) }));
+        // SAFETY: as in `layout`, and it is never unmapped now.
+        Segment { layout: unsafe { &*address }, mapping }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length, and whoever borrowed it is gone.
+        unsafe { libc::munmap(self.address.cast(), size_of::<Layout>()) };
+    }
+}
+
+impl Segment {
     pub(crate) fn header(&self) -> &'static Header {
         &self.layout.header
     }
@@ -168,9 +207,19 @@ impl Segment {
         &self.layout.slots
     }
 
-    /// True once a newer segment has taken its place.
+    /// True once a newer segment has taken its place, as far as this process knows.
     pub fn retired(&self) -> bool {
-        self.header().retired.load(SeqCst) != 0
+        self.header().retired.load(SeqCst) != 0 || self.mapping.left.load(SeqCst)
+    }
+
+    /// Looks whether `path` still names the file that is mapped. An instance that finds no segment at its path, or
+    /// none that it can use, makes a new one and has no means to tell those who have the old one mapped. A path that
+    /// names nothing says nothing: the instance may still serve what was removed.
+    pub fn check_path(&self, path: &Path) {
+        let Ok(metadata) = std::fs::metadata(path) else { return };
+        if (metadata.dev(), metadata.ino()) != (self.mapping.device, self.mapping.inode) {
+            self.mapping.left.store(true, SeqCst);
+        }
     }
 
     /// State of a database.

@@ -43,6 +43,8 @@ pub enum WaitOutcome {
     Durable,
     /// The instance failed (poisoned log); it will never be acknowledged by this run.
     Failed,
+    /// The instance has made new shared memory: nobody releases who waits in the old one.
+    Replaced,
     /// Nobody released it in time: committed and visible here, durability unknown.
     Unknown,
 }
@@ -138,7 +140,7 @@ impl Session {
     }
 
     /// Waits until `target` is durable. `alive` says whether the instance process lives; it is asked only
-    /// when nothing happened for a while.
+    /// when nothing happened for a while, and is the place to call [`Segment::check_path`].
     pub fn wait_durable(&self, target: u64, alive: &dyn Fn() -> bool) -> WaitOutcome {
         let entry = self.segment.database(self.database);
         let reached = || entry.durable.load(SeqCst) >= target;
@@ -205,10 +207,14 @@ impl Session {
     /// After a time-out: has the instance failed or gone? `None` says go on waiting.
     fn look_around(&self, stalled_ms: u64, alive: &dyn Fn() -> bool) -> Option<WaitOutcome> {
         let header = self.segment.header();
-        if self.segment.retired() || self.state() == DatabaseState::Failed {
+        let alive = alive();
+        if self.segment.retired() {
+            return Some(WaitOutcome::Replaced);
+        }
+        if self.state() == DatabaseState::Failed {
             return Some(WaitOutcome::Failed);
         }
-        if header.running.load(SeqCst) != 0 && !alive() {
+        if header.running.load(SeqCst) != 0 && !alive {
             header.running.store(0, SeqCst);
         }
         // A running instance that holds commits back does so by configuration (a stalled standby, a full

@@ -146,6 +146,27 @@ fn a_segment_of_another_instance_is_refused_and_replaced_by_its_owner() {
 }
 
 #[test]
+fn a_waiter_notices_that_its_segment_was_removed_and_made_anew() {
+    let (old, path) = segment("removed");
+    let session = Session::attach(old, 3, 1, 1).unwrap();
+    let target = session.position_under_write_lock([1, 2], 10);
+    std::fs::remove_file(&path).unwrap();
+    old.check_path(&path);
+    assert!(!old.retired(), "a living instance may still serve what has no name any more");
+    let (new, fresh) = Segment::create(&path, [7; 16], 0o600).unwrap();
+    assert!(fresh);
+    // The instance lives and runs, as far as the old segment can tell.
+    let attends = || {
+        old.check_path(&path);
+        true
+    };
+    assert_eq!(session.wait_durable(target, &attends), WaitOutcome::Replaced);
+    new.check_path(&path);
+    assert!(old.retired() && !new.retired());
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
 fn commit_modes_survive_the_segment() {
     for bits in 0..4 {
         assert_eq!(CommitMode::from_bits(bits).bits(), bits);

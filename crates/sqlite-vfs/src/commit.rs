@@ -15,38 +15,54 @@ use std::time::Duration;
 /// That writer is between two steps; it takes this long only when it was stopped there.
 const ANNOUNCED_WITHIN: Duration = Duration::from_secs(5);
 
+/// A commit that has released its write lock and has to be waited for.
+#[derive(Clone, Copy)]
+pub(crate) enum Pending {
+    /// Durable when the instance has released the position.
+    At { session: Session, target: u64 },
+    /// The session was lost during the transaction: nobody will ever say.
+    Lost,
+}
+
 /// `SQLITE_FCNTL_COMMIT_PHASETWO`: the write lock is released, others go on; now wait until the commit is
 /// durable. A transaction over several databases waits once, when its last write lock is released.
 pub(crate) fn phase_two(file: &MainFile) -> c_int {
-    let target = file.commit_target.replace(0);
-    let wait = (target != 0).then(|| file.session()).flatten();
-    let wait = wait.filter(|session| !file.commit_mode(*session).nowait);
+    let pending = file.pending.take().filter(|_| !file.commit_mode().nowait);
     let connection = file.connection.borrow();
     let Some(connection) = &*connection else {
-        return wait.map_or(code::OK, |session| await_commit(&file.database, session, target));
+        return pending.map_or(code::OK, |pending| await_commit(&file.database, pending));
     };
     if connection.holds_write_locks() {
-        if let Some(session) = wait {
-            connection.defer(Deferred { database: Arc::clone(&file.database), session, target });
+        if let Some(pending) = pending {
+            connection.defer(Deferred { database: Arc::clone(&file.database), pending });
         }
         return code::OK;
     }
     // All are waited for even when one fails: each is reported by itself.
     let mut result = code::OK;
-    for Deferred { database, session, target } in connection.take_deferred() {
-        let outcome = await_commit(&database, session, target);
+    for Deferred { database, pending } in connection.take_deferred() {
+        let outcome = await_commit(&database, pending);
         result = if result == code::OK { outcome } else { result };
     }
-    let outcome = wait.map_or(code::OK, |session| await_commit(&file.database, session, target));
+    let outcome = pending.map_or(code::OK, |pending| await_commit(&file.database, pending));
     if result == code::OK { outcome } else { result }
 }
 
-fn await_commit(database: &Database, session: Session, target: u64) -> c_int {
+fn await_commit(database: &Database, pending: Pending) -> c_int {
     let Ok(marker) = &database.marker else { return code::IOERR_FSYNC };
-    let outcome = session.wait_durable(target, &|| instance::alive(marker));
+    let outcome = match pending {
+        Pending::At { session, target } => {
+            session.wait_durable(target, &|| instance::attends(marker, session.segment()))
+        }
+        Pending::Lost => WaitOutcome::Replaced,
+    };
     let why = match outcome {
         WaitOutcome::Durable => return code::OK,
         WaitOutcome::Failed => "the instance has failed",
+        WaitOutcome::Replaced => {
+            "the instance was restarted and made new shared memory (the one in which the commit began had been \
+             removed or was of another release)"
+        }
         WaitOutcome::Unknown => "the instance is gone",
     };
     let Database { path, .. } = database;
@@ -99,10 +115,15 @@ pub(crate) fn before_read(file: &MainFile) -> Result<(), c_int> {
     let Some((session, point)) = durable_reader(file) else { return Ok(()) };
     let Ok(marker) = &file.database.marker else { return Ok(()) };
     let outcome = match position_of(session, point) {
-        Some(target) => session.wait_durable(target, &|| instance::alive(marker)),
-        None => WaitOutcome::Unknown,
+        Some(target) => session.wait_durable(target, &|| instance::attends(marker, session.segment())),
+        None => {
+            session.segment().check_path(&marker.segment);
+            WaitOutcome::Unknown
+        }
     };
-    if outcome == WaitOutcome::Durable || session.state() != DatabaseState::Open {
+    // What shared memory says that nobody looks at any more is not the state of the database.
+    let served = session.state() == DatabaseState::Open || outcome == WaitOutcome::Replaced;
+    if outcome == WaitOutcome::Durable || !served {
         return Ok(());
     }
     let path = &file.database.path;

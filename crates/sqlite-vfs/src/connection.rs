@@ -3,16 +3,15 @@
 //!
 //! Nothing here is per thread: a connection may begin on one thread and commit on another.
 
+use crate::commit::Pending;
 use crate::main_file::Database;
-use standfast_session::Session;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A commit whose wait was put off until the connection's last write lock is released.
 pub(crate) struct Deferred {
     pub database: Arc<Database>,
-    pub session: Session,
-    pub target: u64,
+    pub pending: Pending,
 }
 
 /// A connection with at least one protected file.

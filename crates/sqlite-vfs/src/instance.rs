@@ -17,13 +17,25 @@ static LOCK_FILES: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
 pub(crate) fn segment(marker: &Marker) -> Result<Segment, SegmentError> {
     let mut segments = SEGMENTS.lock().unwrap_or_else(PoisonError::into_inner);
     let of_marker = |path: &Path, instance: &[u8; 16]| path == marker.segment && *instance == marker.instance;
-    segments.retain(|(path, instance, segment)| !(of_marker(path, instance) && segment.retired()));
+    segments.retain(|(path, instance, segment)| {
+        if !of_marker(path, instance) {
+            return true;
+        }
+        segment.check_path(path);
+        !segment.retired()
+    });
     if let Some((_, _, segment)) = segments.iter().find(|(path, instance, _)| of_marker(path, instance)) {
         return Ok(*segment);
     }
     let segment = Segment::open(&marker.segment, marker.instance)?;
     segments.push((marker.segment.clone(), marker.instance, segment));
     Ok(segment)
+}
+
+/// As [`alive`], and notices when the instance no longer looks at `segment` because it has made a new one.
+pub(crate) fn attends(marker: &Marker, segment: Segment) -> bool {
+    segment.check_path(&marker.segment);
+    alive(marker)
 }
 
 /// Whether the instance process lives: it holds an open-file-description lock on byte 0 of its lock file.

@@ -1,14 +1,18 @@
 //! An open protected database file: what the shim knows about it, and whether it may be written now.
 
 use crate::bindings::{File, code};
+use crate::commit::Pending;
 use crate::connection::Connection;
 use crate::instance;
 use crate::report::{Cause, report};
 use crate::turn;
-use standfast_session::{CommitMode, DatabaseState, Marker, Segment, Session, marker_path, monotonic_ns};
+use standfast_session::{
+    CommitMode, DatabaseState, Marker, Segment, SegmentError, Session, marker_path, monotonic_ns,
+};
 use standfast_types::FrameRun;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -85,8 +89,8 @@ pub(crate) struct MainFile {
     pub write_lock: Cell<WriteLock>,
     /// The log as it stood when the write lock was taken.
     pub at_lock: Cell<Option<LogPoint>>,
-    /// Position that the next COMMIT_PHASETWO waits for; 0 none.
-    pub commit_target: Cell<u64>,
+    /// What the next COMMIT_PHASETWO waits for.
+    pub pending: Cell<Option<Pending>>,
     /// The transaction must wait at its next page read until its snapshot is durable.
     pub unsettled_read: Cell<bool>,
     /// `PRAGMA standfast_commit_write` of this connection.
@@ -122,7 +126,7 @@ impl MainFile {
             snapshot: Cell::new(None),
             write_lock: Cell::new(WriteLock::Free),
             at_lock: Cell::new(None),
-            commit_target: Cell::new(0),
+            pending: Cell::new(None),
             unsettled_read: Cell::new(false),
             commit_write: Cell::new(None),
             durable_visibility: Cell::new(None),
@@ -195,7 +199,10 @@ impl MainFile {
         if now < self.alive_until_ns.get() {
             return true;
         }
-        let alive = self.database.marker.as_ref().is_ok_and(instance::alive);
+        let alive = self.database.marker.as_ref().is_ok_and(|marker| match self.session.get() {
+            Some((session, _)) => instance::attends(marker, session.segment()),
+            None => instance::alive(marker),
+        });
         self.alive_until_ns.set(if alive { now + ALIVE_FOR_NS } else { 0 });
         alive
     }
@@ -203,8 +210,8 @@ impl MainFile {
     /// A session through which the database can be written now.
     pub fn writable_now(&self) -> Option<Session> {
         let session = self.session()?;
-        (session.segment().running() && session.state() == DatabaseState::Open && self.recently_alive())
-            .then_some(session)
+        let open = session.segment().running() && session.state() == DatabaseState::Open;
+        (open && self.recently_alive() && !session.segment().retired()).then_some(session)
     }
 
     /// As [`MainFile::writable_now`], but looks for the instance and waits for it.
@@ -234,7 +241,7 @@ impl MainFile {
 
     fn try_writable(&self) -> Result<Session, Refusal> {
         let marker = self.database.marker.as_ref().map_err(|why| Refusal::Marker(why.clone()))?;
-        let segment = instance::segment(marker).map_err(|error| Refusal::Down(error.to_string()))?;
+        let segment = instance::segment(marker).map_err(|error| Refusal::Down(unreachable(marker, error)))?;
         let state = segment.state(marker.database);
         match state {
             // Lasting states of the database hold whether or not the instance runs.
@@ -317,10 +324,22 @@ impl MainFile {
         result
     }
 
-    /// The commit mode in force.
-    pub fn commit_mode(&self, session: Session) -> CommitMode {
-        let default = || CommitMode::from_bits(session.segment().config().commit_mode);
-        self.commit_write.get().unwrap_or_else(default)
+    /// The commit mode in force; without a good session by the settings that the last one had.
+    pub fn commit_mode(&self) -> CommitMode {
+        let default = || self.session.get().map_or(0, |(session, _)| session.segment().config().commit_mode);
+        self.commit_write.get().unwrap_or_else(|| CommitMode::from_bits(default()))
+    }
+}
+
+/// Why the shared memory cannot be used.
+fn unreachable(marker: &Marker, error: SegmentError) -> String {
+    match &error {
+        SegmentError::Io(cause) if cause.kind() == ErrorKind::NotFound && instance::alive(marker) => format!(
+            "it runs, but its shared memory {} is gone: somebody has removed it (systemd does when the last session \
+             of its user ends, unless RemoveIPC=no), or it is still starting; if it stays away, restart the instance",
+            marker.segment.display()
+        ),
+        _ => error.to_string(),
     }
 }
 

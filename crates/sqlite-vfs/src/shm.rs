@@ -5,7 +5,7 @@
 //! before the turn because the instance's work is on the way of every commit, the next writer's is not.
 
 use crate::bindings::{code, shm};
-use crate::commit;
+use crate::commit::{self, Pending};
 use crate::main_file::{MainFile, WriteLock};
 use crate::report::{Cause, report};
 use crate::turn::{self, Turn};
@@ -166,23 +166,32 @@ impl MainFile {
             (WriteLock::Held, Some(session)) => {
                 if let Some(point) = committed {
                     // A target left over from a commit without a second phase is lower and thus contained.
-                    self.commit_target.set(session.position_under_write_lock(point.salts, point.frame));
+                    let target = session.position_under_write_lock(point.salts, point.frame);
+                    self.pending.set(Some(Pending::At { session, target }));
                 }
                 let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);
                 if committed.is_some() {
-                    session.notice(self.commit_mode(session).batch);
+                    session.notice(self.commit_mode().batch);
                 }
                 session.release_turn();
                 self.forget_write_lock();
                 result
             }
             (held, session) => {
+                if held == WriteLock::Held && committed.is_some() {
+                    // The transaction began in shared memory that the instance no longer looks at. There are no
+                    // positions to wait for: those of the new one count from elsewhere.
+                    self.pending.set(Some(Pending::Lost));
+                }
                 let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);
                 if held == WriteLock::Held {
                     self.forget_write_lock();
                 }
                 // A rebuilt wal-index can show commits that a killed process wrote but did not publish.
-                if let (Some(_), Some(session)) = (committed, session) {
+                let anew = || if held == WriteLock::Held { self.attach() } else { None };
+                if committed.is_some()
+                    && let Some(session) = session.or_else(anew)
+                {
                     session.notice(false);
                 }
                 result

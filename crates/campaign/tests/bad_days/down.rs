@@ -1,9 +1,13 @@
 //! The instance is not there, or comes and goes under a living application.
 
 use crate::support::{
-    A_WHILE, INSERT, Place, SQLITE_IOERR, SQLITE_READONLY, assert_same, await_rows, must, rows, start,
+    A_WHILE, INSERT, PATIENCE, Place, SQLITE_IOERR, SQLITE_READONLY, assert_same, await_rows, must, rows,
+    start,
 };
 use standfast_campaign::application::client::Answer;
+use standfast_campaign::process::await_condition;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 #[test]
@@ -108,4 +112,48 @@ fn a_killed_application_leaves_nothing_locked_and_nothing_uncaptured() {
     }
     assert_same(&primary, &standby, &database);
     assert_eq!(rows(&database), 11);
+}
+
+#[test]
+fn a_commit_whose_shared_memory_is_made_anew_under_it_is_not_acknowledged_and_the_next_one_is() {
+    for loss in ["removed", "of another release"] {
+        let place = Place::new("memory");
+        let (mut primary, database) = place.protecting();
+        let segment = segment_of(&database);
+        let mut application = place.application(&database);
+        application.run(INSERT);
+        application.run("BEGIN IMMEDIATE");
+        application.run(INSERT);
+        let old = std::fs::metadata(&segment).unwrap().ino();
+        primary.kill();
+        if loss == "removed" {
+            std::fs::remove_file(&segment).unwrap();
+        } else {
+            let file = std::fs::File::options().write(true).open(&segment).unwrap();
+            file.write_all_at(&99u32.to_le_bytes(), 8).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let committing = scope.spawn(|| {
+                await_condition("new shared memory", PATIENCE, || {
+                    let found = std::fs::metadata(&segment).map(|metadata| metadata.ino());
+                    let new = found.as_ref().is_ok_and(|inode| *inode != old);
+                    Ok(if new { Ok(()) } else { Err(format!("{found:?}")) })
+                })
+                .unwrap_or_else(|error| panic!("{error}"));
+                application.fails("COMMIT", SQLITE_IOERR);
+                assert!(application.said().contains("new shared memory"), "{loss}: {}", application.said());
+            });
+            // It makes the memory, then waits for the writer. Not on another thread, with whose end it would be killed.
+            start(&mut primary);
+            committing.join().unwrap();
+        });
+        application.run(INSERT);
+        assert_eq!(rows(&database), 4, "{loss}: committed and visible");
+    }
+}
+
+/// Where the marker says that the shared memory is.
+fn segment_of(database: &Path) -> PathBuf {
+    let marker = std::fs::read_to_string(format!("{}-standfast", database.display())).unwrap();
+    marker.lines().find_map(|line| line.strip_prefix("segment=")).unwrap().into()
 }

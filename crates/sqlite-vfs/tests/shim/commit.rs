@@ -1,6 +1,7 @@
 //! Commits: when they return, and what they wait for.
 
-use crate::support::{Scratch, code, count, insert, open, protected, until};
+use crate::fake::Loss;
+use crate::support::{Scratch, code, count, insert, open, protected, status, until};
 use rusqlite::ffi;
 use standfast_session::DatabaseState;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -242,4 +243,82 @@ fn frames_of_a_transaction_that_was_rolled_back_never_reach_the_log() {
     }
     let verdict: String = open(&path).query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(verdict, "ok");
+}
+
+const LOSSES: [Loss; 2] = [Loss::Removed, Loss::OtherRelease];
+
+#[test]
+fn a_commit_begun_in_shared_memory_that_was_replaced_is_never_acknowledged() {
+    for loss in LOSSES {
+        let (_scratch, instance, path) = protected(&format!("replaced-{loss:?}"));
+        let connection = open(&path);
+        insert(&connection).unwrap();
+        connection.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(2)").unwrap();
+        let instance = instance.restart_with_new_memory(loss, &path, 3);
+        // Nothing that is published now may count for a commit that nobody has announced.
+        instance.hold(true);
+        let error = connection.execute_batch("COMMIT").unwrap_err();
+        assert_eq!(code(&error), ffi::SQLITE_IOERR_FSYNC, "{loss:?}");
+        assert!(status(&connection).contains("new shared memory"), "{loss:?}: {}", status(&connection));
+        instance.hold(false);
+        assert_eq!(count(&connection), 2, "committed and visible");
+        // The next transaction finds the new memory, and waits for it.
+        insert(&connection).unwrap();
+        instance.hold(true);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| insert(&open(&path)).unwrap());
+            until("the commit waits in the new memory", || instance.segment.has_commit_waiters(3));
+            instance.hold(false);
+            writer.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_commit_that_waits_in_shared_memory_that_is_replaced_ends_with_a_word() {
+    for loss in LOSSES {
+        let (_scratch, instance, path) = protected(&format!("replaced-wait-{loss:?}"));
+        // However long it is gone, it is not given up on.
+        let patient = standfast_session::SegmentConfig { commit_wait_ms: 60_000, ..crate::fake::CONFIG };
+        instance.segment.set_running(true, &patient);
+        instance.hold(true);
+        let connection = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let connection = open(&path);
+                let error = insert(&connection).unwrap_err();
+                assert_eq!(code(&error), ffi::SQLITE_IOERR_FSYNC, "{loss:?}");
+                assert!(
+                    status(&connection).contains("new shared memory"),
+                    "{loss:?}: {}",
+                    status(&connection)
+                );
+                connection
+            });
+            until("the commit waits", || instance.segment.has_commit_waiters(3));
+            std::mem::forget(instance.restart_with_new_memory(loss, &path, 3));
+            writer.join().unwrap()
+        });
+        insert(&connection).unwrap();
+        assert_eq!(count(&connection), 2);
+    }
+}
+
+#[test]
+fn a_transaction_over_two_databases_is_not_acknowledged_when_one_of_them_lost_its_session() {
+    let scratch = Scratch::new("replaced-attached");
+    let (one, two) = (scratch.database("one.db"), scratch.database("two.db"));
+    let instance = crate::fake::FakeInstance::start(&scratch.path.join("first"));
+    let second = crate::fake::FakeInstance::start(&scratch.path.join("second"));
+    instance.protect(&one, 3);
+    second.protect(&two, 70);
+    let connection = open(&one);
+    connection.execute("ATTACH ?1 AS b", [two.to_str().unwrap()]).unwrap();
+    connection
+        .execute_batch("BEGIN IMMEDIATE; INSERT INTO main.t VALUES(1); INSERT INTO b.t VALUES(2)")
+        .unwrap();
+    let _instance = instance.restart_with_new_memory(Loss::OtherRelease, &one, 3);
+    let error = connection.execute_batch("COMMIT").unwrap_err();
+    assert_eq!(code(&error), ffi::SQLITE_IOERR_FSYNC);
+    drop(connection);
+    assert_eq!((count(&open(&one)), count(&open(&two))), (1, 1));
 }

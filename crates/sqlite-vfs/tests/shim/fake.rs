@@ -26,6 +26,13 @@ pub struct FakeInstance {
     lock: Option<File>,
 }
 
+/// What happened to the shared memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Loss {
+    Removed,
+    OtherRelease,
+}
+
 struct Shared {
     segment: Segment,
     /// Notices are taken but nothing is declared durable.
@@ -109,6 +116,25 @@ impl FakeInstance {
     pub fn kill(&mut self) {
         self.lock = None;
         self.stop_thread();
+    }
+
+    /// Dies, and starts again with new shared memory because it finds none that it can use.
+    pub fn restart_with_new_memory(mut self, loss: Loss, path: &Path, number: u16) -> FakeInstance {
+        let segment = self.directory.join("segment");
+        let directory = self.directory.clone();
+        self.kill();
+        match loss {
+            Loss::Removed => std::fs::remove_file(&segment).unwrap(),
+            Loss::OtherRelease => {
+                let file = File::options().write(true).open(&segment).unwrap();
+                file.write_all_at(&99u32.to_le_bytes(), 8).unwrap();
+            }
+        }
+        // What was killed says no more in its memory.
+        std::mem::forget(self);
+        let instance = FakeInstance::start(&directory);
+        instance.protect(path, number);
+        instance
     }
 
     fn stop_thread(&mut self) {
