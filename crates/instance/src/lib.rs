@@ -13,6 +13,7 @@ pub mod database;
 pub mod environment;
 pub mod error;
 
+pub mod failed_files;
 pub mod failover;
 pub mod open_primary;
 pub mod paths;

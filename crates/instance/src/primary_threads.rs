@@ -5,6 +5,7 @@ use crate::checkpointer::{CheckpointCounts, Checkpointer};
 use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::failed_files::FailedFiles;
 use crate::primary::{Primary, PrimaryShared, Step, SwitchHelper};
 use crate::sessions::SessionWatch;
 use standfast_log::{LogError, LogSwitch, RedoLog, SwitchBlocked, archive_group, remove_archived};
@@ -286,7 +287,9 @@ impl PrimaryThreads {
         self.hurry.store(true, SeqCst);
         let mut result = Ok(());
         if clean && self.failure().is_none() {
-            for database in self.shared.all_databases() {
+            // Commits to a database that has failed go on to be told so.
+            let databases = self.shared.all_databases();
+            for database in databases.iter().filter(|database| database.failure().is_none()) {
                 self.shared.segment.set_state(database.id().0, DatabaseState::Stopped);
             }
             result = self.call(|primary| {
@@ -375,6 +378,7 @@ fn run_checkpointer(
 ) {
     precise_sleeps();
     let mut calm_rounds = 0;
+    let mut failed = FailedFiles::default();
     loop {
         if calm_rounds >= QUIET_AFTER {
             quiet.store(true, SeqCst);
@@ -390,20 +394,26 @@ fn run_checkpointer(
             Ok(CheckpointOrder::Everything(scn, answer)) => {
                 let result = advance(environment, &mut checkpointer, log, scn);
                 checkpointer.checkpoint_all(Duration::from_millis(200));
-                let _ = answer.send(result);
+                failed.look(environment, checkpointer.shared());
+                let _ = answer.send(result.and_then(|()| checkpointer.all_believed()));
             }
             Ok(CheckpointOrder::WakeUp) => calm_rounds = 0,
             Err(RecvTimeoutError::Timeout) => {}
         }
         calm_rounds = if checkpointer.round() { 0 } else { calm_rounds.saturating_add(1) };
+        failed.look(environment, checkpointer.shared());
+        for news in checkpointer.take_news() {
+            environment.alert.say(news);
+        }
         *counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = checkpointer.counts();
     }
 }
 
-/// Recovery starts at `scn` from now on. First the databases, then the control file, then the log groups.
+/// Recovery starts at `scn` from now on. First the databases, then the control file, then the log groups. That of a
+/// database that has failed goes on to start where it did; its redo is kept in archived logs.
 ///
 /// # Errors
-/// When a database cannot be synced or the control file not be written: recovery starts where it did.
+/// When a database cannot be opened or the control file not be written: recovery starts where it did.
 pub fn advance(
     environment: &Environment,
     checkpointer: &mut Checkpointer,
@@ -411,7 +421,13 @@ pub fn advance(
     scn: Scn,
 ) -> Result<(), InstanceError> {
     checkpointer.sync_databases()?;
-    environment.update_control(|control| control.checkpoint = control.checkpoint.max(scn))?;
+    let failed = checkpointer.failed();
+    environment.update_control(|control| {
+        for id in failed {
+            control.leave_out(id, control.checkpoint);
+        }
+        control.checkpoint = control.checkpoint.max(scn);
+    })?;
     log.set_checkpoint(scn);
     Ok(())
 }
