@@ -4,6 +4,7 @@
 pub mod alert;
 pub mod applier;
 pub mod baseline;
+mod candidates;
 pub mod checkpointer;
 
 pub mod config;

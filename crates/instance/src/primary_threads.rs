@@ -1,6 +1,7 @@
 //! The threads of a running primary: log writer, checkpointer, archiver, housekeeper.
 
 use crate::baseline::BaselineJob;
+use crate::candidates::Candidates;
 use crate::checkpointer::{CheckpointCounts, Checkpointer};
 use crate::database::Database;
 use crate::environment::Environment;
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The log writer looks for writers that give no notice this often.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -379,6 +380,7 @@ fn run_checkpointer(
     precise_sleeps();
     let mut calm_rounds = 0;
     let mut failed = FailedFiles::default();
+    let mut candidates = Candidates::default();
     loop {
         if calm_rounds >= QUIET_AFTER {
             quiet.store(true, SeqCst);
@@ -386,19 +388,25 @@ fn run_checkpointer(
         let pause = if calm_rounds < QUIET_AFTER { CHECKPOINT_ROUND } else { QUIET_ROUND };
         match orders.recv_timeout(pause) {
             Ok(CheckpointOrder::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(CheckpointOrder::Candidate(scn)) => {
-                if let Err(error) = advance(environment, &mut checkpointer, log, scn) {
-                    environment.alert.say(format!("checkpoint at SCN {scn} failed: {error}"));
-                }
-            }
+            Ok(CheckpointOrder::Candidate(scn)) => candidates.add(scn),
             Ok(CheckpointOrder::Everything(scn, answer)) => {
                 let result = advance(environment, &mut checkpointer, log, scn);
+                if result.is_ok() {
+                    candidates.reached(scn);
+                }
                 checkpointer.checkpoint_all(Duration::from_millis(200));
                 failed.look(environment, checkpointer.shared());
                 let _ = answer.send(result.and_then(|()| checkpointer.all_believed()));
             }
             Ok(CheckpointOrder::WakeUp) => calm_rounds = 0,
             Err(RecvTimeoutError::Timeout) => {}
+        }
+        // Nobody sends it again: while it is not reached the log may be full, and no switch brings another one.
+        if let Some(scn) = candidates.due(Instant::now()) {
+            let result = advance(environment, &mut checkpointer, log, scn).map_err(|error| error.to_string());
+            if let Some(news) = candidates.tried(scn, result, Instant::now()) {
+                environment.alert.say(news);
+            }
         }
         calm_rounds = if checkpointer.round() { 0 } else { calm_rounds.saturating_add(1) };
         failed.look(environment, checkpointer.shared());

@@ -9,6 +9,7 @@ use std::time::Duration;
 /// More redo than three log groups of 8 MiB hold, in half-megabyte rows.
 const MORE_THAN_THE_LOG: usize = 80;
 const STEP: Duration = Duration::from_secs(3);
+const CHECKPOINT_INCOMPLETE: &str = "log file switch (checkpoint incomplete)";
 const ARCHIVING_NEEDED: &str = "log file switch (archiving needed)";
 
 /// Writes until a commit gets no answer; returns how many got one.
@@ -41,6 +42,29 @@ fn while_nothing_can_be_archived_commits_wait_under_a_name_and_then_go_on() {
     assert_eq!(application.answer(), Answer::Rows(vec![]), "the waiting commit");
     application.run(INSERT);
     await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
+    assert_eq!(rows(&database), 1 + written + 2);
+}
+
+#[test]
+fn a_control_file_that_cannot_be_written_holds_commits_up_until_it_can() {
+    let place = Place::new("no-control");
+    let (primary, database) = place.protecting();
+    let in_the_way = primary.directory.join("control.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let mut application = place.application(&database);
+    let written = write_until_stuck(&mut application, INSERT_BULK);
+    await_status(&primary, "the wait has its name", |status| {
+        status.text("/waiting_for") == CHECKPOINT_INCOMPLETE
+    });
+    await_alert(&primary, "failed and will be tried again");
+    let said = primary.alerts().matches("failed and will be tried again").count();
+    assert_eq!(said, 1, "{}", primary.alerts());
+
+    std::fs::remove_dir(&in_the_way).unwrap();
+    assert_eq!(application.answer(), Answer::Rows(vec![]), "the waiting commit");
+    application.run(INSERT);
+    await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
+    await_alert(&primary, "checkpoints go on");
     assert_eq!(rows(&database), 1 + written + 2);
 }
 
