@@ -70,6 +70,10 @@ pub fn status(status: &Value) {
                 text(&database["path"])
             );
         }
+        for database in list(&status["databases"]).iter().filter(|database| !database["failure"].is_null()) {
+            println!("FAILED {}: {}", text(&database["name"]), text(&database["failure"]));
+            println!("  hint: see to its disk, then restart the instance; its redo is kept");
+        }
     }
     destinations(&status["destinations"]);
 }

@@ -12,12 +12,11 @@ use rusqlite::Connection;
 use serde::Serialize;
 use standfast_io::fault::{self, Fault};
 use standfast_session::Segment;
-use standfast_sqlite_wal::VfsFile;
 use standfast_sqlite_wal::guard::Guard;
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_types::{DatabaseId, Scn};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -33,7 +32,6 @@ struct Progress {
     passive_at: u32,
     write_back: WriteBack,
     frames_seen: u32,
-    wal: Option<VfsFile>,
     last_synced_commit: Scn,
     gate_again: Instant,
 }
@@ -59,6 +57,9 @@ pub struct Checkpointer {
     counts: CheckpointCounts,
     gate_back_off: Duration,
     hurry: Arc<AtomicBool>,
+    /// What keeps a checkpoint of a database from being done and goes away by itself, once it was said.
+    troubles: BTreeMap<DatabaseId, String>,
+    news: Vec<String>,
 }
 
 impl Checkpointer {
@@ -71,6 +72,8 @@ impl Checkpointer {
             counts: CheckpointCounts::default(),
             gate_back_off: GATE_BACK_OFF,
             hurry: Arc::default(),
+            troubles: BTreeMap::new(),
+            news: Vec::new(),
         }
     }
 
@@ -84,9 +87,61 @@ impl Checkpointer {
         self.gate_back_off = Duration::ZERO;
     }
 
+    /// What it shares with the stations.
+    pub fn shared(&self) -> &PrimaryShared {
+        &self.shared
+    }
+
+    /// That no database has failed.
+    ///
+    /// # Errors
+    /// `DatabaseFailed` of the first one that has.
+    pub fn all_believed(&self) -> Result<(), InstanceError> {
+        self.shared.all_databases().iter().try_for_each(|database| database.believed())
+    }
+
     /// Counts since the start.
     pub fn counts(&self) -> CheckpointCounts {
         self.counts
+    }
+
+    /// What an operator should know of checkpoints since the last call. Databases that failed are not in it.
+    pub fn take_news(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Databases that failed, see [`Database::fail`].
+    pub fn failed(&self) -> Vec<DatabaseId> {
+        let failed = |database: &Arc<Database>| database.failure().is_some().then(|| database.id());
+        self.shared.all_databases().iter().filter_map(failed).collect()
+    }
+
+    /// Whether a checkpoint was done. What SQLite could not write or sync makes its database fail; of what comes and
+    /// goes the operator hears once.
+    fn judge(&mut self, database: &Database, checkpoint: Result<bool, rusqlite::Error>) -> bool {
+        let (id, name) = (database.id(), &database.record().name);
+        match checkpoint {
+            Ok(done) => {
+                if done && self.troubles.remove(&id).is_some() {
+                    self.news.push(format!("checkpoints of database {name} go on"));
+                }
+                done
+            }
+            Err(error) if leaves_doubt(&error) => {
+                database.fail(format!("a checkpoint: {error}"));
+                false
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if self.troubles.get(&id) != Some(&text) {
+                    self.news.push(format!(
+                        "a checkpoint of database {name} failed and will be tried again: {text}"
+                    ));
+                    self.troubles.insert(id, text);
+                }
+                false
+            }
+        }
     }
 
     /// Goes over all databases once. Returns whether any of them has been written to since the last round.
@@ -101,6 +156,9 @@ impl Checkpointer {
     }
 
     fn visit(&mut self, database: &Arc<Database>) -> bool {
+        if database.failure().is_some() {
+            return false;
+        }
         let Some(header) = database.header() else { return false };
         let frames = header.frames();
         let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(database));
@@ -118,10 +176,12 @@ impl Checkpointer {
             } else {
                 Pace::AtOnce
             };
-            passive(&database.connection(), &pace);
+            let moved = passive(&database.connection(), &pace);
+            self.judge(database, moved);
             self.counts.passive += 1;
         }
-        if frames >= self.config.reset_frames && Instant::now() >= progress.gate_again {
+        let gate_again = self.progress.get(&database.id()).is_none_or(|p| Instant::now() >= p.gate_again);
+        if frames >= self.config.reset_frames && gate_again && database.failure().is_none() {
             self.reset_behind_gate(database);
         }
         active
@@ -132,7 +192,11 @@ impl Checkpointer {
         let connection = database.connection();
         // What comes while a pass moves is left to the next one, and each is shorter: the gate gets the last of it.
         for _ in 0..PASSES_BEFORE_GATE {
-            passive(&connection, &Pace::AtOnce);
+            let moved = passive(&connection, &Pace::AtOnce);
+            self.judge(database, moved);
+            if database.failure().is_some() {
+                return;
+            }
         }
         self.counts.passive += PASSES_BEFORE_GATE;
         let segment = self.shared.segment;
@@ -142,11 +206,14 @@ impl Checkpointer {
         segment.close_gate(id);
         // Nobody begins to write any more: while the last commits wait for their redo, their pages are moved.
         if wait_until(start + limit, || !segment.owned(id)) {
-            passive(&connection, &Pace::AtOnce);
+            let moved = passive(&connection, &Pace::AtOnce);
+            self.judge(database, moved);
         }
         let calm = wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
-        let done = calm && fault::check(Fault::CheckpointReset).is_ok() && reset(&connection, &segment, id);
+        let may = calm && database.failure().is_none() && fault::check(Fault::CheckpointReset).is_ok();
+        let done = if may { reset(&connection, &segment, id) } else { Ok(false) };
         segment.open_gate(id);
+        let done = self.judge(database, done);
         let elapsed = start.elapsed();
         self.counts.gates += 1;
         self.counts.resets += u64::from(done);
@@ -166,17 +233,21 @@ impl Checkpointer {
             let connection = database.connection();
             let segment = self.shared.segment;
             let end = Instant::now() + limit;
-            while !reset(&connection, &segment, database.id().0) && Instant::now() < end {
+            while database.failure().is_none() {
+                let done = reset(&connection, &segment, database.id().0);
+                if self.judge(&database, done) || Instant::now() >= end {
+                    break;
+                }
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
     }
 
     /// Syncs the WAL of every database that was written to, so that everything captured before this call
-    /// survives in the databases themselves.
+    /// survives in the databases themselves, but for those that [`Checkpointer::failed`] then.
     ///
     /// # Errors
-    /// When a WAL cannot be synced: recovery must then start where it would have before.
+    /// When a WAL cannot be opened: recovery must then start where it would have before.
     pub fn sync_databases(&mut self) -> Result<(), InstanceError> {
         for database in self.shared.all_databases() {
             let last_commit = database.last_commit();
@@ -184,13 +255,12 @@ impl Checkpointer {
             if last_commit == progress.last_synced_commit {
                 continue;
             }
-            if progress.wal.is_none() {
-                progress.wal = Some(database.wal_file()?);
+            match database.sync_wal() {
+                Ok(()) => progress.last_synced_commit = last_commit,
+                // Recovery of the others does not wait for it.
+                Err(InstanceError::DatabaseFailed { .. }) => {}
+                Err(error) => return Err(error),
             }
-            if let Some(wal) = &mut progress.wal {
-                wal.sync().map_err(InstanceError::io(&database.record().path))?;
-            }
-            progress.last_synced_commit = last_commit;
         }
         Ok(())
     }
@@ -203,7 +273,6 @@ impl Progress {
             passive_at: 0,
             write_back: WriteBack::new(&record.path, record.page_size.bytes(), frames),
             frames_seen: frames,
-            wal: None,
             last_synced_commit: Scn::ZERO,
             gate_again: Instant::now(),
         }
@@ -247,25 +316,44 @@ pub fn redo_before_data(
     })
 }
 
-fn checkpoint(connection: &Connection, mode: &str) -> bool {
-    let busy =
-        connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get::<_, i64>(0));
-    matches!(busy, Ok(0))
+/// Whether all was moved; false when somebody or something is not ready for it yet.
+fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, rusqlite::Error> {
+    connection
+        .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get::<_, i64>(0))
+        .map(|busy| busy == 0)
+}
+
+/// Whether after this error of a checkpoint a later success proves nothing: what could not be written or synced may
+/// be taken for written from then on. A full volume refuses a write before anything is taken, and the pages are moved
+/// again.
+fn leaves_doubt(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi;
+    error.sqlite_error().is_some_and(|error| {
+        matches!(
+            error.extended_code,
+            ffi::SQLITE_IOERR
+                | ffi::SQLITE_IOERR_WRITE
+                | ffi::SQLITE_IOERR_FSYNC
+                | ffi::SQLITE_IOERR_DIR_FSYNC
+                | ffi::SQLITE_IOERR_TRUNCATE
+        )
+    })
 }
 
 /// Moves what readers allow.
-fn passive(connection: &Connection, pace: &Pace) {
+fn passive(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error> {
     // Without the guard nothing would keep a checkpoint from moving what is not in the redo.
-    if let Ok(guard) = Guard::of(connection) {
-        guard.at_pace(pace, || checkpoint(connection, "PASSIVE"));
+    match Guard::of(connection) {
+        Ok(guard) => guard.at_pace(pace, || checkpoint(connection, "PASSIVE")),
+        Err(_) => Ok(false),
     }
 }
 
 /// A TRUNCATE checkpoint, whose truncation the guard swallows: the log starts anew. The new generation is
 /// announced at once, so that sessions can tell a reset of ours from somebody else's.
-fn reset(connection: &Connection, segment: &Segment, id: u16) -> bool {
-    if !checkpoint(connection, "TRUNCATE") {
-        return false;
+fn reset(connection: &Connection, segment: &Segment, id: u16) -> Result<bool, rusqlite::Error> {
+    if !checkpoint(connection, "TRUNCATE")? {
+        return Ok(false);
     }
     if let Ok(guard) = Guard::of(connection)
         && guard.hold_write_lock_within(Duration::from_millis(20)).is_ok()
@@ -275,7 +363,7 @@ fn reset(connection: &Connection, segment: &Segment, id: u16) -> bool {
         }
         guard.release_write_lock();
     }
-    true
+    Ok(true)
 }
 
 fn wait_until(end: Instant, condition: impl Fn() -> bool) -> bool {
@@ -287,4 +375,21 @@ fn wait_until(end: Instant, condition: impl Fn() -> bool) -> bool {
         std::thread::sleep(Duration::from_micros(50));
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    #[test]
+    fn only_what_could_not_be_written_or_synced_leaves_doubt() {
+        let failed = |code| leaves_doubt(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR] {
+            assert!(failed(code), "{code}");
+        }
+        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_FULL, ffi::SQLITE_IOERR_READ, ffi::SQLITE_NOMEM] {
+            assert!(!failed(code), "{code}");
+        }
+    }
 }

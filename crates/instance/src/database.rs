@@ -10,7 +10,7 @@ use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, WalIndexView};
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The instance's own connection to a protected database, which holds the checkpoint lock, and what is known
@@ -32,6 +32,10 @@ pub struct Database {
     synced: AtomicU64,
     /// The redo no longer describes the database: it has to be copied afresh.
     resync: AtomicBool,
+    /// Its WAL for syncing. One descriptor for all who sync: the kernel tells each descriptor of an error once.
+    wal: Mutex<Option<VfsFile>>,
+    /// Why nothing that its files are said to hold is believed any more.
+    failure: OnceLock<String>,
 }
 
 impl Database {
@@ -57,6 +61,8 @@ impl Database {
             last_commit: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             resync: AtomicBool::new(false),
+            wal: Mutex::new(None),
+            failure: OnceLock::new(),
         })
     }
 
@@ -120,6 +126,49 @@ impl Database {
     pub fn wal_file(&self) -> Result<VfsFile, InstanceError> {
         VfsFile::open(self.vfs_base.as_deref(), &self.record.path, VfsFileKind::Wal)
             .map_err(InstanceError::io(&self.record.path))
+    }
+
+    /// Makes everything in the WAL survive a power loss.
+    ///
+    /// # Errors
+    /// When it cannot be opened. When a sync fails, now or earlier, the database has failed for good.
+    pub fn sync_wal(&self) -> Result<(), InstanceError> {
+        let mut wal = self.wal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if wal.is_none() {
+            *wal = Some(self.wal_file()?);
+        }
+        if self.failure().is_none()
+            && let Some(wal) = wal.as_mut()
+            && let Err(error) = wal.sync()
+        {
+            self.fail(format!("its write-ahead log: {error}"));
+        }
+        self.believed()
+    }
+
+    /// A write or a sync of one of its files failed: what of them is on disk is not known until they were written
+    /// again, whatever a later sync says. The first cause stays.
+    pub fn fail(&self, why: String) {
+        let _ = self.failure.set(why);
+    }
+
+    /// Why nothing that its files are said to hold is believed any more.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// That none of its writes and syncs has failed.
+    ///
+    /// # Errors
+    /// `DatabaseFailed`.
+    pub fn believed(&self) -> Result<(), InstanceError> {
+        match self.failure() {
+            None => Ok(()),
+            Some(why) => {
+                let (name, why) = (self.record.name.clone(), why.to_owned());
+                Err(InstanceError::DatabaseFailed { name, why })
+            }
+        }
     }
 
     /// Another connection in a read transaction, and what `find` says of the committed state that it sees.

@@ -34,6 +34,18 @@ pub enum InstanceError {
         /// Cause.
         source: std::io::Error,
     },
+    /// A write or a sync of a protected database failed.
+    #[error(
+        "database {name} has failed: {why}; what of it is on disk is not known, so no more is moved into it and no \
+         commit to it is accepted\nhint: see to its disk, then restart the instance: it writes the write-ahead log again \
+         and applies what is missing out of the redo, which is kept"
+    )]
+    DatabaseFailed {
+        /// Database.
+        name: String,
+        /// Cause.
+        why: String,
+    },
     /// The request cannot be carried out as things stand: what and why, and what to do.
     #[error("{what}\nhint: {hint}")]
     Refused {

@@ -4,6 +4,7 @@
 pub mod alert;
 pub mod applier;
 pub mod baseline;
+mod candidates;
 pub mod checkpointer;
 
 pub mod config;
@@ -13,6 +14,7 @@ pub mod database;
 pub mod environment;
 pub mod error;
 
+pub mod failed_files;
 pub mod failover;
 pub mod file_system;
 pub mod open_primary;

@@ -14,8 +14,8 @@ use standfast_io::fault::{self, Fault};
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
-use standfast_sqlite_wal::cut_stale_frames;
 use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::{cut_stale_frames, write_again};
 use standfast_types::{DatabaseId, Scn};
 use std::sync::Arc;
 use std::time::Duration;
@@ -223,6 +223,16 @@ fn reconcile_database(
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
                 .map_err(InstanceError::io(&record.path))?;
         }
+        // A sync may have failed, and a later one says nothing of what was lost then.
+        let sure = left_out.is_none()
+            || write_again(&mut database.wal_file()?, &header, record.page_size)
+                .map_err(InstanceError::io(&record.path))?;
+        if !sure {
+            return Err(InstanceError::refused(
+                "its write-ahead log does not hold what its index says: it could not be written",
+                "end all processes that have the database open, so that the log is read anew, and restart the instance",
+            ));
+        }
         let known = sessions_vouch && segment.vouches(record.id.0, header.raw_salts());
         let found = Found { position: header.position(), vouched_for: known.then_some(header.salts()) };
         let plan = match control.replays.iter().find(|(id, _)| *id == record.id) {
@@ -258,7 +268,7 @@ fn reconcile_database(
         }
     };
     let capture = database.capture_from(position, pages)?;
-    database.wal_file()?.sync().map_err(InstanceError::io(&record.path))?;
+    database.sync_wal()?;
     Ok(Reconciled { database, capture, copy_afresh })
 }
 

@@ -1,10 +1,12 @@
 //! The threads of a running primary: log writer, checkpointer, archiver, housekeeper.
 
 use crate::baseline::BaselineJob;
+use crate::candidates::Candidates;
 use crate::checkpointer::{CheckpointCounts, Checkpointer};
 use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::failed_files::FailedFiles;
 use crate::primary::{Primary, PrimaryShared, Step, SwitchHelper};
 use crate::sessions::SessionWatch;
 use standfast_log::{LogError, LogSwitch, RedoLog, SwitchBlocked, archive_group, remove_archived};
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The log writer looks for writers that give no notice this often.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -286,7 +288,9 @@ impl PrimaryThreads {
         self.hurry.store(true, SeqCst);
         let mut result = Ok(());
         if clean && self.failure().is_none() {
-            for database in self.shared.all_databases() {
+            // Commits to a database that has failed go on to be told so.
+            let databases = self.shared.all_databases();
+            for database in databases.iter().filter(|database| database.failure().is_none()) {
                 self.shared.segment.set_state(database.id().0, DatabaseState::Stopped);
             }
             result = self.call(|primary| {
@@ -375,6 +379,8 @@ fn run_checkpointer(
 ) {
     precise_sleeps();
     let mut calm_rounds = 0;
+    let mut failed = FailedFiles::default();
+    let mut candidates = Candidates::default();
     loop {
         if calm_rounds >= QUIET_AFTER {
             quiet.store(true, SeqCst);
@@ -382,28 +388,40 @@ fn run_checkpointer(
         let pause = if calm_rounds < QUIET_AFTER { CHECKPOINT_ROUND } else { QUIET_ROUND };
         match orders.recv_timeout(pause) {
             Ok(CheckpointOrder::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(CheckpointOrder::Candidate(scn)) => {
-                if let Err(error) = advance(environment, &mut checkpointer, log, scn) {
-                    environment.alert.say(format!("checkpoint at SCN {scn} failed: {error}"));
-                }
-            }
+            Ok(CheckpointOrder::Candidate(scn)) => candidates.add(scn),
             Ok(CheckpointOrder::Everything(scn, answer)) => {
                 let result = advance(environment, &mut checkpointer, log, scn);
+                if result.is_ok() {
+                    candidates.reached(scn);
+                }
                 checkpointer.checkpoint_all(Duration::from_millis(200));
-                let _ = answer.send(result);
+                failed.look(environment, checkpointer.shared());
+                let _ = answer.send(result.and_then(|()| checkpointer.all_believed()));
             }
             Ok(CheckpointOrder::WakeUp) => calm_rounds = 0,
             Err(RecvTimeoutError::Timeout) => {}
         }
+        // Nobody sends it again: while it is not reached the log may be full, and no switch brings another one.
+        if let Some(scn) = candidates.due(Instant::now()) {
+            let result = advance(environment, &mut checkpointer, log, scn).map_err(|error| error.to_string());
+            if let Some(news) = candidates.tried(scn, result, Instant::now()) {
+                environment.alert.say(news);
+            }
+        }
         calm_rounds = if checkpointer.round() { 0 } else { calm_rounds.saturating_add(1) };
+        failed.look(environment, checkpointer.shared());
+        for news in checkpointer.take_news() {
+            environment.alert.say(news);
+        }
         *counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = checkpointer.counts();
     }
 }
 
-/// Recovery starts at `scn` from now on. First the databases, then the control file, then the log groups.
+/// Recovery starts at `scn` from now on. First the databases, then the control file, then the log groups. That of a
+/// database that has failed goes on to start where it did; its redo is kept in archived logs.
 ///
 /// # Errors
-/// When a database cannot be synced or the control file not be written: recovery starts where it did.
+/// When a database cannot be opened or the control file not be written: recovery starts where it did.
 pub fn advance(
     environment: &Environment,
     checkpointer: &mut Checkpointer,
@@ -411,7 +429,13 @@ pub fn advance(
     scn: Scn,
 ) -> Result<(), InstanceError> {
     checkpointer.sync_databases()?;
-    environment.update_control(|control| control.checkpoint = control.checkpoint.max(scn))?;
+    let failed = checkpointer.failed();
+    environment.update_control(|control| {
+        for id in failed {
+            control.leave_out(id, control.checkpoint);
+        }
+        control.checkpoint = control.checkpoint.max(scn);
+    })?;
     log.set_checkpoint(scn);
     Ok(())
 }

@@ -67,6 +67,9 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) 
     status["checkpoints"] = json!(primary.threads.checkpoint_counts());
     status["sessions"] = json!(shared.segment.sessions().count());
     let left_out = control.databases.iter().filter_map(|record| {
+        if shared.database(record.id).is_some() {
+            return None;
+        }
         let from = control.left_out_from(record.id)?;
         Some(json!({
             "id": record.id,
@@ -88,6 +91,8 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) 
                 "path": record.path,
                 "page_size": record.page_size,
                 "state": format!("{:?}", shared.segment.state(record.id.0)).to_lowercase(),
+                "failure": database.failure(),
+                "redo_needed_from": control.left_out_from(record.id),
                 "scn": database.last_commit(),
                 "wal_frames": database.header().map(|header| header.frames()),
                 "wal_frames_backfilled": database.backfilled(),

@@ -35,9 +35,15 @@ pub enum Fault {
     CheckpointReset,
     /// During recovery, before redo is applied to a database.
     RecoveryApply,
+    /// Before the write-ahead log of a database is synced.
+    WalSync,
+    /// Before a database file is synced.
+    DatabaseSync,
+    /// Before a page is written into a database file.
+    DatabaseWrite,
 }
 
-const POINTS: [(&str, Fault); 12] = [
+const POINTS: [(&str, Fault); 15] = [
     ("log-write", Fault::LogWrite),
     ("log-written", Fault::LogWritten),
     ("copy", Fault::Copy),
@@ -50,6 +56,9 @@ const POINTS: [(&str, Fault); 12] = [
     ("apply-committed", Fault::ApplyCommitted),
     ("checkpoint-reset", Fault::CheckpointReset),
     ("recovery-apply", Fault::RecoveryApply),
+    ("wal-sync", Fault::WalSync),
+    ("database-sync", Fault::DatabaseSync),
+    ("database-write", Fault::DatabaseWrite),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

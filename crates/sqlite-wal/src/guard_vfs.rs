@@ -11,6 +11,7 @@
 
 use crate::pace::{PAUSE_MAX, Portions};
 use rusqlite::ffi;
+use standfast_io::fault::{self, Fault};
 use standfast_types::FrameRun;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -254,7 +255,19 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         return ffi::SQLITE_BUSY;
     }
     // SAFETY: as above.
-    unsafe { sync_below(file, flags) }
+    unsafe { sync_kind(file, flags) }
+}
+
+/// The real xSync, and where tests make it fail.
+unsafe fn sync_kind(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
+    // SAFETY: see `below`.
+    let failed = match unsafe { (*file.cast::<GuardFile>()).kind } {
+        Kind::Main => fault::check(Fault::DatabaseSync).is_err(),
+        Kind::Wal => fault::check(Fault::WalSync).is_err(),
+        Kind::Other => false,
+    };
+    // SAFETY: as above.
+    if failed { ffi::SQLITE_IOERR_FSYNC } else { unsafe { sync_below(file, flags) } }
 }
 
 unsafe extern "C" fn shm_lock(
@@ -308,6 +321,13 @@ unsafe extern "C" fn write(
     let guard = unsafe { &*file.cast::<GuardFile>() };
     // SAFETY: SQLite passes that many bytes.
     let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes as usize) };
+    if guard.kind == Kind::Main
+        && let Err(error) = fault::check(Fault::DatabaseWrite)
+    {
+        // As SQLite's own VFS tells them apart.
+        let full = error.raw_os_error() == Some(libc::ENOSPC);
+        return if full { ffi::SQLITE_FULL } else { ffi::SQLITE_IOERR_WRITE };
+    }
     let written = match guard.wal_frames() {
         Some(mut frames) => frames.write(offset as u64, data, |offset, data| guard.write_below(offset, data)),
         None => guard.write_below(offset as u64, data),
@@ -325,7 +345,7 @@ unsafe extern "C" fn write(
 unsafe fn end_portion(file: *mut ffi::sqlite3_file) -> c_int {
     let begun = Instant::now();
     // SAFETY: see `below`.
-    let synced = unsafe { sync_below(file, ffi::SQLITE_SYNC_NORMAL | ffi::SQLITE_SYNC_DATAONLY) };
+    let synced = unsafe { sync_kind(file, ffi::SQLITE_SYNC_NORMAL | ffi::SQLITE_SYNC_DATAONLY) };
     // Nothing tells when the log writer has had its turn.
     std::thread::sleep(begun.elapsed().min(PAUSE_MAX));
     synced

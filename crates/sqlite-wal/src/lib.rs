@@ -15,11 +15,13 @@ pub mod snapshot;
 mod stale_frames;
 mod vfs_file;
 mod wal_index;
+mod write_again;
 pub mod write_back;
 
 pub use stale_frames::cut_stale_frames;
 pub use vfs_file::{VfsFile, VfsFileKind};
 pub use wal_index::{WalIndexHeader, WalIndexView};
+pub use write_again::write_again;
 
 /// A SQLite result code with its English name, for error texts.
 pub(crate) fn sqlite_code(code: i32) -> String {

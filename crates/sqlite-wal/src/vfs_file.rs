@@ -5,6 +5,7 @@
 
 use crate::sqlite_code;
 use rusqlite::ffi;
+use standfast_io::fault::{self, Fault};
 use std::ffi::{CString, c_char, c_int};
 use std::io::{Error, Result};
 use std::os::unix::ffi::OsStrExt;
@@ -25,6 +26,7 @@ pub struct VfsFile {
     memory: Box<[u128]>,
     /// From sqlite3_create_filename; must outlive the file.
     name: *const c_char,
+    kind: VfsFileKind,
 }
 
 // SAFETY: the file is owned by this value alone and its methods may be called from any one thread at a time.
@@ -61,7 +63,7 @@ impl VfsFile {
         }
         // SAFETY: vfs is registered, see above.
         let bytes = unsafe { (*vfs).szOsFile }.max(8) as usize;
-        let mut file = VfsFile { memory: vec![0u128; bytes.div_ceil(16)].into_boxed_slice(), name };
+        let mut file = VfsFile { memory: vec![0u128; bytes.div_ceil(16)].into_boxed_slice(), name, kind };
         let flags = match kind {
             VfsFileKind::Database => ffi::SQLITE_OPEN_MAIN_DB,
             VfsFileKind::Wal => ffi::SQLITE_OPEN_WAL,
@@ -110,6 +112,24 @@ impl VfsFile {
         }
     }
 
+    /// Writes all of `data` at `offset`; survives a power loss after [`VfsFile::sync`].
+    ///
+    /// # Errors
+    /// When the file system fails.
+    pub fn write_at(&mut self, data: &[u8], offset: u64) -> Result<()> {
+        let file = self.pointer();
+        let code = match self.methods().and_then(|methods| methods.xWrite) {
+            // SAFETY: the file is open and data has the given length.
+            Some(write) => unsafe { write(file, data.as_ptr().cast(), data.len() as c_int, offset as i64) },
+            None => ffi::SQLITE_IOERR,
+        };
+        if code == ffi::SQLITE_OK {
+            Ok(())
+        } else {
+            Err(Error::other(format!("writing at {offset}: {}", sqlite_code(code))))
+        }
+    }
+
     /// Size in bytes.
     ///
     /// # Errors
@@ -152,6 +172,9 @@ impl VfsFile {
     /// # Errors
     /// When the file system fails; nothing may then be assumed about what survives.
     pub fn sync(&mut self) -> Result<()> {
+        if self.kind == VfsFileKind::Wal {
+            fault::check(Fault::WalSync)?;
+        }
         let file = self.pointer();
         let code = match self.methods().and_then(|methods| methods.xSync) {
             // SAFETY: the file is open.

@@ -24,6 +24,10 @@ impl WalIndexHeader {
     pub fn database_pages(&self) -> u32 {
         self.words[5]
     }
+    /// Checksum of the last committed frame, which continues those of all before it.
+    pub(crate) fn frame_checksum(&self) -> [u32; 2] {
+        [self.words[6], self.words[7]]
+    }
     /// Salts as two words in the byte order of the file, the form in which sessions compare them.
     pub fn raw_salts(&self) -> [u32; 2] {
         [self.words[8], self.words[9]]

@@ -13,15 +13,16 @@ use std::time::Duration;
 const MORE_THAN_THE_LOG: usize = 80;
 /// Between two looks while a commit is waited for that may never be answered.
 const LOOK: Duration = Duration::from_millis(20);
+const CHECKPOINT_INCOMPLETE: &str = "log file switch (checkpoint incomplete)";
 const ARCHIVING_NEEDED: &str = "log file switch (archiving needed)";
 
-/// Writes bulk until a commit gets no answer because nothing can be archived; returns how many got one.
-fn write_until_stuck(primary: &Instance, application: &mut Client) -> i64 {
+/// Writes bulk until a commit gets no answer because of the wait of this name; returns how many got one.
+fn write_until_stuck(primary: &Instance, application: &mut Client, wait: &str) -> i64 {
     for written in 0..MORE_THAN_THE_LOG {
         application.send(INSERT_BULK);
         let mut answer = None;
         await_status(primary, "the commit is answered, or waits under its name", |status| {
-            let stuck = status.text("/waiting_for") == ARCHIVING_NEEDED;
+            let stuck = status.text("/waiting_for") == wait;
             answer = application.answer_within(LOOK);
             stuck || answer.is_some()
         });
@@ -31,7 +32,7 @@ fn write_until_stuck(primary: &Instance, application: &mut Client) -> i64 {
             Some(failed) => panic!("commit {written} failed: {failed:?}; {}", application.said()),
         }
     }
-    panic!("everything was written although nothing can be archived");
+    panic!("everything was written, and nothing led to {wait}");
 }
 
 /// The answer of the application, unless the instance ends first and leaves it waiting.
@@ -54,7 +55,7 @@ fn while_nothing_can_be_archived_commits_wait_under_a_name_and_then_go_on() {
     std::fs::rename(&archive, place.path("away")).unwrap();
     std::fs::write(&archive, "a file where a directory should be").unwrap();
     let mut application = place.application(&database);
-    let written = write_until_stuck(&primary, &mut application);
+    let written = write_until_stuck(&primary, &mut application, ARCHIVING_NEEDED);
     await_alert(&primary, "rchiv");
 
     std::fs::remove_file(&archive).unwrap();
@@ -66,6 +67,26 @@ fn while_nothing_can_be_archived_commits_wait_under_a_name_and_then_go_on() {
 }
 
 #[test]
+fn a_control_file_that_cannot_be_written_holds_commits_up_until_it_can() {
+    let place = Place::new("no-control");
+    let (primary, database) = place.protecting();
+    let in_the_way = primary.directory.join("control.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let mut application = place.application(&database);
+    let written = write_until_stuck(&primary, &mut application, CHECKPOINT_INCOMPLETE);
+    await_alert(&primary, "failed and will be tried again");
+    let said = primary.alerts().matches("failed and will be tried again").count();
+    assert_eq!(said, 1, "{}", primary.alerts());
+
+    std::fs::remove_dir(&in_the_way).unwrap();
+    assert_eq!(application.answer(), Answer::Rows(vec![]), "the waiting commit");
+    application.run(INSERT);
+    await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
+    await_alert(&primary, "checkpoints go on");
+    assert_eq!(rows(&database), 1 + written + 2);
+}
+
+#[test]
 fn a_full_archive_volume_stalls_commits_and_a_restart_with_room_loses_none() {
     let place = Place::new("archive-full");
     let (mut primary, standby, database) = place.pair(&[]);
@@ -73,7 +94,7 @@ fn a_full_archive_volume_stalls_commits_and_a_restart_with_room_loses_none() {
     primary.faults = Some("copy=ENOSPC@1+".into());
     start(&mut primary);
     let mut application = place.application(&database);
-    let written = write_until_stuck(&primary, &mut application);
+    let written = write_until_stuck(&primary, &mut application, ARCHIVING_NEEDED);
     primary.kill();
     primary.faults = None;
     start(&mut primary);

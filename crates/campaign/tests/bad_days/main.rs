@@ -11,6 +11,7 @@ mod attached;
 mod commands;
 mod damage;
 mod down;
+mod failed_sync;
 mod foreign;
 mod left_out;
 mod log_volume;

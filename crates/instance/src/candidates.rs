@@ -1,0 +1,91 @@
+//! Where recovery may start next: the newest position that was offered and not reached. Pure.
+
+use standfast_types::Scn;
+use std::time::{Duration, Instant};
+
+/// What could not be reached is tried again after this.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// See the module.
+#[derive(Default)]
+pub struct Candidates {
+    newest: Option<Scn>,
+    /// When it may be tried again.
+    not_before: Option<Instant>,
+    /// The last failure that was told.
+    told: Option<String>,
+}
+
+impl Candidates {
+    /// Recovery may start at `scn`; older positions need no attempt any more. It is tried at once.
+    pub fn add(&mut self, scn: Scn) {
+        self.newest = self.newest.max(Some(scn));
+        self.not_before = None;
+    }
+
+    /// The position to move to now.
+    pub fn due(&self, now: Instant) -> Option<Scn> {
+        self.newest.filter(|_| self.not_before.is_none_or(|then| now >= then))
+    }
+
+    /// Recovery starts at `scn`, whoever has seen to it.
+    pub fn reached(&mut self, scn: Scn) {
+        self.newest = self.newest.filter(|newest| *newest > scn);
+    }
+
+    /// What came of an attempt to move to `scn`; returns what an operator should hear: each cause once, and its end.
+    pub fn tried(&mut self, scn: Scn, result: Result<(), String>, now: Instant) -> Option<String> {
+        match result {
+            Ok(()) => {
+                self.reached(scn);
+                self.told.take().map(|_| format!("checkpoint at SCN {scn} complete; checkpoints go on"))
+            }
+            Err(error) => {
+                self.not_before = Some(now + AGAIN);
+                if self.told.as_ref() == Some(&error) {
+                    return None;
+                }
+                let news = format!("checkpoint at SCN {scn} failed and will be tried again: {error}");
+                self.told = Some(error);
+                Some(news)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_reached_is_tried_again_until_it_is_and_said_once() {
+        let mut candidates = Candidates::default();
+        let start = Instant::now();
+        assert_eq!(candidates.due(start), None);
+        candidates.add(Scn(5));
+        assert_eq!(candidates.due(start), Some(Scn(5)));
+        let said = candidates.tried(Scn(5), Err("no room".into()), start).unwrap();
+        assert!(said.contains("no room"), "{said}");
+        assert_eq!(candidates.due(start), None);
+        let later = start + AGAIN;
+        assert_eq!(candidates.due(later), Some(Scn(5)));
+        assert_eq!(candidates.tried(Scn(5), Err("no room".into()), later), None, "said once");
+        candidates.add(Scn(9));
+        assert_eq!(candidates.due(later), Some(Scn(9)), "the newest, at once");
+        assert!(candidates.tried(Scn(9), Err("no inode".into()), later).is_some(), "another cause");
+        assert!(candidates.tried(Scn(9), Ok(()), later + AGAIN).unwrap().contains("go on"));
+        assert_eq!(candidates.due(later + 2 * AGAIN), None);
+        candidates.add(Scn(11));
+        assert_eq!(candidates.tried(Scn(11), Ok(()), later), None, "nothing was wrong");
+    }
+
+    #[test]
+    fn an_order_that_went_further_leaves_nothing_to_do() {
+        let mut candidates = Candidates::default();
+        candidates.add(Scn(5));
+        candidates.reached(Scn(4));
+        assert_eq!(candidates.due(Instant::now()), Some(Scn(5)));
+        candidates.reached(Scn(7));
+        assert_eq!(candidates.due(Instant::now()), None);
+    }
+}
