@@ -1,6 +1,7 @@
 //! The command line when it is used wrongly, and its exit codes.
 
 use crate::support::{INSERT, PATIENCE, Place, await_status, must, refuses, rows, start};
+use standfast_campaign::instance::Instance;
 
 #[test]
 fn a_directory_without_an_instance_is_a_matter_of_configuration() {
@@ -109,4 +110,34 @@ fn a_clean_stop_ends_with_exit_code_0_however_it_is_asked_for() {
     await_status(&primary, "the database is served", |status| {
         status.json()["databases"][0]["path"] == *database.to_string_lossy()
     });
+}
+
+#[test]
+fn member_directories_are_made_and_have_to_be_different_and_free() {
+    let place = Place::new("member-directories");
+    let elsewhere = place.path("elsewhere");
+    let make = |name: &str, members: &str| {
+        Instance::init(
+            &place.programs,
+            &place.path(name),
+            name,
+            &["--group-bytes", "8388608", "--members", members],
+        )
+    };
+    let both = format!("redo,{}", elsewhere.display());
+    let mut first = make("first", &both).unwrap();
+    assert!(elsewhere.join("online_3b.log").exists() && first.directory.join("redo/online_3a.log").exists());
+    start(&mut first);
+    for (name, members, words) in [
+        ("twice", "redo,./redo/", "each member has a directory of its own"),
+        ("six", "a,b,c,d,e,f", "1 to 5 directories"),
+        ("taken", &*both, "is there already, perhaps of another instance"),
+    ] {
+        let said = make(name, members).err().unwrap().to_string();
+        assert!(said.contains(words), "{members}: {said}");
+    }
+    std::os::unix::fs::symlink("redo", place.path("first/link")).unwrap();
+    let linked = place.path("first/link").display().to_string();
+    let said = make("linked", &format!("{linked},{}", place.path("first/redo").display())).err().unwrap();
+    assert!(said.to_string().contains("hint: "), "{said}");
 }
