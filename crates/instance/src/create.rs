@@ -26,6 +26,8 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
         group_bytes: config.redo.group_bytes,
         block_bytes: config.redo.block_bytes,
         archive_directory: paths.archive.clone(),
+        distrusted: Vec::new(),
+        unnamed_groups: usize::from(kind == LogKind::Standby),
     }
 }
 
@@ -106,6 +108,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         next_database: 1,
         replays: Vec::new(),
         left_out: Vec::new(),
+        stale_members: Vec::new(),
         fenced: None,
         clean: true,
     };
@@ -274,6 +277,7 @@ fn copy_into(
         next_database,
         replays: Vec::new(),
         left_out: Vec::new(),
+        stale_members: Vec::new(),
         fenced: None,
         clean: true,
     };
