@@ -89,7 +89,7 @@ impl Default for InstanceConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedoConfig {
-    /// Log groups, 2 to 64.
+    /// Log groups, 2 to 64. This and the next two cannot be changed once the files are there.
     pub groups: usize,
     /// Bytes of each log file, 8 MiB or more.
     pub group_bytes: u64,

@@ -141,3 +141,28 @@ fn member_directories_are_made_and_have_to_be_different_and_free() {
     let said = make("linked", &format!("{linked},{}", place.path("first/redo").display())).err().unwrap();
     assert!(said.to_string().contains("hint: "), "{said}");
 }
+
+#[test]
+fn a_geometry_that_the_log_files_do_not_have_is_refused_with_the_value_to_set_back() {
+    let place = Place::new("geometry");
+    let primary = place.primary("south");
+    let standby = place.standby_of(&primary, "north");
+    // The standby's files have the size that is the default.
+    for (mut instance, prefix, bytes) in [(primary, "online_", 8_388_608), (standby, "standby_", 67_108_864)]
+    {
+        instance.stop().unwrap();
+        for (setting, was, is) in [
+            ("group_bytes", bytes, 16_777_216),
+            ("block_bytes", 4096, 512),
+            ("groups", 3, 2),
+            ("groups", 3, 4),
+        ] {
+            instance.configure("redo", setting, is).unwrap();
+            let set_back = format!("hint: set redo.{setting} = {was} again");
+            let found = format!("has redo.{setting} = {was}, but {is} is configured");
+            refuses(&instance, &["start"], 2, &[prefix, &found, &set_back]);
+            instance.configure("redo", setting, was).unwrap();
+        }
+        start(&mut instance);
+    }
+}
