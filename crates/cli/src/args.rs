@@ -65,6 +65,10 @@ pub enum Command {
         /// Bytes of each redo log file.
         #[arg(long)]
         group_bytes: Option<u64>,
+        /// Directories of the redo log's members, relative to the instance directory; each group has a file in every
+        /// one, so put them on different devices.
+        #[arg(long, value_delimiter = ',', value_name = "DIR,...")]
+        members: Vec<PathBuf>,
     },
     /// Run the instance in the foreground until SIGTERM or `standfast stop`.
     Start,
@@ -184,6 +188,9 @@ pub enum StandbyCommand {
         /// Allow plain TCP beyond loopback.
         #[arg(long)]
         insecure: bool,
+        /// Directories of the redo log's members, relative to the instance directory; put them on different devices.
+        #[arg(long, value_delimiter = ',', value_name = "DIR,...")]
+        members: Vec<PathBuf>,
     },
 }
 

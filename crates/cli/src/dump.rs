@@ -116,15 +116,20 @@ fn open_instance(directory: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceE
         .map_err(|source| InstanceError::Io { path: directory.to_owned(), source })?;
     let control = Control::load(&DirectDisk, &paths.control)?;
     let kind = if control.role == Role::Primary { LogKind::Online } else { LogKind::Standby };
+    let unnamed_groups = usize::from(kind == LogKind::Standby);
+    let distrusted = control.stale_members.iter().map(|path| paths.directory.join(path)).collect();
     let config = LogConfig {
         kind,
         member_directories: paths.members,
-        groups: config.redo.groups + usize::from(kind == LogKind::Standby),
+        groups: config.redo.groups + unnamed_groups,
+        unnamed_groups,
         group_bytes: config.redo.group_bytes,
         block_bytes: config.redo.block_bytes,
         archive_directory: paths.archive,
+        distrusted,
     };
-    let (log, _, recovered) = RedoLog::open(Arc::new(DirectDisk), config)?;
+    // The instance may run: nothing is mended.
+    let (log, recovered) = RedoLog::look(Arc::new(DirectDisk), config)?;
     let start = log
         .switches(Scn::ZERO, recovered.end)
         .first()

@@ -51,11 +51,14 @@ fn main() -> ExitCode {
 fn run(args: Args) -> Result<bool, InstanceError> {
     let directory = args.directory;
     match args.command {
-        Command::Init { name, listen, insecure, group_bytes } => {
+        Command::Init { name, listen, insecure, group_bytes, members } => {
             let mut config = Config::default();
             apply_names(&mut config, name, listen, insecure);
             if let Some(bytes) = group_bytes {
                 config.redo.group_bytes = bytes;
+            }
+            if !members.is_empty() {
+                config.redo.members = members;
             }
             let config = Config::parse(&config.to_toml(), Path::new("command line"))?;
             let id = init(&directory, &config)?;
@@ -79,9 +82,13 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let answer = server::ask(&directory, &Request::Unprotect { name })?;
             println!("no longer protected: {}", text(&answer["unprotected"]));
         }
-        Command::Standby { command: StandbyCommand::Create { from, name, listen, insecure } } => {
+        Command::Standby { command: StandbyCommand::Create { from, name, listen, insecure, members } } => {
             let mut config = Config::default();
             apply_names(&mut config, name, listen, insecure);
+            if !members.is_empty() {
+                config.redo.members = members;
+            }
+            let mut config = Config::parse(&config.to_toml(), Path::new("command line"))?;
             create_standby(&directory, &mut config, &from, &mut progress())?;
             println!("standby in {}", directory.display());
             eprintln!("next: standfast start -D {}", directory.display());

@@ -89,7 +89,7 @@ impl Default for InstanceConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedoConfig {
-    /// Log groups, 2 to 64.
+    /// Log groups, 2 to 64. This and the next two cannot be changed once the files are there.
     pub groups: usize,
     /// Bytes of each log file, 8 MiB or more.
     pub group_bytes: u64,
@@ -288,6 +288,22 @@ impl Config {
         if redo.members.is_empty() || redo.members.len() > 5 {
             return fail("redo.members", redo.members.len().to_string(), "1 to 5 directories");
         }
+        // Only as written: links are looked at when the directories are made.
+        let written = |member: &PathBuf| -> PathBuf {
+            member.components().filter(|part| *part != std::path::Component::CurDir).collect()
+        };
+        for (index, member) in redo.members.iter().enumerate() {
+            if member.as_os_str().is_empty() {
+                return fail("redo.members", "\"\"".into(), "directories have names");
+            }
+            if redo.members[..index].iter().any(|other| written(other) == written(member)) {
+                return fail(
+                    "redo.members",
+                    member.display().to_string(),
+                    "each member has a directory of its own",
+                );
+            }
+        }
         if redo.buffer_bytes < 8 << 20 {
             return fail("redo.buffer_bytes", redo.buffer_bytes.to_string(), "at least 8 MiB (8388608)");
         }
@@ -448,6 +464,10 @@ mod tests {
     fn wrong_values_are_named() {
         let error = |text: &str| Config::parse(text, Path::new("standfast.toml")).unwrap_err().to_string();
         assert!(error("[redo]\ngroups = 1").contains("redo.groups = 1: 2 to 64"));
+        assert!(
+            error("[redo]\nmembers = ['a', '/b/', './a/']").contains("redo.members = ./a/: each member has")
+        );
+        assert!(error("[redo]\nmembers = ['']").contains("redo.members"));
         assert!(error("[redo]\ngruops = 3").contains("gruops"));
         assert!(error("[commit]\nwrite = \"later\"").contains("commit.write = later"));
         assert!(

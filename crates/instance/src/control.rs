@@ -90,6 +90,10 @@ pub struct Control {
     /// Removed when they are served again or no longer protected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<(DatabaseId, Scn)>,
+    /// Files of the redo log that were dropped while another member of their group went on: they lack redo until a start
+    /// has brought them in line. Within the instance directory relative to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stale_members: Vec<PathBuf>,
     /// Set while this instance may not open because another one has taken over; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fenced: Option<String>,
@@ -197,6 +201,7 @@ mod tests {
             copied: false,
             replays: vec![],
             left_out: vec![(DatabaseId(3), Scn(4))],
+            stale_members: vec!["redo2/online_1b.log".into()],
             fenced: None,
             clean: false,
         };

@@ -16,7 +16,7 @@ use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
 use std::fs::{DirBuilder, File};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
@@ -27,6 +27,8 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
         group_bytes: config.redo.group_bytes,
         block_bytes: config.redo.block_bytes,
         archive_directory: paths.archive.clone(),
+        distrusted: Vec::new(),
+        unnamed_groups: usize::from(kind == LogKind::Standby),
     }
 }
 
@@ -48,12 +50,38 @@ fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
         make_directory(folder)?;
         file_system::check(folder, "an instance, its redo and its databases")?;
     }
+    check_members(&paths)?;
     let text = config.to_toml();
     DirectDisk
         .replace(&directory.join(CONFIG_FILE), text.as_bytes())
         .map_err(InstanceError::io(directory))?;
     File::create(&paths.lock).map_err(InstanceError::io(&paths.lock))?;
     Ok(paths)
+}
+
+/// Members on one directory would be one file written twice, and logs of another instance would be voided.
+fn check_members(paths: &Paths) -> Result<(), InstanceError> {
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for member in &paths.members {
+        let real = member.canonicalize().map_err(InstanceError::io(member))?;
+        if seen.contains(&real) {
+            return Err(InstanceError::refused(
+                format!("{} is the directory of another member, too", member.display()),
+                "name a directory for each member, on different devices",
+            ));
+        }
+        let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+        let found = DirectDisk.list(&real).map_err(InstanceError::io(member))?.into_iter().find(is_log);
+        // What an attempt to make this instance has left in its own directory is made use of.
+        if let Some(found) = found.filter(|_| !real.starts_with(&paths.directory)) {
+            return Err(InstanceError::refused(
+                format!("{} is there already, perhaps of another instance", found.display()),
+                "name an empty directory for the member, or remove the file if no instance uses it",
+            ));
+        }
+        seen.push(real);
+    }
+    Ok(())
 }
 
 /// Makes a new primary without databases in `directory`.
@@ -83,6 +111,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         copied: false,
         replays: Vec::new(),
         left_out: Vec::new(),
+        stale_members: Vec::new(),
         fenced: None,
         clean: true,
     };
@@ -252,6 +281,7 @@ fn copy_into(
         copied: true,
         replays: Vec::new(),
         left_out: Vec::new(),
+        stale_members: Vec::new(),
         fenced: None,
         clean: true,
     };

@@ -97,7 +97,7 @@ impl InstanceError {
     /// 1 failed, 2 usage or configuration, 3 refused as things stand, 4 instance not running, 5 already running.
     pub fn exit_code(&self) -> u8 {
         match self {
-            InstanceError::Config(_) => 2,
+            InstanceError::Config(_) | InstanceError::Log(standfast_log::LogError::Geometry { .. }) => 2,
             InstanceError::Refused { .. } => 3,
             InstanceError::Answered { code, .. } => *code,
             InstanceError::NotRunning { .. } => 4,

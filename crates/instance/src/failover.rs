@@ -51,9 +51,9 @@ pub fn take_over(
     mut applier: Applier,
     received: &Arc<Mutex<ReceivedLog>>,
 ) -> Result<FailedOver, InstanceError> {
-    let log = LentLog(received.clone());
+    let received = LentLog(received.clone());
     // Recovery replays as far as is confirmed: it must not end before what the databases may hold.
-    log.confirm_everything()?;
+    received.confirm_everything()?;
     let branch = applier.apply_everything()?;
     let stopped = applier.shared().stopped().databases;
     for stopped in &stopped {
@@ -66,7 +66,7 @@ pub fn take_over(
     }
     let dropped_bytes = applier.shared().hardened().bytes_since(branch);
     applier.into_apply().release_for_failover()?;
-    let crc = log.close_at(branch)?;
+    let crc = received.close_at(branch)?;
 
     let control = environment.control();
     let id = IncarnationId::random().map_err(InstanceError::io("/dev/urandom"))?;
@@ -74,9 +74,11 @@ pub fn take_over(
     let identity =
         LogIdentity { instance: control.family, incarnation: incarnation.number, incarnation_id: id };
     let config = environment.log_config(LogKind::Online);
-    RedoLog::create_files(environment.disk.as_ref(), &config)?;
+    // A member that cannot be made must not keep the standby from taking over: starting the log says so.
+    RedoLog::create_living_files(environment.disk.as_ref(), &config);
     let start = LogSwitch { sequence: 1, first_scn: branch, time_us: incarnation.time_us, first_record: 0 };
-    let (_, mut writer) = RedoLog::start(environment.disk.clone(), config, identity, start, crc)?;
+    let (log, mut writer) = RedoLog::start(environment.disk.clone(), config, identity, start, crc)?;
+    environment.note_members(&log)?;
     let whole = |record: &&DatabaseRecord| stopped.iter().all(|stopped| stopped.database != record.name);
     let records: Vec<&DatabaseRecord> = control.databases.iter().filter(whole).collect();
     let Opening { records, keepers, known } = opening_records(environment, &records, &incarnation)?;

@@ -51,6 +51,7 @@ pub fn open_primary(
     let control = environment.control();
     let (log, mut writer, recovered) =
         RedoLog::open(environment.disk.clone(), environment.log_config(LogKind::Online))?;
+    environment.note_members(&log)?;
     log.set_checkpoint(control.checkpoint);
     let scan = reconcile::scan(&log, control.checkpoint, recovered.end)?;
     if scan.end < recovered.end {

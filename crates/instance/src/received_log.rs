@@ -29,6 +29,7 @@ impl ReceivedLog {
     pub fn open(environment: &Arc<Environment>) -> Result<ReceivedLog, InstanceError> {
         let config = environment.log_config(LogKind::Standby);
         let (log, writer, recovered) = RedoLog::open(environment.disk.clone(), config)?;
+        environment.note_members(&log)?;
         // What is in synced databases counts as confirmed: it was when it was applied.
         let confirmed = recovered.confirmed.max(environment.control().checkpoint).min(recovered.end);
         let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed));

@@ -191,6 +191,7 @@ fn groups(log: &standfast_log::RedoLog) -> Value {
                 "next_scn": group.next_scn,
                 "archived": group.archived,
                 "members": group.members,
+                "lost_members": group.dropped,
             })
         })
         .collect()

@@ -61,6 +61,11 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> Result<()>;
     /// Names of the entries of `directory`, sorted.
     fn list(&self, directory: &Path) -> Result<Vec<PathBuf>>;
+    /// Whether several files are to be written one after the other by the thread that wants it, not at once: a simulated
+    /// disk repeats a history only then.
+    fn in_turns(&self) -> bool {
+        false
+    }
     /// Bytes that can still be allocated on the file system of `path`.
     fn free_bytes(&self, path: &Path) -> Result<u64>;
 }

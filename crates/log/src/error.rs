@@ -43,6 +43,31 @@ pub enum LogError {
         /// Oldest position that can be read.
         oldest: Scn,
     },
+    /// A group has only members that were dropped earlier.
+    #[error(
+        "redo log {path} is all that is left of its group, and it lacks redo: it was dropped while another member went on\nhint: bring the other member back (redo.members names its directory); without it what was acknowledged since is lost here, and a standby has to take over (`standfast failover` there)"
+    )]
+    OnlyDistrusted {
+        /// File concerned.
+        path: PathBuf,
+    },
+    /// Existing files do not have the geometry of the configuration.
+    #[error(
+        "redo log {path} has {setting} = {found}, but {configured} is configured\nhint: set {setting} = {found} again in standfast.toml; existing logs cannot be resized"
+    )]
+    Geometry {
+        /// File concerned.
+        path: PathBuf,
+        /// Full name of the setting.
+        setting: &'static str,
+        /// What the files have.
+        found: u64,
+        /// What is configured.
+        configured: u64,
+    },
+    /// A group without members was to be read.
+    #[error("a redo log group has no member that can be read")]
+    Unopened,
     /// There are no usable log groups.
     #[error("no valid redo log group in {directory}\nhint: is this a directory made by `standfast init`?")]
     NoGroups {

@@ -17,12 +17,18 @@ pub struct LogConfig {
     pub member_directories: Vec<PathBuf>,
     /// Groups, at least 2.
     pub groups: usize,
+    /// How many of them the configuration does not name: a standby has more than `redo.groups`. For messages.
+    pub unnamed_groups: usize,
     /// Bytes of each file.
     pub group_bytes: u64,
     /// 512 or 4,096: the logical block size of the device.
     pub block_bytes: usize,
     /// Where finished logs are copied.
     pub archive_directory: PathBuf,
+    /// Members that missed redo while they were dropped: nothing is read from them until they have been brought in
+    /// line. Whoever opens a log to write to it remembers [`RedoLog::dropped_members`] durably before the first
+    /// write, and gives it here at the next start.
+    pub distrusted: Vec<PathBuf>,
 }
 
 /// Whose redo a log holds.
@@ -82,15 +88,53 @@ pub struct ArchivedLog {
     pub bytes: u64,
 }
 
+/// One file of a group that is read and written.
+#[derive(Clone)]
+pub(crate) struct Member {
+    pub file: Arc<dyn LogFile>,
+    pub path: PathBuf,
+}
+
+/// What an operator should know about a member of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberNotice {
+    /// It is neither read nor written: the group goes on with the others.
+    Dropped {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        cause: String,
+        /// A member that the group goes on with.
+        living: PathBuf,
+    },
+    /// It lacked blocks that another member has, and was given them.
+    Mended {
+        /// Its file.
+        path: PathBuf,
+        /// How many.
+        blocks: u32,
+        /// Some of them lie before blocks that are right: the file was damaged, not only behind.
+        damaged: bool,
+    },
+}
+
 pub(crate) struct Group {
-    pub files: Vec<Arc<dyn LogFile>>,
-    pub paths: Vec<PathBuf>,
+    /// Those that live.
+    pub members: Vec<Member>,
+    /// Files of those that do not.
+    pub dropped: Vec<PathBuf>,
     pub header: Option<LogFileHeader>,
     /// Position after the last byte; known when the group is full.
     pub next_scn: Option<Scn>,
     pub archived: bool,
     /// Cut blocks it holds, in order of writing; `None` when nobody has looked since the log was opened.
     pub cuts: Option<Vec<Cut>>,
+}
+
+impl Group {
+    pub fn files(&self) -> Vec<Arc<dyn LogFile>> {
+        self.members.iter().map(|member| member.file.clone()).collect()
+    }
 }
 
 /// A block from which on the stream goes on at an earlier position.
@@ -127,6 +171,8 @@ pub struct GroupView {
     pub archived: bool,
     /// Its members.
     pub members: Vec<PathBuf>,
+    /// Members that are neither read nor written since the start.
+    pub dropped: Vec<PathBuf>,
 }
 
 /// The groups and archived logs of an instance; shared by writer, archiver and readers.
@@ -136,11 +182,32 @@ pub struct RedoLog {
     catalog: Mutex<Catalog>,
     /// Redo before this position is not needed for recovery.
     checkpoint: AtomicU64,
+    notices: Vec<MemberNotice>,
 }
 
 impl RedoLog {
-    pub(crate) fn new(disk: Arc<dyn Disk>, config: LogConfig, catalog: Catalog) -> RedoLog {
-        RedoLog { disk, config, catalog: Mutex::new(catalog), checkpoint: AtomicU64::new(0) }
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        config: LogConfig,
+        catalog: Catalog,
+        notices: Vec<MemberNotice>,
+    ) -> RedoLog {
+        RedoLog { disk, config, catalog: Mutex::new(catalog), checkpoint: AtomicU64::new(0), notices }
+    }
+
+    /// What opening found out about the members.
+    pub fn notices(&self) -> &[MemberNotice] {
+        &self.notices
+    }
+
+    /// Files of all members, living and dropped.
+    pub fn members(&self) -> Vec<PathBuf> {
+        (0..self.config.groups).flat_map(|group| member_paths(&self.config, group)).collect()
+    }
+
+    /// Files of all members that are not written to. They lack redo from the first write on.
+    pub fn dropped_members(&self) -> Vec<PathBuf> {
+        self.catalog().groups.iter().flat_map(|group| group.dropped.clone()).collect()
     }
 
     pub(crate) fn catalog(&self) -> MutexGuard<'_, Catalog> {
@@ -158,7 +225,13 @@ impl RedoLog {
     /// # Errors
     /// When a file cannot be created; those made before stay.
     pub fn create_files(disk: &dyn Disk, config: &LogConfig) -> Result<(), LogError> {
-        for path in (0..config.groups).flat_map(|group| member_paths(config, group)) {
+        RedoLog::create_living_files(disk, config).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// As [`RedoLog::create_files`], but goes on with the other files where one cannot be created: a log can be
+    /// started with one member of each group. Returns what went wrong.
+    pub fn create_living_files(disk: &dyn Disk, config: &LogConfig) -> Vec<LogError> {
+        let create = |path: PathBuf| {
             let create = || {
                 match disk.open(&path) {
                     Ok(file) if file.len()? >= config.group_bytes => return Ok(()),
@@ -167,9 +240,9 @@ impl RedoLog {
                 }
                 disk.create(&path, config.group_bytes).map(drop)
             };
-            create().map_err(LogError::io(&path))?;
-        }
-        Ok(())
+            create().map_err(LogError::io(&path)).err()
+        };
+        (0..config.groups).flat_map(|group| member_paths(config, group)).filter_map(create).collect()
     }
 
     /// Removes all group files.
@@ -204,7 +277,8 @@ impl RedoLog {
             header: group.header,
             next_scn: group.next_scn,
             archived: group.archived,
-            members: group.paths.clone(),
+            members: group.members.iter().map(|member| member.path.clone()).collect(),
+            dropped: group.dropped.clone(),
         };
         catalog.groups.iter().enumerate().map(view).collect()
     }
@@ -298,9 +372,13 @@ impl RedoLog {
     }
 }
 
+pub(crate) fn file_prefix(kind: LogKind) -> &'static str {
+    if kind == LogKind::Online { "online" } else { "standby" }
+}
+
 /// Files of a group, one per member.
 pub(crate) fn member_paths(config: &LogConfig, group: usize) -> Vec<PathBuf> {
-    let prefix = if config.kind == LogKind::Online { "online" } else { "standby" };
+    let prefix = file_prefix(config.kind);
     let name = |member: usize| format!("{prefix}_{}{}.log", group + 1, char::from(b'a' + member as u8));
     let place = |(member, directory): (usize, &PathBuf)| directory.join(name(member));
     config.member_directories.iter().enumerate().map(place).collect()

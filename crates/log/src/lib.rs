@@ -5,20 +5,24 @@
 //! instance does.
 
 mod archive;
+mod blocks;
 mod buffer;
 mod error;
 mod groups;
 mod log_writer;
 mod members;
+mod open;
 mod reader;
 mod records;
 mod recovery;
+mod repair;
 
 pub use archive::{archive_group, archived_logs, remove_archived};
 pub use buffer::{LogBuffer, RedoChunk};
 pub use error::LogError;
 pub use groups::{
-    ArchivedLog, GroupState, GroupView, LogConfig, LogIdentity, LogSwitch, RedoLog, SwitchBlocked,
+    ArchivedLog, GroupState, GroupView, LogConfig, LogIdentity, LogSwitch, MemberNotice, RedoLog,
+    SwitchBlocked,
 };
 pub use log_writer::{LogWriter, WriteCounts};
 pub use records::RecordReader;

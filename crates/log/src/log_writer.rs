@@ -57,10 +57,10 @@ impl LogWriter {
     ) -> Result<LogWriter, LogError> {
         let files = {
             let catalog = log.catalog();
-            catalog.groups[catalog.current].files.clone()
+            catalog.groups[catalog.current].files()
         };
         let config = log.config();
-        let members = MemberWriters::new(config.member_directories.len())
+        let members = MemberWriters::new(config.member_directories.len(), log.disk.in_turns())
             .map_err(LogError::io(&config.archive_directory))?;
         let blocks_per_group = (config.group_bytes / config.block_bytes as u64) as u32;
         Ok(LogWriter {
@@ -173,7 +173,7 @@ impl LogWriter {
         let mut result = self.queue_pieces(pieces, confirmed, &mut queued);
         while let Some((writer, used)) = queued.pop_front() {
             // Also after a failure: what is under way must have ended before anybody reads the files.
-            result = result.and(self.members.await_oldest());
+            result = result.and(self.members.await_oldest(self.files.len()));
             if result.is_ok() {
                 self.advance(writer, used);
             }
@@ -195,7 +195,7 @@ impl LogWriter {
             if queued.len() == QUEUED_MAX
                 && let Some((writer, used)) = queued.pop_front()
             {
-                self.members.await_oldest()?;
+                self.members.await_oldest(self.files.len())?;
                 self.advance(writer, used);
             }
             let offset = u64::from(writer.number) * writer.block_bytes as u64;
@@ -276,7 +276,7 @@ impl LogWriter {
     /// As [`LogWriter::write`].
     pub(crate) fn begin(&mut self, group: usize, switch: &LogSwitch) -> Result<(), LogError> {
         let header = header_for(self.log.config(), &self.identity, switch, self.writer.stream_crc);
-        let files = self.log.catalog().groups[group].files.clone();
+        let files = self.log.catalog().groups[group].files();
         let block_bytes = self.writer.block_bytes;
         header.encode(&mut self.buffer(1)[..block_bytes]);
         self.files = files;
@@ -331,7 +331,7 @@ impl LogWriter {
         loop {
             let (current, files) = {
                 let catalog = self.log.catalog();
-                (catalog.current, catalog.groups[catalog.current].files.clone())
+                (catalog.current, catalog.groups[catalog.current].files())
             };
             if current == keep {
                 self.files = files;

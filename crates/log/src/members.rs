@@ -3,9 +3,11 @@
 //! A single write is made by the caller to the first member and by a helper thread to each other one. Several
 //! writes in a row can be queued, so that the caller fills the next buffer meanwhile: then a helper writes to
 //! the first member too. Whatever way, the writes of a member are made one after the other, in order, and
-//! none is made after one that failed.
+//! none is made after one that failed. A group that has lost a member has fewer files than there are writers: the
+//! last ones then have nothing to do.
 
 use standfast_io::{AlignedBuf, LogFile};
+use std::cell::Cell;
 use std::io::{Error, Result};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -30,12 +32,15 @@ pub struct MemberWriters {
     /// Begun when it is needed first: most logs are never written to in a row.
     first: Option<Helper>,
     others: Vec<Helper>,
+    /// On a disk that wants writes one after the other: whether the last member is next to be written first.
+    in_turns: Option<Cell<bool>>,
 }
 
 impl MemberWriters {
-    pub fn new(members: usize) -> Result<MemberWriters> {
-        let others = (1..members).map(|_| Helper::spawn()).collect::<Result<_>>()?;
-        Ok(MemberWriters { first: None, others })
+    pub fn new(members: usize, in_turns: bool) -> Result<MemberWriters> {
+        let helpers = if in_turns { 0 } else { members.saturating_sub(1) };
+        let others = (0..helpers).map(|_| Helper::spawn()).collect::<Result<_>>()?;
+        Ok(MemberWriters { first: None, others, in_turns: in_turns.then(Cell::default) })
     }
 
     /// Writes the first `bytes` bytes of `data` at `offset` of every file, durably. Nothing must be queued.
@@ -46,17 +51,24 @@ impl MemberWriters {
         bytes: usize,
         offset: u64,
     ) -> Result<()> {
+        if let Some(backwards) = &self.in_turns {
+            let write = |file: &Arc<dyn LogFile>| file.write_durable(&data[..bytes], offset);
+            return match backwards.replace(!backwards.get()) {
+                true => files.iter().rev().map(write).fold(Ok(()), Result::and),
+                false => files.iter().map(write).fold(Ok(()), Result::and),
+            };
+        }
         let Some((first, others)) = files.split_first() else { return Ok(()) };
         for (helper, file) in self.others.iter().zip(others) {
             helper.begin(file, data, bytes, offset)?;
         }
         let first = first.write_durable(&data[..bytes], offset);
-        self.others.iter().map(Helper::end).fold(first, Result::and)
+        self.others.iter().zip(others).map(|(helper, _)| helper.end()).fold(first, Result::and)
     }
 
     /// Whether writes can be queued, which needs one more thread.
     pub fn can_queue(&mut self) -> bool {
-        if self.first.is_none() {
+        if self.first.is_none() && self.in_turns.is_none() {
             self.first = Helper::spawn().ok();
         }
         self.first.is_some()
@@ -73,9 +85,9 @@ impl MemberWriters {
         self.all().zip(files).try_for_each(|(helper, file)| helper.begin(file, data, bytes, offset))
     }
 
-    /// Waits for the oldest write that is queued.
-    pub fn await_oldest(&self) -> Result<()> {
-        self.all().map(Helper::end).fold(Ok(()), Result::and)
+    /// Waits for the oldest write that is queued, which is one to `files` files.
+    pub fn await_oldest(&self, files: usize) -> Result<()> {
+        self.all().take(files).map(Helper::end).fold(Ok(()), Result::and)
     }
 
     fn all(&self) -> impl Iterator<Item = &Helper> {

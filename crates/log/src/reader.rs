@@ -1,35 +1,10 @@
 //! Reading the stream by position from online, standby and archived logs.
 
+use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
-use crate::groups::{Cut, Group, RedoLog};
-use standfast_format::{
-    BLOCK_HEADER_BYTES, BlockHeader, BlockWriter, LogFileHeader, StreamCrc, decode_block, incarnation_tag,
-};
-use standfast_io::LogFile;
+use crate::groups::{Cut, Group, Member, RedoLog};
+use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
 use standfast_types::Scn;
-use std::path::PathBuf;
-use std::sync::Arc;
-
-const READ_BYTES: usize = 1 << 20;
-
-/// One log that can be read.
-#[derive(Clone)]
-pub(crate) struct Source {
-    pub file: Arc<dyn LogFile>,
-    pub path: PathBuf,
-    pub header: LogFileHeader,
-    pub cuts: Vec<Cut>,
-}
-
-impl Source {
-    /// Where the valid bytes from `from` on begin, and up to which position they go without another cut.
-    fn stretch(&self, from: Scn) -> (u32, Option<Scn>) {
-        let last = self.cuts.iter().rposition(|cut| cut.at <= from);
-        let first_block = last.map_or(1, |index| self.cuts[index].block);
-        let later = &self.cuts[last.map_or(0, |index| index + 1)..];
-        (first_block, later.iter().map(|cut| cut.at).min())
-    }
-}
 
 /// Where a cut goes.
 pub(crate) struct CutPlace {
@@ -37,95 +12,6 @@ pub(crate) struct CutPlace {
     pub writer: BlockWriter,
     /// Those that the group holds already.
     pub cuts: Vec<Cut>,
-}
-
-/// Goes over the valid blocks of a log in order.
-pub(crate) struct Blocks {
-    source: Source,
-    buffer: Vec<u8>,
-    buffered_first: u32,
-    buffered: usize,
-    number: u32,
-    expected: Scn,
-    crc: StreamCrc,
-    blocks: u32,
-}
-
-impl Blocks {
-    pub fn new(source: Source) -> Result<Blocks, LogError> {
-        let bytes = source.file.len().map_err(LogError::io(&source.path))?;
-        let blocks = (bytes / u64::from(source.header.block_bytes)) as u32;
-        let (expected, crc) = (source.header.first_scn, source.header.stream_crc);
-        Ok(Blocks {
-            source,
-            buffer: Vec::new(),
-            buffered_first: 0,
-            buffered: 0,
-            number: 1,
-            expected,
-            crc,
-            blocks,
-        })
-    }
-
-    fn block_bytes(&self) -> usize {
-        self.source.header.block_bytes as usize
-    }
-
-    fn fill(&mut self) -> Result<bool, LogError> {
-        if self.number >= self.blocks {
-            return Ok(false);
-        }
-        let index = self.number.wrapping_sub(self.buffered_first) as usize;
-        if self.buffered > 0 && self.number >= self.buffered_first && index < self.buffered {
-            return Ok(true);
-        }
-        let size = self.block_bytes();
-        let count = (READ_BYTES / size).min((self.blocks - self.number) as usize);
-        self.buffer.resize(count * size, 0);
-        let offset = u64::from(self.number) * size as u64;
-        self.source.file.read_at(&mut self.buffer, offset).map_err(LogError::io(&self.source.path))?;
-        self.buffered_first = self.number;
-        self.buffered = count;
-        Ok(true)
-    }
-
-    fn block(&self, number: u32) -> &[u8] {
-        let at = (number - self.buffered_first) as usize * self.block_bytes();
-        &self.buffer[at..at + self.block_bytes()]
-    }
-
-    /// The next valid block and its payload; `None` at the end of what is valid.
-    pub fn next(&mut self) -> Result<Option<(BlockHeader, &[u8])>, LogError> {
-        if !self.fill()? {
-            return Ok(None);
-        }
-        let number = self.number;
-        let Ok(header) = decode_block(self.block(number)) else { return Ok(None) };
-        let expected_tag = incarnation_tag(self.source.header.incarnation_id);
-        let belongs = header.number == number
-            && header.sequence == self.source.header.sequence
-            && header.incarnation_tag == expected_tag;
-        let continues = header.position == self.expected && header.stream_crc == self.crc;
-        let cuts =
-            header.cut && header.position <= self.expected && header.position >= self.source.header.first_scn;
-        if !belongs || !(continues || cuts) {
-            return Ok(None);
-        }
-        let payload_bytes = usize::from(header.payload_bytes);
-        self.crc = header
-            .stream_crc
-            .after(&self.block(number)[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + payload_bytes]);
-        self.expected = header.end();
-        self.number += 1;
-        let payload = &self.block(number)[BLOCK_HEADER_BYTES..BLOCK_HEADER_BYTES + payload_bytes];
-        Ok(Some((header, payload)))
-    }
-
-    /// Number of the next block, position and sum after the last valid one.
-    pub fn end(&self) -> (u32, Scn, StreamCrc) {
-        (self.number, self.expected, self.crc)
-    }
 }
 
 impl RedoLog {
@@ -141,9 +27,8 @@ impl RedoLog {
             Some((index, header, group.cuts.clone()))
         });
         if let Some((index, header, cuts)) = online.max_by_key(|(_, header, _)| header.first_scn) {
-            let group = &catalog.groups[index];
-            let (file, path) = (group.files[0].clone(), group.paths[0].clone());
-            let mut source = Source { file, path, header, cuts: Vec::new() };
+            let members = catalog.groups[index].members.clone();
+            let mut source = Source { members, header, cuts: Vec::new() };
             drop(catalog);
             source.cuts = match cuts {
                 Some(cuts) => cuts,
@@ -161,7 +46,8 @@ impl RedoLog {
         };
         drop(catalog);
         let file = self.disk.open(&log.path).map_err(LogError::io(&log.path))?;
-        Ok(Source { file, path: log.path, header: log.header, cuts: Vec::new() })
+        let members = vec![Member { file, path: log.path }];
+        Ok(Source { members, header: log.header, cuts: Vec::new() })
     }
 
     /// Cuts of a full group that nobody has read since the log was opened. They decide which of its blocks are
@@ -245,21 +131,11 @@ impl RedoLog {
                 .enumerate()
                 .filter(|(_, group)| group.header.is_some_and(|header| header.first_scn <= at))
                 .max_by_key(|(_, group)| group.header.map(|header| header.first_scn));
-            match found {
-                Some((index, group)) => match group.header {
-                    Some(header) => (
-                        index,
-                        Source {
-                            file: group.files[0].clone(),
-                            path: group.paths[0].clone(),
-                            header,
-                            cuts: Vec::new(),
-                        },
-                    ),
-                    None => return Err(LogError::TooOld { at, oldest: Scn::ZERO }),
-                },
-                None => return Err(LogError::TooOld { at, oldest: Scn::ZERO }),
-            }
+            let found = found.and_then(|(index, group)| Some((index, group, group.header?)));
+            let Some((index, group, header)) = found else {
+                return Err(LogError::TooOld { at, oldest: Scn::ZERO });
+            };
+            (index, Source { members: group.members.clone(), header, cuts: Vec::new() })
         };
         let header = source.header;
         let mut blocks = Blocks::new(source)?;
@@ -284,39 +160,5 @@ impl RedoLog {
             incarnation_tag: incarnation_tag(header.incarnation_id),
         };
         Ok(CutPlace { group, writer, cuts })
-    }
-}
-
-impl Blocks {
-    /// Moves near `at` by halving, so that reading does not start at the beginning of the log. A block read
-    /// this way is only a starting point; order and sums are checked from there on.
-    fn skip_towards(&mut self, at: Scn, first_block: u32) -> Result<(), LogError> {
-        let size = self.block_bytes();
-        let mut block = vec![0; size];
-        let (mut low, mut high) = (first_block, self.blocks);
-        let mut start = None;
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let offset = u64::from(middle) * size as u64;
-            self.source.file.read_at(&mut block, offset).map_err(LogError::io(&self.source.path))?;
-            let valid = decode_block(&block).ok().filter(|header| {
-                header.number == middle
-                    && header.sequence == self.source.header.sequence
-                    && header.incarnation_tag == incarnation_tag(self.source.header.incarnation_id)
-            });
-            match valid {
-                Some(header) if header.position <= at => {
-                    start = Some(header);
-                    low = middle + 1;
-                }
-                _ => high = middle,
-            }
-        }
-        if let Some(header) = start {
-            self.number = header.number;
-            self.expected = header.position;
-            self.crc = header.stream_crc;
-        }
-        Ok(())
     }
 }

@@ -1,16 +1,16 @@
 //! Opening the log groups after a stop of any kind: where does the valid redo end?
 //!
 //! The group with the highest (incarnation, sequence) whose header is valid was being filled. Its blocks are
-//! read up to the first one that is not valid. A header that was being written when the power failed is
+//! read up to the first one that is not valid in any member. A header that was being written when the power failed is
 //! torn, hence void, and the group before it is still the current one; nothing had been written behind it.
 
 use crate::archive::archived_logs;
+use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
-use crate::groups::{
-    Catalog, Cut, Group, LogConfig, LogIdentity, LogSwitch, RedoLog, member_paths, read_header,
-};
+use crate::groups::{Catalog, Cut, Group, LogConfig, LogIdentity, LogSwitch, Member, RedoLog, read_header};
 use crate::log_writer::LogWriter;
-use crate::reader::{Blocks, Source};
+use crate::open::{open_for_new, open_groups};
+use crate::repair::bring_in_line;
 use standfast_format::{BlockWriter, LogFileHeader, LogKind, NO_RECORD, StreamCrc, incarnation_tag};
 use standfast_io::Disk;
 use standfast_types::Scn;
@@ -31,15 +31,40 @@ pub struct Recovered {
 }
 
 impl RedoLog {
-    /// Opens existing groups and finds the end of the redo.
+    /// Opens existing groups and finds the end of the redo. Members that differ are brought in line with what all
+    /// members of their group hold together; one that cannot be read or written is dropped while another lives.
     ///
     /// # Errors
-    /// `NoGroups` when no header is valid, `Damaged` for files of another version, `Io`.
+    /// `NoGroups` when no header is valid, `Damaged` for files of another version, `Geometry` when they were made
+    /// with other settings, `OnlyDistrusted`, `Io`.
     pub fn open(
         disk: Arc<dyn Disk>,
         config: LogConfig,
     ) -> Result<(Arc<RedoLog>, LogWriter, Recovered), LogError> {
-        let mut groups = open_groups(disk.as_ref(), &config)?;
+        let (log, scan, recovered) = RedoLog::recover(disk, config, true)?;
+        let writer = LogWriter::new(log.clone(), recovered.identity, scan.writer)?;
+        Ok((log, writer, recovered))
+    }
+
+    /// As [`RedoLog::open`], to look at it only: nothing is written.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn look(disk: Arc<dyn Disk>, config: LogConfig) -> Result<(Arc<RedoLog>, Recovered), LogError> {
+        let (log, _, recovered) = RedoLog::recover(disk, config, false)?;
+        Ok((log, recovered))
+    }
+
+    fn recover(
+        disk: Arc<dyn Disk>,
+        config: LogConfig,
+        mend: bool,
+    ) -> Result<(Arc<RedoLog>, Scan, Recovered), LogError> {
+        let mut opened = open_groups(disk.as_ref(), &config)?;
+        if mend {
+            bring_in_line(&mut opened, config.block_bytes)?;
+        }
+        let (mut groups, notices) = opened.finish();
         let newest = newest_group(&groups).ok_or_else(|| LogError::NoGroups {
             directory: config.member_directories.first().cloned().unwrap_or_default(),
         })?;
@@ -47,7 +72,7 @@ impl RedoLog {
         let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
         close_older_groups(&mut groups, current, &archived);
         let scan = scan(source_of(&groups[current], &header))?;
-        groups[current].cuts = Some(scan.cuts);
+        groups[current].cuts = Some(scan.cuts.clone());
         let mut confirmed = scan.confirmed;
         if config.kind == LogKind::Standby && confirmed == Scn::ZERO {
             confirmed = confirmed_before(&mut groups, &header)?;
@@ -57,11 +82,11 @@ impl RedoLog {
             incarnation: header.incarnation,
             incarnation_id: header.incarnation_id,
         };
-        let log = Arc::new(RedoLog::new(disk, config, Catalog { groups, current, archived }));
-        let writer = LogWriter::new(log.clone(), identity, scan.writer)?;
+        let catalog = Catalog { groups, current, archived };
+        let log = Arc::new(RedoLog::new(disk, config, catalog, notices));
         let recovered =
             Recovered { end: scan.writer.position, confirmed, identity, sequence: header.sequence };
-        Ok((log, writer, recovered))
+        Ok((log, scan, recovered))
     }
 
     /// Starts an empty log at `start` in the first group; what the groups held is void.
@@ -75,11 +100,11 @@ impl RedoLog {
         start: LogSwitch,
         stream_crc: StreamCrc,
     ) -> Result<(Arc<RedoLog>, LogWriter), LogError> {
-        let mut groups = open_groups(disk.as_ref(), &config)?;
-        void_headers(&mut groups, config.block_bytes)?;
+        let (groups, notices) = open_for_new(disk.as_ref(), &config)?;
         let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
         let block_bytes = config.block_bytes;
-        let log = Arc::new(RedoLog::new(disk, config, Catalog { groups, current: 0, archived }));
+        let catalog = Catalog { groups, current: 0, archived };
+        let log = Arc::new(RedoLog::new(disk, config, catalog, notices));
         let writer = BlockWriter {
             block_bytes,
             number: 1,
@@ -93,27 +118,6 @@ impl RedoLog {
         writer.begin(0, &start)?;
         Ok((log, writer))
     }
-}
-
-fn open_groups(disk: &dyn Disk, config: &LogConfig) -> Result<Vec<Group>, LogError> {
-    let mut groups = Vec::new();
-    for index in 0..config.groups {
-        let paths = member_paths(config, index);
-        let mut files = Vec::new();
-        let mut header: Option<LogFileHeader> = None;
-        for path in &paths {
-            let file = disk.open(path).map_err(LogError::io(path))?;
-            // A member whose header is torn is completed by the other one; equal headers agree anyway.
-            header = match (header, read_header(file.as_ref(), path)?) {
-                (Some(a), Some(b)) if b.sequence > a.sequence => Some(b),
-                (Some(a), _) => Some(a),
-                (None, other) => other,
-            };
-            files.push(file);
-        }
-        groups.push(Group { files, paths, header, next_scn: None, archived: false, cuts: None });
-    }
-    Ok(groups)
 }
 
 fn newest_group(groups: &[Group]) -> Option<(usize, LogFileHeader)> {
@@ -148,7 +152,7 @@ fn close_older_groups(groups: &mut [Group], current: usize, archived: &[crate::g
 
 fn source_of(group: &Group, fallback: &LogFileHeader) -> Source {
     let header = group.header.unwrap_or(*fallback);
-    Source { file: group.files[0].clone(), path: group.paths[0].clone(), header, cuts: Vec::new() }
+    Source { members: group.members.clone(), header, cuts: Vec::new() }
 }
 
 /// What was confirmed when the log of `newest`, which holds nothing yet, was begun.
@@ -204,20 +208,6 @@ fn scan(source: Source) -> Result<Scan, LogError> {
     Ok(Scan { writer, confirmed, cuts })
 }
 
-fn void_headers(groups: &mut [Group], block_bytes: usize) -> Result<(), LogError> {
-    let zeros = standfast_io::AlignedBuf::new(block_bytes);
-    for group in groups {
-        for (file, path) in group.files.iter().zip(&group.paths) {
-            let empty: &Path = path;
-            if group.header.is_some() {
-                file.write_durable(&zeros[..block_bytes], 0).map_err(LogError::io(empty))?;
-            }
-        }
-        group.header = None;
-    }
-    Ok(())
-}
-
 impl RedoLog {
     /// A log of one file, for looking into it.
     ///
@@ -228,8 +218,8 @@ impl RedoLog {
         let header = read_header(file.as_ref(), path)?
             .ok_or_else(|| LogError::NoGroups { directory: path.to_owned() })?;
         let mut group = Group {
-            files: vec![file],
-            paths: vec![path.to_owned()],
+            members: vec![Member { file, path: path.to_owned() }],
+            dropped: Vec::new(),
             header: Some(header),
             next_scn: None,
             archived: true,
@@ -244,11 +234,14 @@ impl RedoLog {
             group_bytes: header.file_bytes,
             block_bytes: header.block_bytes as usize,
             archive_directory: directory,
+            distrusted: Vec::new(),
+            unnamed_groups: 0,
         };
         Ok(Arc::new(RedoLog::new(
             disk,
             config,
             Catalog { groups: vec![group], current: 0, archived: Vec::new() },
+            Vec::new(),
         )))
     }
 
@@ -260,8 +253,7 @@ impl RedoLog {
         let source = {
             let catalog = self.catalog();
             let group = &catalog.groups[catalog.current];
-            let header =
-                group.header.ok_or_else(|| LogError::NoGroups { directory: group.paths[0].clone() })?;
+            let header = group.header.ok_or(LogError::Unopened)?;
             source_of(group, &header)
         };
         Ok(scan(source)?.writer.position)

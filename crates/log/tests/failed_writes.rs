@@ -90,6 +90,8 @@ fn after_a_piece_that_failed_nothing_more_is_written_and_what_was_before_it_is_r
         group_bytes: 8 << 20,
         block_bytes: 4096,
         archive_directory: directory.clone(),
+        distrusted: Vec::new(),
+        unnamed_groups: 0,
     };
     RedoLog::create_files(&disk, &config).unwrap();
     let identity =

@@ -2,91 +2,16 @@
 
 #![allow(clippy::unwrap_used)]
 
-use standfast_format::{LogKind, RecordBuilder, StreamCrc, crc32c};
+mod common;
+
+use common::{IDENTITY, Rig};
+use standfast_format::{LogKind, StreamCrc};
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{
-    LogConfig, LogError, LogIdentity, LogSwitch, LogWriter, RedoLog, SwitchBlocked, archive_group,
-    remove_archived,
+    LogError, LogIdentity, LogSwitch, RedoLog, SwitchBlocked, archive_group, remove_archived,
 };
-use standfast_types::{DatabaseId, IncarnationId, InstanceId, Scn};
-use std::path::PathBuf;
+use standfast_types::{IncarnationId, Scn};
 use std::sync::Arc;
-
-const IDENTITY: LogIdentity =
-    LogIdentity { instance: InstanceId([1; 16]), incarnation: 1, incarnation_id: IncarnationId([9; 8]) };
-const START: LogSwitch = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: 5, first_record: 0 };
-
-struct Rig {
-    directory: PathBuf,
-    config: LogConfig,
-    stream: Vec<u8>,
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
-
-impl Rig {
-    fn new(name: &str, members: usize, block_bytes: usize) -> Rig {
-        let directory = std::env::temp_dir().join(format!("standfast-log-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&directory);
-        let member_directories: Vec<_> = (0..members).map(|i| directory.join(format!("m{i}"))).collect();
-        let archive_directory = directory.join("archive");
-        for path in member_directories.iter().chain([&archive_directory]) {
-            std::fs::create_dir_all(path).unwrap();
-        }
-        let config = LogConfig {
-            kind: LogKind::Online,
-            member_directories,
-            groups: 3,
-            group_bytes: 64 << 10,
-            block_bytes,
-            archive_directory,
-        };
-        RedoLog::create_files(&DirectDisk, &config).unwrap();
-        Rig { directory, config, stream: Vec::new() }
-    }
-
-    fn start(&self) -> (Arc<RedoLog>, LogWriter) {
-        RedoLog::start(Arc::new(DirectDisk), self.config.clone(), IDENTITY, START, StreamCrc(0)).unwrap()
-    }
-
-    fn reopen(&self) -> (Arc<RedoLog>, LogWriter, standfast_log::Recovered) {
-        RedoLog::open(Arc::new(DirectDisk), self.config.clone()).unwrap()
-    }
-
-    fn batch(&mut self, seed: u8, bytes: usize) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut builder = RecordBuilder::change(&mut out, DatabaseId(1));
-        builder.vector(1, None, &vec![seed; bytes.next_power_of_two().clamp(512, 65536)], 0, &mut Vec::new());
-        builder.finish();
-        self.stream.extend_from_slice(&out);
-        out
-    }
-
-    fn end(&self) -> Scn {
-        Scn::START + self.stream.len() as u64
-    }
-
-    fn check_reads(&self, log: &RedoLog, oldest: Scn) {
-        for from in [oldest, oldest + 1, Scn((oldest.0 + self.end().0) / 2), Scn(self.end().0 - 1)] {
-            let mut read = Vec::new();
-            while from + (read.len() as u64) < self.end() {
-                let before = read.len();
-                log.read(from + before as u64, self.end(), 10_000, &mut read).unwrap();
-                assert!(read.len() > before, "no progress at {from}");
-            }
-            let expected = &self.stream[from.bytes_since(Scn::START) as usize..];
-            assert_eq!(crc32c(&read), crc32c(expected), "from {from}");
-        }
-        for at in [oldest, Scn((oldest.0 + self.end().0) / 2), self.end()] {
-            let prefix = &self.stream[..at.bytes_since(Scn::START) as usize];
-            assert_eq!(log.stream_crc(at).unwrap(), Some(StreamCrc::default().after(prefix)), "sum at {at}");
-        }
-    }
-}
 
 #[test]
 fn what_was_written_is_read_back_across_switches_archives_and_a_restart() {

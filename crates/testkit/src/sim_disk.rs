@@ -124,6 +124,10 @@ impl Disk for SimDisk {
         self.machine.call(self.boot, |state| Ok(state.tree.list(directory)))
     }
 
+    fn in_turns(&self) -> bool {
+        true
+    }
+
     fn free_bytes(&self, _path: &Path) -> Result<u64> {
         self.machine.call(self.boot, |state| Ok(state.free_bytes()))
     }

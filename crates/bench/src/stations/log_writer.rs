@@ -49,6 +49,8 @@ impl RunningLog {
             group_bytes,
             block_bytes: BLOCK_BYTES,
             archive_directory: directory.to_owned(),
+            distrusted: Vec::new(),
+            unnamed_groups: 0,
         };
         RedoLog::create_files(&DirectDisk, &config).map_err(failed)?;
         let rounds = Rounds::start(config).map_err(failed)?;

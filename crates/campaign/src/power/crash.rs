@@ -1,12 +1,13 @@
 //! Power losses: what is lost, what comes back, and what must be there then.
 
 use super::application::AppDatabase;
+use super::members::Strike;
 use super::primary::PrimaryHost;
 use super::site::SegmentFile;
 use super::standby::{self, StandbyHost};
 use super::truth::inspect;
 use super::world::World;
-use super::{Outcome, lock, trace};
+use super::{Outcome, lock, members, trace};
 use standfast_instance::control::Role;
 use standfast_io::Disk;
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
@@ -106,14 +107,30 @@ impl World {
             && self.standby_machine.as_ref().is_none_or(|machine| machine.is_powered())
     }
 
-    fn lose_power(&mut self, machine: &Arc<SimMachine>, fate: Fate, again: bool) {
+    fn lose_power(&mut self, machine: &Arc<SimMachine>, fate: Fate, attempt: u32) {
         let loss = fate.loss.unwrap_or_else(|| draw_loss(&mut self.rng));
         machine.power_loss(loss, &mut self.rng);
         self.report.crashes += 1;
         let whose = if Arc::ptr_eq(machine, &self.primary_machine) { "primary" } else { "standby" };
         trace::say(|| format!("power loss {loss:?} of the {whose}"));
-        if again && fate.harsh && self.rng.chance(30) {
+        if attempt == 0 {
+            self.strike_members(machine);
+        }
+        if attempt < IN_A_ROW && fate.harsh && self.rng.chance(30) {
             arm(machine, &mut self.rng, 25);
+        }
+    }
+
+    /// The instance on `machine` was open until its power failed, so its members held the same.
+    fn strike_members(&mut self, machine: &Arc<SimMachine>) {
+        if self.geometry.members() < 2 {
+            return;
+        }
+        match members::strike(machine, &mut self.rng) {
+            Ok(Some(Strike::Lost)) => self.report.lost_members += 1,
+            Ok(Some(Strike::Damaged)) => self.report.damaged_members += 1,
+            Ok(_) => {}
+            Err(error) => self.report.fail(format!("members: {error}")),
         }
     }
 
@@ -124,7 +141,7 @@ impl World {
         *lock(&self.standby) = None;
         let Some(machine) = self.standby_machine.clone() else { return Ok(()) };
         for attempt in 0.. {
-            self.lose_power(&machine, fate, attempt < IN_A_ROW);
+            self.lose_power(&machine, fate, attempt);
             self.standby_segment.lose();
             match StandbyHost::open(&machine, &self.geometry, &self.standby_segment) {
                 Ok(standby) => {
@@ -165,7 +182,7 @@ impl World {
     fn recover_primary(&mut self, fate: Fate) -> Outcome<()> {
         let machine = self.primary_machine.clone();
         for attempt in 0.. {
-            self.lose_power(&machine, fate, attempt < IN_A_ROW);
+            self.lose_power(&machine, fate, attempt);
             self.primary_segment.lose();
             if fate.harsh && attempt == 0 && self.rng.chance(15) {
                 match self.live_without_one(&machine) {
@@ -274,7 +291,7 @@ impl World {
                 Err(error) => return Err(format!("failover: {error}")),
             }
             attempt += 1;
-            self.lose_power(&machine, fate, attempt < IN_A_ROW);
+            self.lose_power(&machine, fate, attempt);
             segment.lose();
         };
         self.primary_segment = segment;

@@ -17,6 +17,12 @@ pub struct PowerReport {
     pub crashes: u64,
     /// Standbys that took over.
     pub failovers: u64,
+    /// Redo log members that were lost, with the other one there.
+    #[serde(default)]
+    pub lost_members: u64,
+    /// Times that blocks of redo log members were damaged, each in one of two members.
+    #[serde(default)]
+    pub damaged_members: u64,
     /// Commits acknowledged.
     pub acknowledged: u64,
     /// Acknowledged commits that were not found afterwards.
@@ -86,6 +92,8 @@ impl PowerReport {
         self.boundaries += other.boundaries;
         self.crashes += other.crashes;
         self.failovers += other.failovers;
+        self.lost_members += other.lost_members;
+        self.damaged_members += other.damaged_members;
         self.acknowledged += other.acknowledged;
         self.lost += other.lost;
         self.integrity_failures += other.integrity_failures;
@@ -105,6 +113,7 @@ impl std::fmt::Display for PowerReport {
             "{} seeds, {} boundaries, {} power losses, {} failovers, {} fresh copies",
             self.seeds, self.boundaries, self.crashes, self.failovers, self.resynchronisations
         )?;
+        writeln!(f, "members of the redo log: {} lost, {} damaged", self.lost_members, self.damaged_members)?;
         write!(
             f,
             "acknowledged {}, lost {}, integrity failures {}, differing pages {}, other failures {}",

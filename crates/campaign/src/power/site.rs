@@ -17,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Smallest log group: the largest round of redo (see [`ROUND_BYTES`]) fits, with one record beyond the limit.
 const GROUP_BYTES_MIN: u64 = 384 << 10;
+/// Directories of the members; an instance has the first one or both.
+pub const MEMBER_NAMES: [&str; 2] = ["redo", "redo2"];
 /// Redo that the primary gathers at once.
 pub const ROUND_BYTES: usize = 48 << 10;
 
@@ -33,6 +35,8 @@ impl Geometry {
         config.redo.groups = rng.between(2, 4) as usize;
         config.redo.group_bytes = GROUP_BYTES_MIN + (rng.below(4) << 16);
         config.redo.block_bytes = if rng.chance(50) { 512 } else { 4096 };
+        let members = if rng.chance(50) { 1 } else { MEMBER_NAMES.len() };
+        config.redo.members = MEMBER_NAMES[..members].iter().map(PathBuf::from).collect();
         config.redo.archive_bytes_max = 256 << 10;
         config.checkpoint.passive_frames = rng.between(10, 40) as u32;
         config.checkpoint.reset_frames = config.checkpoint.passive_frames + rng.between(10, 80) as u32;
@@ -50,8 +54,19 @@ impl Geometry {
         Geometry { config }
     }
 
+    /// Members of each log group.
+    pub fn members(&self) -> usize {
+        self.config.redo.members.len()
+    }
+
+    fn paths(&self) -> Paths {
+        let paths = paths();
+        let members = self.config.redo.members.iter().map(|name| paths.directory.join(name)).collect();
+        Paths { members, ..paths }
+    }
+
     fn log_config(&self, kind: LogKind) -> LogConfig {
-        let (redo, paths) = (&self.config.redo, paths());
+        let (redo, paths) = (&self.config.redo, self.paths());
         LogConfig {
             kind,
             member_directories: paths.members,
@@ -59,6 +74,8 @@ impl Geometry {
             group_bytes: redo.group_bytes,
             block_bytes: redo.block_bytes,
             archive_directory: paths.archive,
+            distrusted: Vec::new(),
+            unnamed_groups: usize::from(kind == LogKind::Standby),
         }
     }
 
@@ -67,7 +84,7 @@ impl Geometry {
         let disk = Arc::new(machine.disk());
         let control = Control::load(disk.as_ref(), &paths().control).map_err(|error| error.to_string())?;
         let mut environment =
-            Environment::new(self.config.clone(), paths(), disk, AlertLog::silent(), control);
+            Environment::new(self.config.clone(), self.paths(), disk, AlertLog::silent(), control);
         environment.vfs_base = Some(machine.vfs_name().to_owned());
         environment.segment_path = segment.path.clone();
         Ok(Arc::new(environment))
@@ -91,6 +108,7 @@ impl Geometry {
             copied: false,
             replays: Vec::new(),
             left_out: Vec::new(),
+            stale_members: Vec::new(),
             fenced: None,
             clean: true,
         };
@@ -113,6 +131,7 @@ impl Geometry {
             copied: true,
             replays: Vec::new(),
             left_out: Vec::new(),
+            stale_members: Vec::new(),
             fenced: None,
             clean: true,
         };
@@ -154,7 +173,7 @@ fn first_log(first_scn: Scn) -> LogSwitch {
     LogSwitch { sequence: 1, first_scn, time_us: 0, first_record: 0 }
 }
 
-/// Files of an instance; each machine holds one.
+/// Files of an instance but for its members, of which it may have more; each machine holds one.
 pub fn paths() -> Paths {
     let directory = Path::new("/standfast-power");
     Paths {
@@ -164,7 +183,7 @@ pub fn paths() -> Paths {
         ready: directory.join("ready"),
         alert: directory.join("alert.log"),
         apply_journal: directory.join("apply.journal"),
-        members: vec![directory.join("redo")],
+        members: vec![directory.join(MEMBER_NAMES[0])],
         archive: directory.join("archive"),
         databases: directory.join("db"),
         directory: directory.to_owned(),

@@ -1,6 +1,7 @@
 //! The command line when it is used wrongly, and its exit codes.
 
 use crate::support::{INSERT, PATIENCE, Place, await_status, must, refuses, rows, start};
+use standfast_campaign::instance::Instance;
 
 #[test]
 fn a_directory_without_an_instance_is_a_matter_of_configuration() {
@@ -119,4 +120,59 @@ fn a_clean_stop_ends_with_exit_code_0_however_it_is_asked_for() {
     await_status(&primary, "the database is served", |status| {
         status.json()["databases"][0]["path"] == *database.to_string_lossy()
     });
+}
+
+#[test]
+fn member_directories_are_made_and_have_to_be_different_and_free() {
+    let place = Place::new("member-directories");
+    let elsewhere = place.path("elsewhere");
+    let make = |name: &str, members: &str| {
+        Instance::init(
+            &place.programs,
+            &place.path(name),
+            name,
+            &["--group-bytes", "8388608", "--members", members],
+        )
+    };
+    let both = format!("redo,{}", elsewhere.display());
+    let mut first = make("first", &both).unwrap();
+    assert!(elsewhere.join("online_3b.log").exists() && first.directory.join("redo/online_3a.log").exists());
+    start(&mut first);
+    for (name, members, words) in [
+        ("twice", "redo,./redo/", "each member has a directory of its own"),
+        ("six", "a,b,c,d,e,f", "1 to 5 directories"),
+        ("taken", &*both, "is there already, perhaps of another instance"),
+    ] {
+        let said = make(name, members).err().unwrap().to_string();
+        assert!(said.contains(words), "{members}: {said}");
+    }
+    std::os::unix::fs::symlink("redo", place.path("first/link")).unwrap();
+    let linked = place.path("first/link").display().to_string();
+    let said = make("linked", &format!("{linked},{}", place.path("first/redo").display())).err().unwrap();
+    assert!(said.to_string().contains("hint: "), "{said}");
+}
+
+#[test]
+fn a_geometry_that_the_log_files_do_not_have_is_refused_with_the_value_to_set_back() {
+    let place = Place::new("geometry");
+    let primary = place.primary("south");
+    let standby = place.standby_of(&primary, "north");
+    // The standby's files have the size that is the default.
+    for (mut instance, prefix, bytes) in [(primary, "online_", 8_388_608), (standby, "standby_", 67_108_864)]
+    {
+        instance.stop().unwrap();
+        for (setting, was, is) in [
+            ("group_bytes", bytes, 16_777_216),
+            ("block_bytes", 4096, 512),
+            ("groups", 3, 2),
+            ("groups", 3, 4),
+        ] {
+            instance.configure("redo", setting, is).unwrap();
+            let set_back = format!("hint: set redo.{setting} = {was} again");
+            let found = format!("has redo.{setting} = {was}, but {is} is configured");
+            refuses(&instance, &["start"], 2, &[prefix, &found, &set_back]);
+            instance.configure("redo", setting, was).unwrap();
+        }
+        start(&mut instance);
+    }
 }

@@ -15,6 +15,7 @@ mod failed_sync;
 mod foreign;
 mod left_out;
 mod log_volume;
+mod members;
 mod network;
 mod refused;
 mod standby;

@@ -1,0 +1,126 @@
+//! What befalls a redo log with two members while the power is away: one of the directories is gone, comes back as it
+//! was or is made anew from the other one, or blocks of both are damaged, in different places.
+
+use super::Outcome;
+use super::site::{MEMBER_NAMES, paths};
+use super::trace;
+use standfast_instance::control::Control;
+use standfast_io::Disk;
+use standfast_testkit::{Rng, SimMachine};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes between places that are damaged in different members: more than a block.
+const DAMAGE_STEP: u64 = 8192;
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strike {
+    /// A directory is gone.
+    Lost,
+    /// It is there again as it was when it went.
+    Returned,
+    /// It was made anew from the other one, as the operator is told.
+    Copied,
+    /// Blocks were damaged.
+    Damaged,
+}
+
+/// Does something to the members of the instance on `machine`, perhaps, which was open until the power failed and
+/// nothing of which is open.
+pub fn strike(machine: &Arc<SimMachine>, rng: &mut Rng) -> Outcome<Option<Strike>> {
+    let disk = machine.disk();
+    let directories = MEMBER_NAMES.map(|name| paths().directory.join(name));
+    let text = |error: std::io::Error| error.to_string();
+    for (index, directory) in directories.iter().enumerate() {
+        let away = disk.list(&away(directory)).map_err(text)?;
+        if away.is_empty() {
+            continue;
+        }
+        let done = match rng.below(3) {
+            0 => return Ok(None),
+            1 => Strike::Returned,
+            _ => Strike::Copied,
+        };
+        trace::say(|| format!("{} {done:?}", directory.display()));
+        if done == Strike::Copied {
+            copy_members(machine, &directories[1 - index], directory)?;
+        }
+        for path in away {
+            match (done, path.file_name()) {
+                (Strike::Returned, Some(name)) => disk.rename(&path, &directory.join(name)).map_err(text)?,
+                _ => disk.remove(&path).map_err(text)?,
+            }
+        }
+        return Ok(Some(done));
+    }
+    let control = Control::load(&disk, &paths().control).map_err(|error| error.to_string())?;
+    // Only what is in both members survives one of them.
+    if !control.stale_members.is_empty() || disk.list(&directories[1]).map_err(text)?.is_empty() {
+        return Ok(None);
+    }
+    if rng.chance(25) {
+        let directory = &directories[rng.below(2) as usize];
+        for path in disk.list(directory).map_err(text)? {
+            if let Some(name) = path.file_name() {
+                disk.rename(&path, &away(directory).join(name)).map_err(text)?;
+            }
+        }
+        trace::say(|| format!("{} is lost", directory.display()));
+        return Ok(Some(Strike::Lost));
+    }
+    if rng.chance(33) {
+        damage(machine, &directories, rng)?;
+        return Ok(Some(Strike::Damaged));
+    }
+    Ok(None)
+}
+
+fn away(directory: &Path) -> PathBuf {
+    directory.with_extension("away")
+}
+
+/// Makes the files that `to` lacks from those of `from`.
+fn copy_members(machine: &Arc<SimMachine>, from: &Path, to: &Path) -> Outcome<()> {
+    for path in members_of(machine, from)? {
+        let Some(twin) = twin(&path, to) else { continue };
+        if let (None, Some(bytes)) = (machine.contents(&twin), machine.contents(&path)) {
+            machine.install(twin, &bytes);
+        }
+    }
+    Ok(())
+}
+
+fn members_of(machine: &Arc<SimMachine>, directory: &Path) -> Outcome<Vec<PathBuf>> {
+    machine.disk().list(directory).map_err(|error| error.to_string())
+}
+
+/// The same group's file of the other member, in `directory`.
+fn twin(path: &Path, directory: &Path) -> Option<PathBuf> {
+    let stem = path.file_stem()?.to_str()?;
+    let (group, letter) = stem.split_at(stem.len().checked_sub(1)?);
+    let other = if letter == "a" { "b" } else { "a" };
+    Some(directory.join(format!("{group}{other}.log")))
+}
+
+/// Damages places of a group, each in one of its members only.
+fn damage(machine: &Arc<SimMachine>, directories: &[PathBuf; 2], rng: &mut Rng) -> Outcome<()> {
+    for path in members_of(machine, &directories[0])? {
+        let Some(other) = twin(&path, &directories[1]) else { continue };
+        let (Some(a), Some(b)) = (machine.contents(&path), machine.contents(&other)) else { continue };
+        let mut files = [a, b];
+        let steps = files[0].len().min(files[1].len()) as u64 / DAMAGE_STEP;
+        for step in 0..steps {
+            // The headers and what comes first, mostly: most groups are not full.
+            if rng.below(4 + step) == 0 {
+                let at = (step * DAMAGE_STEP + rng.below(4096)) as usize;
+                files[rng.below(2) as usize][at] ^= 1 << rng.below(8);
+            }
+        }
+        let [a, b] = files;
+        machine.install(&path, &a);
+        machine.install(&other, &b);
+    }
+    trace::say(|| "members damaged".to_owned());
+    Ok(())
+}

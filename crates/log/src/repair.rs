@@ -1,0 +1,140 @@
+//! After a stop of any kind the members of a group may differ: a write had reached some of them, a block was
+//! damaged, or a member was away for a while. Before anything new is written all hold what they hold together.
+//!
+//! Only blocks that differ are written, so nothing is written over a block that is right: whatever interrupts this, each
+//! block can still be read where it was read before.
+
+use crate::blocks::{Blocks, Source};
+use crate::error::LogError;
+use crate::groups::MemberNotice;
+use crate::open::{OpenGroup, OpenMember, Opened};
+use standfast_format::LogFileHeader;
+use standfast_io::AlignedBuf;
+
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Brings the members of every group in line. One that cannot be written is dropped.
+pub(crate) fn bring_in_line(opened: &mut Opened, block_bytes: usize) -> Result<(), LogError> {
+    let Opened { groups, notices } = opened;
+    for group in groups.iter_mut().filter(|group| group.members.len() > 1) {
+        let mut progress: Vec<Progress> = group.members.iter().map(|_| Progress::default()).collect();
+        match group.header() {
+            Some(header) => complete(group, &header, block_bytes, &mut progress)?,
+            None => void(group, block_bytes, &mut progress),
+        }
+        for (open, progress) in group.members.iter_mut().zip(&progress) {
+            open.distrusted = false;
+            if progress.written > 0 && progress.failure.is_none() {
+                let (path, blocks) = (open.member.path.clone(), progress.written);
+                notices.push(MemberNotice::Mended { path, blocks, damaged: progress.damaged });
+            }
+        }
+        let mut failures = progress.into_iter().map(|progress| progress.failure);
+        group.drop_members(|_| failures.next().flatten());
+        group.check_alive()?;
+    }
+    Ok(())
+}
+
+/// How far a member is.
+#[derive(Default)]
+struct Progress {
+    written: u32,
+    /// A block that was right came behind one that was not.
+    damaged: bool,
+    failure: Option<LogError>,
+}
+
+/// The group is unused, whatever a member says that was away.
+fn void(group: &mut OpenGroup, block_bytes: usize, progress: &mut [Progress]) {
+    let zeros = AlignedBuf::new(block_bytes);
+    for (open, progress) in group.members.iter_mut().zip(progress) {
+        if open.header.take().is_some() {
+            progress.write(open, &zeros[..block_bytes], 0);
+            progress.written += 1;
+        }
+    }
+}
+
+fn complete(
+    group: &mut OpenGroup,
+    header: &LogFileHeader,
+    block_bytes: usize,
+    progress: &mut [Progress],
+) -> Result<(), LogError> {
+    let mut blocks = Blocks::new(Source { members: group.trusted(), header: *header, cuts: Vec::new() })?;
+    let mut piece = Piece { blocks: AlignedBuf::new(PIECE_BYTES), first: 0, used: block_bytes, block_bytes };
+    let mut found = AlignedBuf::new(PIECE_BYTES);
+    header.encode(&mut piece.blocks[..block_bytes]);
+    while let Some((_, block)) = blocks.next_block()? {
+        if piece.used == PIECE_BYTES {
+            piece.give_to(group, progress, &mut found);
+        }
+        piece.blocks[piece.used..piece.used + block_bytes].copy_from_slice(block);
+        piece.used += block_bytes;
+    }
+    piece.give_to(group, progress, &mut found);
+    group.members.iter_mut().for_each(|open| open.header = Some(*header));
+    Ok(())
+}
+
+/// Blocks that all members are to have.
+struct Piece {
+    blocks: AlignedBuf,
+    /// Number of the first.
+    first: u32,
+    /// Bytes.
+    used: usize,
+    block_bytes: usize,
+}
+
+impl Piece {
+    /// Compares and mends each member, and begins the next piece.
+    fn give_to(&mut self, group: &OpenGroup, progress: &mut [Progress], found: &mut AlignedBuf) {
+        let start = u64::from(self.first) * self.block_bytes as u64;
+        for (open, progress) in group.members.iter().zip(progress) {
+            for (begin, end) in self.differing(open, start, progress, found) {
+                let mut run = AlignedBuf::new(end - begin);
+                run[..end - begin].copy_from_slice(&self.blocks[begin..end]);
+                progress.write(open, &run[..end - begin], start + begin as u64);
+                progress.written += ((end - begin) / self.block_bytes) as u32;
+            }
+        }
+        self.first += (self.used / self.block_bytes) as u32;
+        self.used = 0;
+    }
+
+    /// Runs of bytes in which a member has other blocks.
+    fn differing(
+        &self,
+        open: &OpenMember,
+        start: u64,
+        progress: &mut Progress,
+        found: &mut AlignedBuf,
+    ) -> Vec<(usize, usize)> {
+        let size = self.block_bytes;
+        let file = &open.member.file;
+        let whole = file.read_at(&mut found[..self.used], start).is_ok();
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for at in (0..self.used).step_by(size) {
+            let place = at..at + size;
+            let readable = whole || file.read_at(&mut found[place.clone()], start + at as u64).is_ok();
+            let equal = readable && found[place.clone()] == self.blocks[place];
+            match runs.last_mut() {
+                _ if equal => progress.damaged |= progress.written > 0 || !runs.is_empty(),
+                Some((_, end)) if *end == at => *end += size,
+                _ => runs.push((at, at + size)),
+            }
+        }
+        runs
+    }
+}
+
+impl Progress {
+    fn write(&mut self, open: &OpenMember, bytes: &[u8], offset: u64) {
+        if self.failure.is_none() {
+            let written = open.member.file.write_durable(bytes, offset);
+            self.failure = written.map_err(LogError::io(&open.member.path)).err();
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Groups with several members: what one of them has lost another one still has.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{IDENTITY, Rig, START};
+use standfast_format::{BLOCK_HEADER_BYTES, StreamCrc};
+use standfast_io::DirectDisk;
+use standfast_log::{LogConfig, LogError, LogIdentity, MemberNotice, RedoLog, archive_group};
+use standfast_types::{IncarnationId, Scn};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const BLOCK: usize = 4096;
+
+impl Rig {
+    /// A started log with two members of whose first group `batches` blocks are filled.
+    fn filled(name: &str, batches: u8) -> Rig {
+        let mut rig = Rig::new(name, 2, BLOCK);
+        let (_, mut writer) = rig.start();
+        for seed in 1..=batches {
+            let batch = rig.batch(seed, 512);
+            writer.write(&[&batch], Scn(3)).unwrap();
+        }
+        rig
+    }
+
+    fn member(&self, group: usize, member: usize) -> PathBuf {
+        let name = format!("online_{group}{}.log", char::from(b'a' + member as u8));
+        self.config.member_directories[member].join(name)
+    }
+
+    /// Damages the payload of a block.
+    fn damage(&self, member: usize, block: usize) {
+        self.change(member, block * BLOCK + BLOCK_HEADER_BYTES + 40, &[0xEE; 50]);
+    }
+
+    fn change(&self, member: usize, at: usize, with: &[u8]) {
+        let path = self.member(1, member);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[at..at + with.len()].copy_from_slice(with);
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    fn assert_equal_members(&self) {
+        for group in 1..=3 {
+            let [a, b] = [0, 1].map(|member| std::fs::read(self.member(group, member)).unwrap());
+            assert!(a == b, "the members of group {group} differ");
+        }
+    }
+
+    /// Opens, expects everything to be there, and goes on writing.
+    fn expect_everything(&mut self) -> Vec<MemberNotice> {
+        let (log, mut writer, recovered) = self.reopen();
+        assert_eq!(recovered.end, self.end());
+        self.check_reads(&log, Scn::START);
+        let batch = self.batch(77, 512);
+        assert_eq!(writer.write(&[&batch], Scn(3)).unwrap(), self.end());
+        self.check_reads(&log, Scn::START);
+        log.notices().to_vec()
+    }
+
+    /// As an instance remembers it.
+    fn distrust_dropped(&mut self, log: &RedoLog) {
+        self.config.distrusted = log.dropped_members();
+    }
+}
+
+fn mended(notices: &[MemberNotice]) -> Vec<(String, u32, bool)> {
+    let mended = |notice: &MemberNotice| match notice {
+        MemberNotice::Mended { path, blocks, damaged } => {
+            Some((path.file_name().unwrap().to_string_lossy().into_owned(), *blocks, *damaged))
+        }
+        MemberNotice::Dropped { .. } => None,
+    };
+    notices.iter().filter_map(mended).collect()
+}
+
+#[test]
+fn a_block_that_is_damaged_in_one_member_is_taken_from_the_other_whichever_it_is() {
+    for member in [0, 1] {
+        for block in 1..=8 {
+            let mut rig = Rig::filled(&format!("one-{member}-{block}"), 8);
+            rig.damage(member, block);
+            let notices = rig.expect_everything();
+            let name = ["online_1a.log", "online_1b.log"][member].to_owned();
+            assert_eq!(mended(&notices), [(name, 1, block < 8)]);
+            rig.assert_equal_members();
+        }
+    }
+}
+
+#[test]
+fn damage_in_different_places_of_both_members_still_gives_the_whole() {
+    let mut rig = Rig::filled("both", 8);
+    [(0, 2), (1, 3), (0, 5), (0, 6), (1, 8)]
+        .into_iter()
+        .for_each(|(member, block)| rig.damage(member, block));
+    rig.change(0, 10, &[0xEE; 5]);
+    let notices = rig.expect_everything();
+    assert_eq!(mended(&notices), [("online_1a.log".into(), 4, true), ("online_1b.log".into(), 2, true)]);
+    rig.assert_equal_members();
+}
+
+#[test]
+fn the_same_block_damaged_in_both_members_ends_the_redo() {
+    let mut rig = Rig::filled("same", 8);
+    let whole = rig.stream.len();
+    [0, 1].into_iter().for_each(|member| rig.damage(member, 5));
+    rig.stream.truncate(whole / 8 * 4);
+    rig.expect_everything();
+    rig.assert_equal_members();
+}
+
+#[test]
+fn a_write_that_reached_one_member_only_counts_and_the_other_gets_it() {
+    let mut rig = Rig::filled("tail", 3);
+    let before = std::fs::read(rig.member(1, 0)).unwrap();
+    let (_, mut writer, _) = rig.reopen();
+    let batch = rig.batch(9, 8192);
+    writer.write(&[&batch], Scn(3)).unwrap();
+    drop(writer);
+    std::fs::write(rig.member(1, 0), before).unwrap();
+    let notices = rig.expect_everything();
+    assert_eq!(mended(&notices), [("online_1a.log".into(), 3, false)]);
+    rig.assert_equal_members();
+}
+
+#[test]
+fn readers_take_a_block_that_is_damaged_while_the_log_is_open_from_the_other_member() {
+    let rig = Rig::filled("open", 8);
+    let (log, mut writer, _) = rig.reopen();
+    [(0, 2), (1, 4), (0, 8)].into_iter().for_each(|(member, block)| rig.damage(member, block));
+    rig.check_reads(&log, Scn::START);
+    // The archiver reads as everybody does.
+    log.set_checkpoint(rig.end());
+    writer.switch(7).unwrap().unwrap();
+    let archived = archive_group(&log, 0, &mut || {}).unwrap().unwrap();
+    let copy = RedoLog::of_file(Arc::new(DirectDisk), &archived.path).unwrap();
+    assert_eq!(copy.end_of_current().unwrap(), rig.end());
+}
+
+#[test]
+fn a_standby_cut_goes_over_a_damaged_block_of_one_member() {
+    let mut rig = Rig::filled("cut", 8);
+    let (log, mut writer, _) = rig.reopen();
+    rig.damage(0, 3);
+    let at = Scn::START + (rig.stream.len() / 8 * 6) as u64;
+    writer.cut(at, Scn(3)).unwrap();
+    rig.stream.truncate(rig.stream.len() / 8 * 6);
+    assert_eq!(writer.position(), rig.end());
+    rig.check_reads(&log, Scn::START);
+}
+
+#[test]
+fn a_lost_file_or_directory_of_a_member_leaves_the_log_open_and_is_named() {
+    for member in [0, 1] {
+        for whole_directory in [false, true] {
+            let mut rig = Rig::filled(&format!("lost-{member}-{whole_directory}"), 8);
+            if whole_directory {
+                std::fs::remove_dir_all(&rig.config.member_directories[member]).unwrap();
+            } else {
+                std::fs::remove_file(rig.member(1, member)).unwrap();
+            }
+            let (log, mut writer, recovered) = rig.reopen();
+            assert_eq!(recovered.end, rig.end());
+            let (lost, living) = (rig.member(1, member), rig.member(1, 1 - member));
+            let names = |notice: &MemberNotice| {
+                matches!(notice, MemberNotice::Dropped { path, living: other, cause }
+                    if *path == lost && *other == living && cause.contains(&*lost.to_string_lossy()))
+            };
+            assert!(log.notices().iter().any(names), "{:?}", log.notices());
+            assert_eq!(log.dropped_members().len(), if whole_directory { 3 } else { 1 });
+            assert_eq!(log.groups()[0].members, [living]);
+            // Around all the groups, some of which may have both members.
+            for seed in 0..120 {
+                let batch = rig.batch(seed, 1500);
+                if writer.room() < batch.len() {
+                    for (group, _) in log.to_archive() {
+                        archive_group(&log, group, &mut || {}).unwrap().unwrap();
+                    }
+                    log.set_checkpoint(writer.position());
+                    writer.switch(7).unwrap().unwrap();
+                }
+                writer.write(&[&batch], Scn(3)).unwrap();
+            }
+            rig.check_reads(&log, Scn::START);
+            let (_, _, recovered) = rig.reopen();
+            assert_eq!(recovered.end, rig.end());
+        }
+    }
+}
+
+#[test]
+fn a_member_that_was_away_is_not_believed_and_is_brought_in_line_when_it_is_back() {
+    for member in [0, 1] {
+        let mut rig = Rig::filled(&format!("away-{member}"), 4);
+        let directory = rig.config.member_directories[member].clone();
+        let other = rig.config.member_directories[1 - member].clone();
+        let away = directory.with_extension("away");
+        std::fs::rename(&directory, &away).unwrap();
+        let (log, mut writer, _) = rig.reopen();
+        rig.distrust_dropped(&log);
+        let batch = rig.batch(50, 512);
+        writer.write(&[&batch], Scn(3)).unwrap();
+        drop((log, writer));
+
+        // It is back, but the one that went on is gone: what it holds is not all that was acknowledged.
+        std::fs::rename(&away, &directory).unwrap();
+        std::fs::rename(&other, &away).unwrap();
+        let refused = RedoLog::open(Arc::new(DirectDisk), rig.config.clone()).err().unwrap();
+        assert!(matches!(refused, LogError::OnlyDistrusted { .. }), "{refused}");
+
+        std::fs::rename(&away, &other).unwrap();
+        let (looked, recovered) = RedoLog::look(Arc::new(DirectDisk), rig.config.clone()).unwrap();
+        assert_eq!(recovered.end, rig.end());
+        rig.check_reads(&looked, Scn::START);
+        let (log, _, _) = rig.reopen();
+        assert_eq!(log.dropped_members(), Vec::<PathBuf>::new());
+        assert_eq!(mended(log.notices()).len(), 1, "{:?}", log.notices());
+        rig.config.distrusted.clear();
+        rig.assert_equal_members();
+        std::fs::remove_dir_all(&other).unwrap();
+        rig.expect_everything();
+    }
+}
+
+#[test]
+fn blocks_of_a_member_that_was_away_do_not_mix_with_those_written_since() {
+    // The member away holds a block that never was acknowledged, at a place where the other one goes on differently.
+    let mut rig = Rig::filled("ghost", 4);
+    let short = std::fs::read(rig.member(1, 1)).unwrap();
+    let (_, mut writer, _) = rig.reopen();
+    let ghost = rig.batch(200, 512);
+    writer.write(&[&ghost], Scn(3)).unwrap();
+    drop(writer);
+    rig.stream.truncate(rig.stream.len() - ghost.len());
+    std::fs::write(rig.member(1, 1), short).unwrap();
+    let directory = rig.config.member_directories[0].clone();
+    let away = directory.with_extension("away");
+    std::fs::rename(&directory, &away).unwrap();
+    let (log, mut writer, _) = rig.reopen();
+    rig.distrust_dropped(&log);
+    let batch = rig.batch(51, 512);
+    writer.write(&[&batch], Scn(3)).unwrap();
+    drop((log, writer));
+    std::fs::rename(&away, &directory).unwrap();
+    rig.expect_everything();
+    rig.assert_equal_members();
+}
+
+#[test]
+fn a_look_writes_nothing() {
+    let rig = Rig::filled("look", 8);
+    rig.damage(0, 2);
+    let before = std::fs::read(rig.member(1, 0)).unwrap();
+    let (log, recovered) = RedoLog::look(Arc::new(DirectDisk), rig.config.clone()).unwrap();
+    assert_eq!(recovered.end, rig.end());
+    rig.check_reads(&log, Scn::START);
+    assert!(std::fs::read(rig.member(1, 0)).unwrap() == before, "the file was changed");
+}
+
+#[test]
+fn a_new_log_starts_without_a_member_that_cannot_be_made() {
+    let rig = Rig::filled("anew", 8);
+    std::fs::remove_dir_all(&rig.config.member_directories[0]).unwrap();
+    assert_eq!(RedoLog::create_living_files(&DirectDisk, &rig.config).len(), 3);
+    let identity = LogIdentity { incarnation: 2, incarnation_id: IncarnationId([7; 8]), ..IDENTITY };
+    let disk = Arc::new(DirectDisk);
+    let (log, writer) =
+        RedoLog::start(disk, rig.config.clone(), identity, START, StreamCrc::default()).unwrap();
+    assert_eq!(log.dropped_members().len(), 3);
+    drop((log, writer));
+    let (_, _, recovered) = rig.reopen();
+    assert_eq!((recovered.end, recovered.identity), (Scn::START, identity));
+}
+
+#[test]
+fn files_of_another_geometry_are_refused_and_named() {
+    for members in [1, 2] {
+        let mut rig = Rig::new(&format!("geometry-{members}"), members, BLOCK);
+        let (_, mut writer) = rig.start();
+        let batch = rig.batch(1, 512);
+        writer.write(&[&batch], Scn(3)).unwrap();
+        drop(writer);
+        let first = rig.member(1, 0);
+        type Change = fn(&mut LogConfig);
+        let changes: [(Change, &str, u64, u64); 5] = [
+            (|config| config.group_bytes *= 2, "redo.group_bytes", 64 << 10, 128 << 10),
+            (|config| config.group_bytes /= 2, "redo.group_bytes", 64 << 10, 32 << 10),
+            (|config| config.block_bytes = 512, "redo.block_bytes", 4096, 512),
+            (|config| config.groups = 2, "redo.groups", 3, 2),
+            (|config| config.groups = 4, "redo.groups", 3, 4),
+        ];
+        for (change, name, was, is) in changes {
+            let mut config = rig.config.clone();
+            change(&mut config);
+            let refused = RedoLog::open(Arc::new(DirectDisk), config).err().unwrap();
+            let LogError::Geometry { path, setting, found, configured } = &refused else {
+                panic!("{name}: {refused}");
+            };
+            assert_eq!((*setting, *found, *configured), (name, was, is));
+            assert!(name == "redo.groups" || *path == first, "{}", path.display());
+        }
+        rig.expect_everything();
+    }
+}
