@@ -10,6 +10,7 @@
 mod attached;
 mod commands;
 mod damage;
+mod destinations;
 mod down;
 mod foreign;
 mod left_out;
@@ -18,3 +19,4 @@ mod network;
 mod refused;
 mod standby;
 mod support;
+mod writers;
