@@ -4,6 +4,7 @@ use crate::config::{DestinationConfig, OnTimeout, TransportMode};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
+use crate::retention::{self, Holder, LeftBehind};
 use standfast_log::{LogError, RedoChunk, RedoLog};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::snapshot::read_pages;
@@ -228,7 +229,12 @@ impl PrimarySource {
 
 /// All senders of a primary.
 pub struct Destinations {
+    environment: Arc<Environment>,
     senders: Vec<Sender>,
+    /// Which of them have been reported as left behind.
+    left_behind: Mutex<Vec<bool>>,
+    /// Start of the oldest log when the senders were started.
+    oldest_then: Scn,
     buffer: Arc<standfast_log::LogBuffer>,
     log: Arc<RedoLog>,
 }
@@ -260,7 +266,14 @@ impl Destinations {
                 .map_err(|error| InstanceError::Failed(error.to_string()))?;
             senders.push(sender);
         }
-        Ok(Arc::new(Destinations { senders, buffer: shared.buffer.clone(), log: log.clone() }))
+        Ok(Arc::new(Destinations {
+            environment: environment.clone(),
+            left_behind: Mutex::new(vec![false; senders.len()]),
+            oldest_then: log.oldest(),
+            senders,
+            buffer: shared.buffer.clone(),
+            log: log.clone(),
+        }))
     }
 
     /// State of all destinations.
@@ -268,11 +281,33 @@ impl Destinations {
         self.senders.iter().map(|sender| (sender.status(), sender.is_required())).collect()
     }
 
-    /// Oldest position that some destination has not hardened.
+    /// Archived logs that end after this position are kept, whatever their volume; see [`retention`]. Whoever the
+    /// removal of others has left behind is named in the alert log, once until it is heard of again.
     pub fn needed_from(&self) -> Scn {
-        let hardened =
-            self.senders.iter().map(|sender| sender.status().hardened).filter(|scn| *scn > Scn::ZERO);
-        hardened.min().unwrap_or(Scn(u64::MAX))
+        self.report_left_behind();
+        retention::needed_from(self.senders.iter().map(holder))
+    }
+
+    fn report_left_behind(&self) {
+        let oldest = self.log.oldest();
+        let mut told = self.left_behind.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for (sender, told) in self.senders.iter().zip(&mut *told) {
+            let judged = retention::left_behind(holder(sender), self.oldest_then, oldest);
+            let lacks = match judged {
+                LeftBehind::No => None,
+                LeftBehind::Perhaps => Some("what it has is not known".to_owned()),
+                LeftBehind::Yes { needs } => Some(format!("it needs redo from {needs} on")),
+            };
+            if let (Some(lacks), false) = (&lacks, *told) {
+                self.environment.alert.say(format!(
+                    "destination {}: LEFT BEHIND: archived logs before {oldest} are removed (archive_bytes_max), and \
+                     {lacks} | hint: put the removed logs back from a backup, or create the standby anew with \
+                     `standfast standby create`",
+                    sender.status().name
+                ));
+            }
+            *told = lacks.is_some();
+        }
     }
 
     /// Ends all senders.
@@ -281,6 +316,11 @@ impl Destinations {
             sender.stop();
         }
     }
+}
+
+fn holder(sender: &Sender) -> Holder {
+    let hardened = Some(sender.status().hardened).filter(|scn| *scn > Scn::ZERO);
+    Holder { required: sender.is_required(), hardened }
 }
 
 fn sender_config(destination: &DestinationConfig, insecure: bool) -> SenderConfig {

@@ -7,6 +7,7 @@
 // Helpers of tests are tests: a panic is how they fail.
 #![allow(clippy::unwrap_used)]
 
+mod archives;
 mod attached;
 mod commands;
 mod damage;
