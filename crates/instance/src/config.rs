@@ -99,8 +99,10 @@ pub struct RedoConfig {
     pub members: Vec<PathBuf>,
     /// Directory of the archived logs.
     pub archive: PathBuf,
-    /// Bytes of archived logs that are kept. Older ones are removed once every destination has them or the
-    /// volume of archives is exceeded; a standby that needs a removed log must be created anew.
+    /// Bytes of archived logs that are kept; older ones are removed. Kept beyond that is what a destination that
+    /// commits wait for lacks, and what a copy in progress or a database that is left out needs. A destination that
+    /// commits do not wait for (asynchronous or degraded) and that needs a removed log must be created anew: the alert
+    /// log says LEFT BEHIND.
     pub archive_bytes_max: u64,
     /// Bytes of redo kept in memory for destinations that are a little behind.
     pub buffer_bytes: usize,

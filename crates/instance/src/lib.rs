@@ -25,6 +25,7 @@ pub mod protect;
 pub mod received_log;
 pub mod reconcile;
 pub mod release_queue;
+pub mod retention;
 pub mod running;
 pub mod server;
 pub mod sessions;

@@ -459,6 +459,8 @@ fn run_archiver(
         }
         let keep = needed_from().min(environment.control().archives_needed_from());
         let failed = archive_all(log, environment.config.redo.archive_bytes_max, keep).err();
+        // Whoever needs what has just been removed is to be named now, not at the next log switch.
+        needed_from();
         if let (Some(error), false) = (&failed, retry) {
             environment.alert.say(format!("archiving failed and will be tried again: {error}"));
         } else if failed.is_none() && retry {

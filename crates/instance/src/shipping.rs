@@ -4,6 +4,7 @@ use crate::config::{DestinationConfig, OnTimeout, TransportMode};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
+use crate::retention::{self, Holder, LeftBehind};
 use standfast_log::{LogError, RedoChunk, RedoLog};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::snapshot::read_pages;
@@ -240,9 +241,14 @@ impl PrimarySource {
 
 /// All senders of a primary.
 pub struct Destinations {
+    environment: Arc<Environment>,
     senders: Vec<Arc<Sender>>,
     /// What each of the senders was started for.
     configured: Vec<DestinationConfig>,
+    /// Which of them have been reported as left behind.
+    left_behind: Mutex<Vec<bool>>,
+    /// Start of the oldest log when the first of the senders were started.
+    oldest_then: Scn,
     buffer: Arc<standfast_log::LogBuffer>,
     log: Arc<RedoLog>,
 }
@@ -278,8 +284,16 @@ impl Destinations {
                 .map_err(|error| InstanceError::Failed(error.to_string()))?;
             senders.push(Arc::new(sender));
         }
-        let (buffer, log) = (shared.buffer.clone(), source.redo_log().clone());
-        Ok(Arc::new(Destinations { senders, configured: configured.to_vec(), buffer, log }))
+        let log = source.redo_log().clone();
+        Ok(Arc::new(Destinations {
+            environment: environment.clone(),
+            left_behind: Mutex::new(vec![false; senders.len()]),
+            oldest_then: before.map_or_else(|| log.oldest(), |before| before.oldest_then),
+            senders,
+            configured: configured.to_vec(),
+            buffer: shared.buffer.clone(),
+            log,
+        }))
     }
 
     fn sender_for(&self, destination: &DestinationConfig) -> Option<&Arc<Sender>> {
@@ -298,11 +312,33 @@ impl Destinations {
         self.senders.iter().map(|sender| (sender.status(), sender.is_required())).collect()
     }
 
-    /// Oldest position that some destination has not hardened.
+    /// Archived logs that end after this position are kept, whatever their volume; see [`retention`]. Whoever the
+    /// removal of others has left behind is named in the alert log, once until it is heard of again.
     pub fn needed_from(&self) -> Scn {
-        let hardened =
-            self.senders.iter().map(|sender| sender.status().hardened).filter(|scn| *scn > Scn::ZERO);
-        hardened.min().unwrap_or(Scn(u64::MAX))
+        self.report_left_behind();
+        retention::needed_from(self.senders.iter().map(|sender| holder(sender)))
+    }
+
+    fn report_left_behind(&self) {
+        let oldest = self.log.oldest();
+        let mut told = self.left_behind.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for (sender, told) in self.senders.iter().zip(&mut *told) {
+            let judged = retention::left_behind(holder(sender), self.oldest_then, oldest);
+            let lacks = match judged {
+                LeftBehind::No => None,
+                LeftBehind::Perhaps => Some("what it has is not known".to_owned()),
+                LeftBehind::Yes { needs } => Some(format!("it needs redo from {needs} on")),
+            };
+            if let (Some(lacks), false) = (&lacks, *told) {
+                self.environment.alert.say(format!(
+                    "destination {}: LEFT BEHIND: archived logs before {oldest} are removed (archive_bytes_max), and \
+                     {lacks} | hint: put the removed logs back from a backup, or create the standby anew with \
+                     `standfast standby create`",
+                    sender.status().name
+                ));
+            }
+            *told = lacks.is_some();
+        }
     }
 
     /// Ends all senders.
@@ -311,6 +347,11 @@ impl Destinations {
             sender.stop();
         }
     }
+}
+
+fn holder(sender: &Sender) -> Holder {
+    let hardened = Some(sender.status().hardened).filter(|scn| *scn > Scn::ZERO);
+    Holder { required: sender.is_required(), hardened }
 }
 
 fn sender_config(destination: &DestinationConfig, insecure: bool) -> SenderConfig {

@@ -12,7 +12,7 @@
 //! from the start and until it has kept a commit waiting for the net timeout; then, as configured, it is
 //! degraded until it has caught up, or commits stall. Both are reported.
 
-use crate::error::{Refusal, RefuseCode};
+use crate::error::{Refusal, RefusalKind, RefuseCode};
 use crate::event::SenderEvent;
 use crate::identity::Incarnation;
 use crate::stopped::StoppedDatabases;
@@ -285,10 +285,13 @@ impl Destination {
             return;
         }
         let was_connected = self.is_connected() || self.phase == Phase::Resolving;
-        let reason = reason.into();
         // A destination that stays away is reported once, not at every attempt.
-        if was_connected || self.failures == 0 {
-            self.events.push(SenderEvent::Disconnected { reason: reason.clone() });
+        self.lose(now, reason.into(), was_connected || self.failures == 0);
+    }
+
+    fn lose(&mut self, now: Duration, reason: String, report: bool) {
+        if report {
+            self.events.push(SenderEvent::Disconnected { reason });
         }
         self.failures += 1;
         self.catch_up = None;
@@ -298,24 +301,41 @@ impl Destination {
             self.degrade("it was given up after max_failure attempts");
             return;
         }
-        self.phase = Phase::Connecting { retry_at: now + self.backoff.min(self.config.reopen) };
-        self.backoff = (self.backoff * 2).min(self.config.reopen);
+        self.phase = Phase::Connecting { retry_at: now + self.next_pause() };
     }
 
     /// One end refused to go on.
     pub fn refused(&mut self, now: Duration, refusal: Refusal) {
-        if refusal.code.is_temporary() {
-            return self.lost(now, refusal.to_string());
+        if self.standing == Standing::Fenced {
+            return;
+        }
+        let kind = refusal.code.kind();
+        let news = self.last_refusal.as_ref() != Some(&refusal);
+        if kind == RefusalKind::NoAnswerYet {
+            let reason = refusal.to_string();
+            self.last_refusal = Some(refusal);
+            return self.lose(now, reason, news);
         }
         self.failures += 1;
         self.catch_up = None;
-        let retry_at = Some(now + self.config.reopen);
-        self.phase = Phase::Failed { code: Some(refusal.code), retry_at };
-        if self.last_refusal.as_ref() != Some(&refusal) {
+        let pause = match kind {
+            RefusalKind::ForGood => self.config.reopen,
+            _ => self.next_pause(),
+        };
+        self.phase = Phase::Failed { code: Some(refusal.code), retry_at: Some(now + pause) };
+        if news {
             self.events.push(SenderEvent::Refused(refusal.clone()));
             self.last_refusal = Some(refusal);
         }
-        self.degrade("it was refused");
+        if kind == RefusalKind::ForGood {
+            self.degrade("it was refused");
+        }
+    }
+
+    fn next_pause(&mut self) -> Duration {
+        let pause = self.backoff.min(self.config.reopen);
+        self.backoff = (self.backoff * 2).min(self.config.reopen);
+        pause
     }
 
     /// The peer knows a newer incarnation: from now on nothing is acknowledged, whatever the policy.

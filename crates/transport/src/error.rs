@@ -48,6 +48,8 @@ pub enum RefuseCode {
     Gap,
     /// A frame does not continue the stream.
     OutOfOrder,
+    /// The standby has no log at the moment: it starts, stops or changes its role.
+    Starting,
     /// Another primary's stream is live, or the log is in use.
     Busy,
     /// The standby cannot write its log.
@@ -58,10 +60,45 @@ pub enum RefuseCode {
     Protocol,
 }
 
+/// What a refusal means for commits and for the next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// As a lost connection: it passes by itself.
+    NoAnswerYet,
+    /// The standby is there but cannot take redo. A restart or room on its volume may mend that within the net
+    /// timeout, and until then what was acknowledged must not be on one machine: commits wait as for a silent one.
+    Unable,
+    /// Nothing but an operator brings this destination back, and no time makes it answer otherwise: to let commits
+    /// wait would only delay them. They go on without it at once, where the configuration allows that.
+    ForGood,
+}
+
 impl RefuseCode {
-    /// Whether it passes by itself: a new attempt is worth making at once.
-    pub fn is_temporary(self) -> bool {
-        matches!(self, RefuseCode::OutOfOrder | RefuseCode::Busy | RefuseCode::Protocol)
+    /// All of them.
+    pub const ALL: [RefuseCode; 12] = [
+        RefuseCode::Version,
+        RefuseCode::WrongPeer,
+        RefuseCode::NotStandby,
+        RefuseCode::Fenced,
+        RefuseCode::Diverged,
+        RefuseCode::Gap,
+        RefuseCode::OutOfOrder,
+        RefuseCode::Starting,
+        RefuseCode::Busy,
+        RefuseCode::StandbyLog,
+        RefuseCode::Source,
+        RefuseCode::Protocol,
+    ];
+
+    /// What it means. A code is [`RefusalKind::ForGood`] only when it says who the peer is or what redo it holds;
+    /// `docs/protocol.md` has the list.
+    pub fn kind(self) -> RefusalKind {
+        use RefuseCode::*;
+        match self {
+            OutOfOrder | Starting | Busy | Protocol => RefusalKind::NoAnswerYet,
+            StandbyLog | Source | Fenced => RefusalKind::Unable,
+            Version | WrongPeer | NotStandby | Diverged | Gap => RefusalKind::ForGood,
+        }
     }
 }
 
@@ -75,6 +112,7 @@ impl fmt::Display for RefuseCode {
             RefuseCode::Diverged => "diverged",
             RefuseCode::Gap => "gap",
             RefuseCode::OutOfOrder => "out_of_order",
+            RefuseCode::Starting => "starting",
             RefuseCode::Busy => "busy",
             RefuseCode::StandbyLog => "standby_log",
             RefuseCode::Source => "source",

@@ -35,7 +35,9 @@ mod wire;
 
 pub use ack::AckTimes;
 pub use destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
-pub use error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StationError, TransportError};
+pub use error::{
+    PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StationError, TransportError,
+};
 pub use event::{ReceiverEvent, SenderEvent};
 pub use identity::{Incarnation, PeerIdentity, Role, history_at, incarnation_of};
 pub use receiver::{Receiver, ReceiverConfig, ReceiverCounts};

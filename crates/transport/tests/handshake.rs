@@ -262,13 +262,37 @@ fn a_start_that_would_undo_apply_is_refused() {
 fn a_role_change_takes_the_log_out_of_a_live_stream_and_can_give_it_back() {
     let (source, standby, service) = apart(&first());
     let receiver = listen(&service, &standby);
-    let (_sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
+    let (sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
     standby.wait("the stream is live", |state| !state.starts.is_empty());
     let log = receiver.detach().expect("the log");
     assert!(!receiver.is_streaming());
-    observer.wait_refused(RefuseCode::NotStandby);
+    service.wait_event("a new stream is refused", |event| event.refused() == Some(RefuseCode::Starting));
     receiver.attach(log);
     standby.wait("the stream is live again", |state| state.starts.len() == 2);
+    let degraded =
+        |event: &SenderEvent| matches!(event, SenderEvent::Degraded { .. } | SenderEvent::Refused(_));
+    assert!(observer.events.read(|events| !events.iter().any(degraded)), "{:?}", sender.status());
+}
+
+/// A standby that comes back listens before it has read its log.
+#[test]
+fn a_standby_that_still_starts_stays_required() {
+    let (source, standby, service) = apart(&first());
+    let receiver = Receiver::start(receiver_config("127.0.0.1:0"), service.clone(), None).unwrap();
+    // Only a refusal can degrade it here.
+    let patient =
+        DestinationConfig { net_timeout: Duration::from_secs(600), ..destination(TransportMode::SyncAffirm) };
+    let (sender, observer) = send_to(receiver.local_addr(), patient, &source);
+    let refused = |events: &Vec<ReceiverEvent>| {
+        events.iter().filter(|event| event.refused() == Some(RefuseCode::Starting)).count()
+    };
+    service.events.wait("it is refused more than once", |events| refused(events) > 2);
+    assert!(sender.is_required(), "{:?}", sender.status());
+    receiver.attach(Box::new(MemoryLog(standby.clone())));
+    standby.wait("the stream is live", |state| state.starts.len() == 1);
+    assert!(sender.is_required(), "{:?}", sender.status());
+    let degraded = |event: &SenderEvent| matches!(event, SenderEvent::Degraded { .. });
+    assert!(observer.events.read(|events| !events.iter().any(degraded)));
 }
 
 #[test]

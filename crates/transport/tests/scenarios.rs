@@ -148,11 +148,10 @@ fn config(command: &Command<'_>) -> DestinationConfig {
 }
 
 fn code(text: &str) -> RefuseCode {
-    use RefuseCode::*;
-    let all = [
-        Version, WrongPeer, NotStandby, Fenced, Diverged, Gap, OutOfOrder, Busy, StandbyLog, Source, Protocol,
-    ];
-    all.into_iter().find(|code| code.to_string() == text).unwrap_or_else(|| panic!("unknown code {text}"))
+    RefuseCode::ALL
+        .into_iter()
+        .find(|code| code.to_string() == text)
+        .unwrap_or_else(|| panic!("unknown code {text}"))
 }
 
 fn replay(text: &str) -> String {

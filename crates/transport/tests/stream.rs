@@ -262,11 +262,11 @@ fn a_standby_log_that_fails_refuses_and_says_why() {
     pair.source.commit(&pair.sender, &redo(Scn::START, 100, 1));
     let SenderEvent::Refused(refusal) = pair.observer.wait_refused(RefuseCode::StandbyLog) else { panic!() };
     assert!(refusal.message.contains("replace it"), "{refusal}");
-    pair.observer.wait_event("it is degraded", |event| matches!(event, SenderEvent::Degraded { .. }));
-    assert!(!pair.sender.release_view().required);
     pair.standby.change(|state| state.broken = false);
-    pair.observer.wait_event("it is back", |event| matches!(event, SenderEvent::Resynchronised { .. }));
     pair.caught_up();
+    // What it did not write was not acknowledged: nothing went on without it because of the refusal.
+    let degraded = |event: &SenderEvent| matches!(event, SenderEvent::Degraded { reason, .. } if reason.contains("refused"));
+    assert!(pair.observer.events.read(|events| !events.iter().any(degraded)));
 }
 
 #[test]

@@ -7,9 +7,11 @@
 // Helpers of tests are tests: a panic is how they fail.
 #![allow(clippy::unwrap_used)]
 
+mod archives;
 mod attached;
 mod commands;
 mod damage;
+mod destinations;
 mod down;
 mod failed_sync;
 mod foreign;
@@ -20,3 +22,4 @@ mod network;
 mod refused;
 mod standby;
 mod support;
+mod writers;

@@ -4,6 +4,7 @@ use crate::support::{
     A_WHILE, INSERT, PATIENCE, Place, add_destination, assert_same, await_alert, await_status, must, rows,
     start,
 };
+use crate::writers::Writers;
 use standfast_campaign::status::Status;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -157,4 +158,36 @@ fn a_standby_that_dies_is_caught_up_when_it_returns() {
     await_status(&primary, "the standby has caught up", |status| status.streams() && status.settled());
     assert_same(&primary, &standby, &database);
     assert!(Status::settled(&primary.status().unwrap()));
+}
+
+/// While it starts, a standby listens before it can take redo. That is no reason to go on without it.
+#[test]
+fn a_standby_that_is_restarted_under_load_stays_required() {
+    let place = Place::new("restarts");
+    // Nothing but a refusal can degrade it within the time of this test.
+    let (mut primary, mut standby, database) =
+        place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "600000"]);
+    let writers = Writers::start(&place, &database, 2);
+    // It takes a while to start.
+    standby.faults = Some("replace=sleep:300@1".into());
+    for round in 0..6 {
+        writers.await_progress();
+        if round % 2 == 0 {
+            standby.kill();
+        } else {
+            standby.stop().unwrap();
+        }
+        start(&mut standby);
+    }
+    writers.await_progress();
+    let status = primary.status().unwrap();
+    assert_eq!(status.json()["destinations"][0]["required"], true, "{}", status.json());
+    let alerts = primary.alerts();
+    assert!(alerts.contains("[starting]"), "the primary was never faster than the standby: {alerts}");
+    assert!(!alerts.contains("DEGRADED"), "{alerts}");
+
+    primary.kill();
+    let acknowledged = writers.noted();
+    must(&standby, &["failover"]);
+    acknowledged.all_in(&standby.standby_database("app.db"));
 }

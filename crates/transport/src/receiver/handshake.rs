@@ -181,8 +181,10 @@ fn not_from_you(mine: &PeerIdentity, source: &PeerIdentity) -> Refusal {
 fn unavailable_refusal(why: &Unavailable, mine: &str) -> Refusal {
     match why {
         Unavailable::None => Refusal::new(
-            RefuseCode::NotStandby,
-            format!("`{mine}` has no standby log at the moment; it may be changing its role"),
+            RefuseCode::Starting,
+            format!(
+                "`{mine}` has no standby log at the moment: it is starting, stopping or changing its role"
+            ),
         ),
         Unavailable::Taken(other) => Refusal::new(
             RefuseCode::Busy,

@@ -1,0 +1,83 @@
+//! Other ways to ship than one SYNC AFFIRM destination.
+
+use crate::support::{Place, add_destination, await_status, must, start};
+use crate::writers::Writers;
+use standfast_campaign::instance::Instance;
+use standfast_campaign::status::Status;
+
+/// A standby so slow that commits for which nobody waits are not there yet when the primary dies.
+fn slow(place: &Place, primary: &Instance, name: &str) -> Instance {
+    let mut standby = place.standby_of(primary, name);
+    standby.stop().unwrap();
+    standby.faults = Some("received=sleep:300@1+".into());
+    start(&mut standby);
+    standby
+}
+
+fn both_stream(status: &Status) -> bool {
+    (0..2).all(|number| status.text(&format!("/destinations/{number}/state")) == "streaming")
+}
+
+/// FASTSYNC: what the standby had in memory when the primary died is written before it takes over.
+#[test]
+fn a_fastsync_standby_takes_over_with_everything_that_was_acknowledged() {
+    let place = Place::new("fastsync");
+    let (mut primary, database) = place.protecting();
+    let standby = slow(&place, &primary, "north");
+    add_destination(&primary, &standby, &["--mode", "fastsync", "--on-timeout", "stall"]);
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    let writers = Writers::start(&place, &database, 4);
+    for _ in 0..5 {
+        writers.await_progress();
+    }
+    primary.kill();
+    let acknowledged = writers.noted();
+    must(&standby, &["failover"]);
+    acknowledged.all_in(&standby.standby_database("app.db"));
+}
+
+/// Every required destination has what was acknowledged, whatever its mode; one that comes back gets what it missed.
+#[test]
+fn either_of_two_standbys_takes_over_with_everything_that_was_acknowledged() {
+    let place = Place::new("two-standbys");
+    let (mut primary, database) = place.protecting();
+    let mut north = slow(&place, &primary, "north");
+    let east = slow(&place, &primary, "east");
+    add_destination(&primary, &north, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
+    add_destination(&primary, &east, &["--mode", "fastsync", "--on-timeout", "stall"]);
+    await_status(&primary, "both standbys follow", |status| both_stream(status) && status.settled());
+    let writers = Writers::start(&place, &database, 4);
+    for _ in 0..3 {
+        writers.await_progress();
+        north.kill();
+        start(&mut north);
+    }
+    writers.await_progress();
+    primary.kill();
+    let acknowledged = writers.noted();
+    // Each by itself: neither leans on the other.
+    for standby in [&east, &north] {
+        must(standby, &["failover"]);
+        acknowledged.all_in(&standby.standby_database("app.db"));
+    }
+}
+
+/// Everybody has the same when the writers end in peace.
+#[test]
+fn two_standbys_in_different_modes_end_up_with_the_same() {
+    let place = Place::new("two-modes");
+    let (primary, database) = place.protecting();
+    let north = place.standby_of(&primary, "north");
+    let east = place.standby_of(&primary, "east");
+    add_destination(&primary, &north, &["--mode", "fastsync"]);
+    add_destination(&primary, &east, &["--mode", "async"]);
+    let writers = Writers::start(&place, &database, 4);
+    writers.await_progress();
+    let acknowledged = writers.finish();
+    await_status(&primary, "both have applied everything", |status| {
+        status.settled() && status.number("/destinations/1/applied") >= status.number("/captured")
+    });
+    for path in [&database, &north.standby_database("app.db"), &east.standby_database("app.db")] {
+        acknowledged.all_in(path);
+    }
+}

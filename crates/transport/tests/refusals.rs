@@ -1,0 +1,61 @@
+//! What each code of a refusal does to commits, and that the documentation says so.
+
+use standfast_transport::*;
+use standfast_types::Scn;
+use std::time::Duration;
+
+const NET_TIMEOUT: Duration = Duration::from_secs(8);
+const REOPEN: Duration = Duration::from_secs(15);
+
+/// Codes after which commits go on without the destination at once. Whoever adds one says in `docs/protocol.md` why
+/// nothing but an operator can bring such a destination back.
+const AT_ONCE: [RefuseCode; 5] = [
+    RefuseCode::Version,
+    RefuseCode::WrongPeer,
+    RefuseCode::NotStandby,
+    RefuseCode::Diverged,
+    RefuseCode::Gap,
+];
+
+fn refused_with(code: RefuseCode) -> Destination {
+    let config = DestinationConfig {
+        name: "oslo".into(),
+        mode: TransportMode::SyncAffirm,
+        net_timeout: NET_TIMEOUT,
+        reopen: REOPEN,
+        max_failure: 0,
+        on_timeout: OnTimeout::Degrade,
+    };
+    let mut at = Destination::new(config, Duration::ZERO);
+    assert!(at.tick(Duration::ZERO, Scn(5000)).is_none());
+    at.connected(Duration::ZERO);
+    at.refused(Duration::ZERO, Refusal::new(code, "because"));
+    at
+}
+
+#[test]
+fn few_refusals_degrade_at_once_and_the_others_only_when_the_net_timeout_has_passed() {
+    for code in RefuseCode::ALL {
+        let mut at = refused_with(code);
+        assert_eq!(at.is_required(), !AT_ONCE.contains(&code), "{code}");
+        if at.is_required() {
+            let retry = at.connect_due(Duration::ZERO).unwrap();
+            assert!(retry < Duration::from_secs(1), "{code}: tried again only after {retry:?}");
+        }
+        at.tick(NET_TIMEOUT - Duration::from_millis(1), Scn(5000));
+        assert_eq!(at.is_required(), !AT_ONCE.contains(&code), "{code}");
+        at.tick(NET_TIMEOUT, Scn(5000));
+        assert!(!at.is_required(), "{code}: commits wait longer than the net timeout");
+    }
+}
+
+#[test]
+fn the_documentation_has_the_same_list() {
+    let page = include_str!("../../../docs/protocol.md");
+    for code in RefuseCode::ALL {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{code}` |")));
+        let row = row.unwrap_or_else(|| panic!("{code} is not in docs/protocol.md"));
+        let at_once = row.split('|').nth(2).unwrap().trim() == "at once";
+        assert_eq!(at_once, AT_ONCE.contains(&code), "{row}");
+    }
+}
