@@ -14,6 +14,7 @@ mod down;
 mod foreign;
 mod left_out;
 mod log_volume;
+mod marker;
 mod network;
 mod refused;
 mod standby;
