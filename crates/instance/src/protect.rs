@@ -4,6 +4,7 @@ use crate::control::DatabaseRecord;
 use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::primary::PrimaryShared;
 use rusqlite::ErrorCode;
 use standfast_session::{FileId, Foreign, Marker};
 use standfast_types::{DATABASES_MAX, DatabaseId, PageSize, Scn};
@@ -135,6 +136,37 @@ fn marker_of_another(path: &Path, instance: [u8; 16]) -> Option<Marker> {
     let foreign = FileId::of(path).and_then(|file| marker.check(path, file).err());
     let copied = matches!(foreign, Some(Foreign::Copy | Foreign::Replaced));
     (marker.instance != instance && !copied).then_some(marker)
+}
+
+/// Writes the marker of a database anew that is served, if something else has taken its place. Returns the name of
+/// the database then.
+///
+/// # Errors
+/// When another file has taken the place of the database, or the marker cannot be written.
+pub fn renew_marker(
+    environment: &Environment,
+    shared: &PrimaryShared,
+    path: &Path,
+) -> Result<Option<String>, InstanceError> {
+    let control = environment.control();
+    let Some(record) = known_as(&control.databases, path) else { return Ok(None) };
+    let Some(database) = shared.database(record.id) else { return Ok(None) };
+    if database.file() != FileId::of(&record.path) {
+        return Err(InstanceError::refused(
+            format!(
+                "another file has been put at {} while the instance has the old one open",
+                path.display()
+            ),
+            "restart the instance: it takes up what is there if the redo allows it",
+        ));
+    }
+    let expected = environment.marker(record, database.file());
+    if matches!(Marker::read(&record.path), Ok(Some(found)) if found == expected) {
+        return Ok(None);
+    }
+    environment.write_marker(record, database.file())?;
+    environment.alert.say(format!("the marker of database {} was not its own: written anew", record.name));
+    Ok(Some(record.name.clone()))
 }
 
 fn page_size(path: &Path) -> Result<PageSize, InstanceError> {

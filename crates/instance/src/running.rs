@@ -275,6 +275,9 @@ impl Running {
     ) -> Result<String, InstanceError> {
         let environment = &self.environment;
         let shared = primary.threads.shared();
+        if let Some(known) = protect::renew_marker(environment, shared, path)? {
+            return Ok(known);
+        }
         let database = Arc::new(protect::open_for_protection(environment, path, name)?);
         let record = database.record().clone();
         shared.segment.set_state(record.id.0, DatabaseState::Recovering);

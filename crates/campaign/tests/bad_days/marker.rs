@@ -1,6 +1,6 @@
 //! The marker beside a database: copied along, damaged, or of a file that is no longer there.
 
-use crate::support::{INSERT, Place, SQLITE_READONLY, assert_same, must, rows, start};
+use crate::support::{INSERT, Place, SQLITE_READONLY, assert_same, must, refuses, rows, start};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +40,34 @@ fn a_copy_with_its_marker_can_only_be_read_and_leaves_the_original_alone() {
     assert_eq!((rows(&database), rows(&copy)), (3, 3));
     application.run(INSERT);
     assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn protect_writes_a_damaged_marker_of_a_known_database_anew() {
+    let place = Place::new("damaged-marker");
+    let (primary, database) = place.protecting();
+    let path = database.to_string_lossy().into_owned();
+    let good = fs::read_to_string(beside(&database, "-standfast")).unwrap();
+    let elsewhere = good.replace("database=", "database=7");
+    for bad in ["", "standfast-marker 9\n", &elsewhere] {
+        fs::write(beside(&database, "-standfast"), bad).unwrap();
+        let mut application = place.application(&database);
+        if bad != elsewhere {
+            application.fails(INSERT, SQLITE_READONLY);
+            assert!(application.said().contains("standfast protect"), "{}", application.said());
+        }
+        assert!(must(&primary, &["protect", &path]).contains("app.db"));
+        assert_eq!(fs::read_to_string(beside(&database, "-standfast")).unwrap(), good);
+        // Whoever found it damaged need not open the database again.
+        let mut fresh = place.application(&database);
+        if bad == elsewhere {
+            fresh.run(INSERT)
+        } else {
+            application.run(INSERT)
+        };
+    }
+    refuses(&primary, &["protect", &path], 3, &["already protected"]);
+    assert_eq!(rows(&database), 4);
 }
 
 #[test]
