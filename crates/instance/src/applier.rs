@@ -9,6 +9,7 @@ use standfast_apply::{
     Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Condition, Limits, StartPoint,
 };
 use standfast_log::{RecordReader, RedoLog};
+use standfast_session::FileId;
 use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, Scn};
 use std::sync::Arc;
@@ -235,7 +236,7 @@ fn remember(environment: &Environment, event: &ApplyEvent) -> std::io::Result<()
     };
     if let ApplyEvent::Attached { .. } = event {
         for record in environment.control().databases {
-            let _ = environment.write_marker(&record);
+            let _ = environment.write_marker(&record, FileId::of(&record.path));
         }
     }
     changed.map_err(|error| std::io::Error::other(error.to_string()))

@@ -4,6 +4,7 @@ use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+use standfast_session::FileId;
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, WalIndexView};
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 /// of its progress.
 pub struct Database {
     record: DatabaseRecord,
+    /// The file that is open.
+    file: Option<FileId>,
     vfs_base: Option<String>,
     connection: Mutex<Connection>,
     index: WalIndexView,
@@ -51,6 +54,7 @@ impl Database {
             guard.wal_index()?
         };
         Ok(Database {
+            file: FileId::of(&record.path),
             record,
             vfs_base: vfs_base.map(str::to_owned),
             connection: Mutex::new(connection),
@@ -69,6 +73,11 @@ impl Database {
     /// What the control file says of it.
     pub fn record(&self) -> &DatabaseRecord {
         &self.record
+    }
+
+    /// The file that is open; `None` when its file system does not say.
+    pub fn file(&self) -> Option<FileId> {
+        self.file
     }
 
     /// Its number.

@@ -8,7 +8,7 @@ use crate::paths::Paths;
 use standfast_format::LogKind;
 use standfast_io::Disk;
 use standfast_log::{LogConfig, LogIdentity, MemberNotice, RedoLog};
-use standfast_session::{Marker, SegmentConfig, marker_path};
+use standfast_session::{FileId, Marker, SegmentConfig, marker_path};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -125,21 +125,26 @@ impl Environment {
         }
     }
 
-    /// Writes the marker beside a database, by which sessions find this instance.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn write_marker(&self, record: &DatabaseRecord) -> Result<(), InstanceError> {
-        let control = self.lock();
-        let marker = Marker {
-            instance: control.instance.0,
+    /// The marker that belongs beside a database, of which this instance has `file` open.
+    pub fn marker(&self, record: &DatabaseRecord, file: Option<FileId>) -> Marker {
+        Marker {
+            instance: self.lock().instance.0,
             name: self.config.instance.name.clone(),
             directory: self.paths.directory.clone(),
             segment: self.segment_path.clone(),
             database: record.id.0,
-        };
+            path: record.path.clone(),
+            file,
+        }
+    }
+
+    /// Writes the marker beside a database, by which sessions find this instance.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_marker(&self, record: &DatabaseRecord, file: Option<FileId>) -> Result<(), InstanceError> {
+        let marker = self.marker(record, file);
         let path = marker_path(&record.path);
-        drop(control);
         self.disk.replace(&path, marker.to_string().as_bytes()).map_err(InstanceError::io(&path))?;
         // Applications of other users read it; it holds nothing secret.
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);

@@ -5,11 +5,12 @@ use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::file_system;
+use crate::primary::PrimaryShared;
 use rusqlite::ErrorCode;
+use standfast_session::{FileId, Foreign, Marker};
 use standfast_types::{DATABASES_MAX, DatabaseId, PageSize, Scn};
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -61,11 +62,7 @@ pub fn open_for_protection(
     let control = environment.control();
     let shown = path.display();
     let metadata = std::fs::metadata(path).map_err(InstanceError::io(path))?;
-    let same_file = |record: &&DatabaseRecord| {
-        std::fs::metadata(&record.path)
-            .is_ok_and(|other| other.dev() == metadata.dev() && other.ino() == metadata.ino())
-    };
-    if let Some(record) = control.databases.iter().find(same_file) {
+    if let Some(record) = known_as(&control.databases, path) {
         let what = format!("{shown} is already protected, as database {} ({})", record.id, record.name);
         if control.left_out_from(record.id).is_some() {
             return Err(InstanceError::refused(
@@ -75,9 +72,7 @@ pub fn open_for_protection(
         }
         return Err(InstanceError::refused(what, "nothing is to be done; `standfast status` shows it"));
     }
-    if let Ok(Some(marker)) = standfast_session::Marker::read(path)
-        && marker.instance != control.instance.0
-    {
+    if let Some(marker) = marker_of_another(path, control.instance.0) {
         let what =
             format!("{shown} is protected by instance {} in {}", marker.name, marker.directory.display());
         let hint = format!("run `standfast unprotect -D {} {shown}` first", marker.directory.display());
@@ -126,6 +121,51 @@ pub fn open_for_protection(
         begun_empty: false,
     };
     Database::open(record, environment.vfs_base.as_deref()).map_err(|error| explain(path, error))
+}
+
+/// The database that is at `path`, under whatever name.
+fn known_as<'a>(databases: &'a [DatabaseRecord], path: &Path) -> Option<&'a DatabaseRecord> {
+    let file = FileId::of(path)?;
+    databases.iter().find(|record| FileId::of(&record.path) == Some(file))
+}
+
+/// The marker of another instance that protects the database at `path`. One that came with a copy protects nothing.
+fn marker_of_another(path: &Path, instance: [u8; 16]) -> Option<Marker> {
+    let marker = Marker::read(path).ok()??;
+    let foreign = FileId::of(path).and_then(|file| marker.check(path, file).err());
+    let copied = matches!(foreign, Some(Foreign::Copy | Foreign::Replaced));
+    (marker.instance != instance && !copied).then_some(marker)
+}
+
+/// Writes the marker of a database anew that is served, if something else has taken its place. Returns the name of
+/// the database then.
+///
+/// # Errors
+/// When another file has taken the place of the database, or the marker cannot be written.
+pub fn renew_marker(
+    environment: &Environment,
+    shared: &PrimaryShared,
+    path: &Path,
+) -> Result<Option<String>, InstanceError> {
+    let control = environment.control();
+    let Some(record) = known_as(&control.databases, path) else { return Ok(None) };
+    let Some(database) = shared.database(record.id) else { return Ok(None) };
+    if database.file() != FileId::of(&record.path) {
+        return Err(InstanceError::refused(
+            format!(
+                "another file has been put at {} while the instance has the old one open",
+                path.display()
+            ),
+            "restart the instance: it takes up what is there if the redo allows it",
+        ));
+    }
+    let expected = environment.marker(record, database.file());
+    if matches!(Marker::read(&record.path), Ok(Some(found)) if found == expected) {
+        return Ok(None);
+    }
+    environment.write_marker(record, database.file())?;
+    environment.alert.say(format!("the marker of database {} was not its own: written anew", record.name));
+    Ok(Some(record.name.clone()))
 }
 
 fn page_size(path: &Path) -> Result<PageSize, InstanceError> {

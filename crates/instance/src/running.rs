@@ -13,7 +13,7 @@ use crate::primary_threads::{PrimaryThreads, Wiring};
 use crate::protect;
 use crate::shipping::{Destinations, FencedCall, PrimarySource, peer_identity};
 use crate::standby::{LentLog, ReceivedLog, Standby};
-use standfast_session::{DatabaseState, Segment};
+use standfast_session::{DatabaseState, FileId, Segment};
 use standfast_transport as transport;
 use standfast_transport::{Receiver, ReceiverConfig, ReceiverEvent, ReceiverService, RedoSource, StandbyLog};
 use standfast_types::Scn;
@@ -164,7 +164,7 @@ impl Running {
         // take its new version away from each other.
         for record in &control.databases {
             segment.set_state(record.id.0, DatabaseState::Standby);
-            environment.write_marker(record)?;
+            environment.write_marker(record, FileId::of(&record.path))?;
         }
         let (standby, log) = Standby::start(environment)?;
         segment.set_running(true, &environment.segment_config());
@@ -194,7 +194,7 @@ impl Running {
         shared.ship_through(destinations.clone());
         let threads = PrimaryThreads::start(environment, wiring, primary, log, needed_from)?;
         for database in shared.all_databases() {
-            environment.write_marker(database.record())?;
+            environment.write_marker(database.record(), database.file())?;
             shared.segment.set_state(database.id().0, DatabaseState::Open);
         }
         shared.segment.set_running(true, &environment.segment_config());
@@ -305,6 +305,9 @@ impl Running {
         let environment = &self.environment;
         let shared = primary.threads.shared();
         let _no_copy_begins = primary.source.hold_copies();
+        if let Some(known) = protect::renew_marker(environment, shared, path)? {
+            return Ok(known);
+        }
         let database = Arc::new(protect::open_for_protection(environment, path, name)?);
         let record = database.record().clone();
         shared.segment.set_state(record.id.0, DatabaseState::Recovering);
@@ -314,7 +317,7 @@ impl Running {
             control.next_database = record.id.0 + 1;
             control.databases.push(record.clone());
         })?;
-        environment.write_marker(&record)?;
+        environment.write_marker(&record, database.file())?;
         let copy_now = environment.control().copied || !self.configured().is_empty();
         let served = database.clone();
         primary.threads.call(move |primary| {

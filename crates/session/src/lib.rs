@@ -22,7 +22,7 @@ mod spin;
 
 pub use daemon::{DirtySet, SessionCounts};
 pub use layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
-pub use marker::{Marker, MarkerError, marker_path};
+pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};
 pub use queue::TurnTicket;
 pub use segment::{Segment, SegmentConfig, SegmentError};
 pub use session::{CommitMode, Session, WaitOutcome};

@@ -1,19 +1,26 @@
 //! The small file beside a protected database (`app.db-standfast`) by which a session finds its instance.
 //!
 //! ```text
-//! standfast-marker 1
+//! standfast-marker 2
 //! instance=0123456789abcdef0123456789abcdef
 //! name=orders-a
 //! directory=/var/lib/standfast
 //! segment=/dev/shm/standfast-0123456789abcdef0123456789abcdef
 //! database=3
+//! path=/srv/app/app.db
+//! device=2049
+//! inode=1180437
 //! ```
-//! Lines of unknown keys are ignored. It is written by `protect` and removed by `unprotect`.
+//! Lines of unknown keys are ignored. It is written by `protect` and at every start of the instance, and removed by
+//! `unprotect`. The last three lines say for which file it was written: copied together with the database it does not
+//! make the copy a protected database. Version 1 had no such lines.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-const FIRST_LINE: &str = "standfast-marker 1";
+const FIRST_LINE: &str = "standfast-marker 2";
+const FIRST_LINE_OF_1: &str = "standfast-marker 1";
 const MARKER_BYTES_MAX: u64 = 64 * 1024;
 
 /// Where the instance of a database is.
@@ -29,6 +36,36 @@ pub struct Marker {
     pub segment: PathBuf,
     /// Number of the database.
     pub database: u16,
+    /// Path of the file that it was written for; empty in version 1.
+    pub path: PathBuf,
+    /// That file, if it was there.
+    pub file: Option<FileId>,
+}
+
+/// What a file is, whatever it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// Of the file that `path` names; `None` when that cannot be found out.
+    pub fn of(path: &Path) -> Option<FileId> {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(FileId { device: metadata.dev(), inode: metadata.ino() })
+    }
+}
+
+/// A marker that was not written for the file beside which it lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// It does not say for which file it was written.
+    Unnamed,
+    /// Another file has taken the place of that one, under the same path.
+    Replaced,
+    /// It was written for another path: this is a copy.
+    Copy,
 }
 
 /// Why a marker cannot be used.
@@ -83,11 +120,12 @@ impl Marker {
     /// `Malformed` with what is missing.
     pub fn parse(text: &str) -> Result<Marker, MarkerError> {
         let mut lines = text.lines();
-        if lines.next() != Some(FIRST_LINE) {
-            return Err(MarkerError::Malformed("the first line is not `standfast-marker 1`"));
+        if !lines.next().is_some_and(|line| [FIRST_LINE, FIRST_LINE_OF_1].contains(&line)) {
+            return Err(MarkerError::Malformed("the first line is not `standfast-marker 2`"));
         }
         let (mut instance, mut name, mut directory, mut segment, mut database) =
             (None, None, None, None, None);
+        let (mut path, mut device, mut inode) = (PathBuf::new(), None, None);
         for (key, value) in lines.filter_map(|line| line.split_once('=')) {
             match key {
                 "instance" => instance = parse_identity(value),
@@ -95,6 +133,9 @@ impl Marker {
                 "directory" => directory = Some(PathBuf::from(value)),
                 "segment" => segment = Some(PathBuf::from(value)),
                 "database" => database = value.parse().ok(),
+                "path" => path = PathBuf::from(value),
+                "device" => device = value.parse().ok(),
+                "inode" => inode = value.parse().ok(),
                 _ => {}
             }
         }
@@ -104,7 +145,48 @@ impl Marker {
             directory: directory.ok_or(MarkerError::Malformed("no `directory`"))?,
             segment: segment.ok_or(MarkerError::Malformed("no `segment`"))?,
             database: database.ok_or(MarkerError::Malformed("no valid `database`"))?,
+            path,
+            file: device.zip(inode).map(|(device, inode)| FileId { device, inode }),
         })
+    }
+
+    /// Whether it was written for the database `file` at `path`.
+    ///
+    /// # Errors
+    /// What else it was written for.
+    pub fn check(&self, path: &Path, file: FileId) -> Result<(), Foreign> {
+        let same_path = path == self.path || path.canonicalize().is_ok_and(|path| path == self.path);
+        match self.file {
+            // A file that was moved, or is seen through a bind mount.
+            Some(known) if known == file => Ok(()),
+            // Numbers of devices may change when the machine starts; those of files do not.
+            Some(known) if known.inode == file.inode && same_path => Ok(()),
+            Some(_) if same_path => Err(Foreign::Replaced),
+            Some(_) => Err(Foreign::Copy),
+            None => Err(Foreign::Unnamed),
+        }
+    }
+
+    /// Says of the database at `path` why the marker beside it does not count, and what to do.
+    pub fn explain(&self, path: &Path, foreign: &Foreign) -> String {
+        let (shown, marker) = (path.display(), marker_path(path));
+        let (marker, original) = (marker.display(), self.path.display());
+        let (name, directory) = (&self.name, self.directory.display());
+        match foreign {
+            Foreign::Unnamed => format!(
+                "its marker {marker} does not say for which file it was written, as those of older releases. Restart \
+                 instance {name} ({directory}), which writes it anew, or remove it if that does not protect {shown}"
+            ),
+            Foreign::Replaced => format!(
+                "its marker {marker} was written for another file, in whose place this one was put. Restart instance \
+                 {name} ({directory}), which then tells whether it can go on with this one"
+            ),
+            Foreign::Copy => format!(
+                "its marker {marker} was written for {original}, and {shown} is a copy of that, which nothing \
+                 protects. Remove the marker to write to the copy, or protect it by itself with `standfast protect \
+                 {shown}`"
+            ),
+        }
     }
 }
 
@@ -116,7 +198,12 @@ impl fmt::Display for Marker {
         writeln!(f, "\nname={}", self.name)?;
         writeln!(f, "directory={}", self.directory.display())?;
         writeln!(f, "segment={}", self.segment.display())?;
-        writeln!(f, "database={}", self.database)
+        writeln!(f, "database={}", self.database)?;
+        writeln!(f, "path={}", self.path.display())?;
+        match self.file {
+            Some(FileId { device, inode }) => writeln!(f, "device={device}\ninode={inode}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -143,10 +230,37 @@ mod tests {
             directory: "/srv/standfast".into(),
             segment: "/dev/shm/standfast-x".into(),
             database: 3,
+            path: "/srv/app.db".into(),
+            file: Some(FileId { device: 3, inode: 9 }),
         };
         assert_eq!(Marker::parse(&marker.to_string()).unwrap(), marker);
         let cut = marker.to_string().replace("segment=", "seg=");
         assert!(matches!(Marker::parse(&cut), Err(MarkerError::Malformed("no `segment`"))));
         assert!(Marker::parse("SQLite format 3").is_err());
+        let path = Path::new("/srv/app.db");
+        let old = marker.to_string().replace("marker 2", "marker 1").replace("inode=9\n", "");
+        let old = Marker::parse(&old).unwrap();
+        assert_eq!(old.check(path, FileId { device: 3, inode: 9 }), Err(Foreign::Unnamed));
+        assert!(old.explain(path, &Foreign::Unnamed).contains("Restart instance orders-a"));
+    }
+
+    #[test]
+    fn a_marker_counts_for_the_file_that_it_was_written_for_wherever_that_is() {
+        let marker = Marker {
+            instance: [1; 16],
+            name: "n".into(),
+            directory: "/i".into(),
+            segment: "/s".into(),
+            database: 3,
+            path: "/srv/app.db".into(),
+            file: Some(FileId { device: 3, inode: 9 }),
+        };
+        let check = |path: &str, device, inode| marker.check(Path::new(path), FileId { device, inode });
+        assert_eq!(check("/srv/app.db", 3, 9), Ok(()));
+        assert_eq!(check("/moved/app.db", 3, 9), Ok(()), "a directory was renamed, or mounted elsewhere too");
+        assert_eq!(check("/srv/app.db", 4, 9), Ok(()), "the machine started anew");
+        assert_eq!(check("/srv/app.db", 3, 8), Err(Foreign::Replaced));
+        assert_eq!(check("/copy/app.db", 3, 8), Err(Foreign::Copy));
+        assert_eq!(check("/copy/app.db", 4, 9), Err(Foreign::Copy), "on another file system");
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn phase_two(file: &MainFile) -> c_int {
 }
 
 fn await_commit(database: &Database, pending: Pending) -> c_int {
-    let Ok(marker) = &database.marker else { return code::IOERR_FSYNC };
+    let Some(marker) = database.marker() else { return code::IOERR_FSYNC };
     let outcome = match pending {
         Pending::At { session, target } => {
             session.wait_durable(target, &|| instance::attends(marker, session.segment()))
@@ -113,7 +113,7 @@ pub(crate) fn before_read(file: &MainFile) -> Result<(), c_int> {
         return Ok(());
     }
     let Some((session, point)) = durable_reader(file) else { return Ok(()) };
-    let Ok(marker) = &file.database.marker else { return Ok(()) };
+    let Some(marker) = file.database.marker() else { return Ok(()) };
     let outcome = match position_of(session, point) {
         Some(target) => session.wait_durable(target, &|| instance::attends(marker, session.segment())),
         None => {

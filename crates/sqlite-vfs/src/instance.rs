@@ -125,6 +125,8 @@ mod tests {
             directory: directory.clone(),
             segment: "/nowhere".into(),
             database: 0,
+            path: "/nowhere.db".into(),
+            file: None,
         };
         assert!(!alive(&marker), "no lock file");
         let file = File::create(directory.join("lock")).unwrap();

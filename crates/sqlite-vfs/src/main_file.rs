@@ -7,15 +7,15 @@ use crate::instance;
 use crate::report::{Cause, report};
 use crate::turn;
 use standfast_session::{
-    CommitMode, DatabaseState, Marker, Segment, SegmentError, Session, marker_path, monotonic_ns,
+    CommitMode, DatabaseState, FileId, Marker, Segment, SegmentError, Session, marker_path, monotonic_ns,
 };
 use standfast_types::FrameRun;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How long a writer waits when there is no shared memory to tell.
@@ -36,14 +36,63 @@ pub(crate) struct Database {
     pub file: PathBuf,
     /// The same for messages.
     pub path: String,
-    /// The marker, or why it cannot be used.
-    pub marker: Result<Marker, String>,
+    /// The file that was opened.
+    opened: Option<FileId>,
+    /// The marker, once one has been found that was written for this file.
+    marker: OnceLock<Marker>,
 }
 
 impl Database {
+    /// The database at `path`, which has just been opened.
+    pub fn at(path: &Path) -> Database {
+        let database = Database {
+            file: path.to_owned(),
+            path: path.to_string_lossy().into_owned(),
+            opened: FileId::of(path),
+            marker: OnceLock::new(),
+        };
+        let _ = database.find_marker();
+        database
+    }
+
+    /// The marker, if it can be used.
+    pub fn marker(&self) -> Option<&Marker> {
+        self.marker.get()
+    }
+
+    /// As [`Database::marker`]; one that could not be used is read again, because the instance writes it anew.
+    ///
+    /// # Errors
+    /// Why there is none that can be used, and what to do.
+    pub fn find_marker(&self) -> Result<&Marker, String> {
+        if let Some(marker) = self.marker.get() {
+            return Ok(marker);
+        }
+        let path = &self.path;
+        let anew =
+            || format!("Run `standfast protect {path}` at its instance, or restart that, to write it anew");
+        let marker = match Marker::read(&self.file) {
+            Ok(Some(marker)) => marker,
+            Ok(None) => return Err("it is no longer protected: close and reopen it to write to it".into()),
+            Err(why) => return Err(format!("{why}. {}", anew())),
+        };
+        let Some(opened) = self.opened.or_else(|| FileId::of(&self.file)) else {
+            return Err("what file it is cannot be found out: close and reopen it".into());
+        };
+        match marker.check(&self.file, opened) {
+            Ok(()) => Ok(self.marker.get_or_init(|| marker)),
+            Err(foreign) => Err(marker.explain(&self.file, &foreign)),
+        }
+    }
+
+    /// Whether the path now names another file than the one that was opened.
+    fn is_replaced(&self) -> bool {
+        matches!((self.opened, FileId::of(&self.file)), (Some(opened), Some(now)) if opened != now)
+    }
+
     /// The shared memory of its instance; `None` when there is none or it cannot be used.
     pub fn segment(&self) -> Option<(&Marker, Segment)> {
-        let marker = self.marker.as_ref().ok()?;
+        let marker = self.find_marker().ok()?;
         Some((marker, instance::segment(marker).ok()?))
     }
 }
@@ -199,10 +248,11 @@ impl MainFile {
         if now < self.alive_until_ns.get() {
             return true;
         }
-        let alive = self.database.marker.as_ref().is_ok_and(|marker| match self.session.get() {
+        let alive = self.database.marker().is_some_and(|marker| match self.session.get() {
             Some((session, _)) => instance::attends(marker, session.segment()),
             None => instance::alive(marker),
         });
+        let alive = alive && !self.database.is_replaced();
         self.alive_until_ns.set(if alive { now + ALIVE_FOR_NS } else { 0 });
         alive
     }
@@ -240,7 +290,13 @@ impl MainFile {
     }
 
     fn try_writable(&self) -> Result<Session, Refusal> {
-        let marker = self.database.marker.as_ref().map_err(|why| Refusal::Marker(why.clone()))?;
+        let marker = self.database.find_marker().map_err(Refusal::Marker)?;
+        if self.database.is_replaced() {
+            self.alive_until_ns.set(0);
+            return Err(Refusal::Marker(
+                "another file has been put in its place since it was opened: close and reopen it".into(),
+            ));
+        }
         let segment = instance::segment(marker).map_err(|error| Refusal::Down(unreachable(marker, error)))?;
         let state = segment.state(marker.database);
         match state {
@@ -265,20 +321,15 @@ impl MainFile {
 
     fn refuse(&self, refusal: &Refusal, waited: Duration) -> c_int {
         let path = &self.database.path;
-        let (name, directory) = match &self.database.marker {
-            Ok(marker) => (marker.name.as_str(), marker.directory.as_path()),
-            Err(_) => ("?", Path::new("")),
+        let (name, directory) = match self.database.marker() {
+            Some(marker) => (marker.name.as_str(), marker.directory.as_path()),
+            None => ("?", Path::new("")),
         };
         let directory = directory.display();
         let (cause, result, text) = match refusal {
-            Refusal::Marker(why) => (
-                Cause::Marker,
-                code::READONLY_CANTLOCK,
-                format!(
-                    "database {path} is protected but cannot be written: {why}. Run `standfast protect {path}` \
-                     on its instance again, or `standfast unprotect {path}`"
-                ),
-            ),
+            Refusal::Marker(why) => {
+                (Cause::Marker, code::READONLY_CANTLOCK, format!("database {path} can only be read: {why}"))
+            }
             Refusal::Standby => (
                 Cause::Standby,
                 code::READONLY,

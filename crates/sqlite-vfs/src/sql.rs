@@ -125,7 +125,7 @@ unsafe fn respond(
 }
 
 fn state(file: &MainFile, segment: Segment) -> DatabaseState {
-    file.database.marker.as_ref().map_or(DatabaseState::Absent, |marker| segment.state(marker.database))
+    file.database.marker().map_or(DatabaseState::Absent, |marker| segment.state(marker.database))
 }
 
 fn role_of(state: Option<DatabaseState>) -> &'static str {
@@ -154,8 +154,8 @@ fn status_of(file: &MainFile) -> String {
     let (commit_write, visibility) = pragma::settings(file);
     let mut json = Json::default();
     json.text("database", Some(&file.database.path));
-    match &file.database.marker {
-        Ok(marker) => {
+    match file.database.marker() {
+        Some(marker) => {
             let hex = marker.instance.iter().fold(String::new(), |mut hex, byte| {
                 let _ = write!(hex, "{byte:02x}");
                 hex
@@ -164,13 +164,12 @@ fn status_of(file: &MainFile) -> String {
             json.text("name", Some(&marker.name));
             json.text("directory", Some(&marker.directory.to_string_lossy()));
         }
-        Err(_) => ["instance", "name", "directory"].into_iter().for_each(|key| json.text(key, None)),
+        None => ["instance", "name", "directory"].into_iter().for_each(|key| json.text(key, None)),
     }
     json.text("role", Some(role_of(state)));
     json.text("state", state.map(state_name));
-    let alive = |segment: Segment| {
-        segment.running() && file.database.marker.as_ref().is_ok_and(crate::instance::alive)
-    };
+    let alive =
+        |segment: Segment| segment.running() && file.database.marker().is_some_and(crate::instance::alive);
     json.raw("running", if found.is_some_and(|found| alive(found.1)) { "true" } else { "false" });
     json.text("commit_write", Some(&commit_write));
     json.text("visibility", Some(visibility));

@@ -9,7 +9,7 @@ use crate::turn;
 use standfast_session::Marker;
 use std::ffi::{CStr, OsStr, c_char, c_double, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -101,10 +101,10 @@ unsafe fn real_vfs(vfs: *mut Vfs) -> *mut Vfs {
 }
 
 /// What becomes of a file.
-enum Opening {
+enum Opening<'a> {
     /// None of ours.
     Plain,
-    Main(Database),
+    Main(&'a Path),
     /// Log of a database of ours.
     Log(*const MainFile),
     /// Rollback journal of a database of ours.
@@ -149,8 +149,8 @@ unsafe extern "C" fn x_open(
         // SAFETY: the real file is open; the state outlives the log, which SQLite closes first.
         unsafe {
             match opening {
-                Opening::Main(database) => {
-                    let state = Box::new(MainFile::new(Arc::new(database), real));
+                Opening::Main(path) => {
+                    let state = Box::new(MainFile::new(Arc::new(Database::at(path)), real));
                     install(file, Kind::Main, Box::into_raw(state));
                 }
                 Opening::Log(main) => install(file, Kind::Log, main),
@@ -163,7 +163,7 @@ unsafe extern "C" fn x_open(
 
 /// # Safety
 /// `name` is null or a name that SQLite passed to `xOpen` together with `flags`.
-unsafe fn opening(name: *const c_char, flags: c_int) -> Opening {
+unsafe fn opening<'a>(name: *const c_char, flags: c_int) -> Opening<'a> {
     if name.is_null() {
         return Opening::Plain;
     }
@@ -172,8 +172,8 @@ unsafe fn opening(name: *const c_char, flags: c_int) -> Opening {
         let path = path_of(unsafe { CStr::from_ptr(name) });
         return match Marker::read(path) {
             Ok(None) => Opening::Plain,
-            Ok(Some(marker)) => Opening::Main(database(path, Ok(marker))),
-            Err(why) => Opening::Main(database(path, Err(why.to_string()))),
+            // Whether it can be used is seen when the file is open.
+            _ => Opening::Main(path),
         };
     }
     if flags & (open::WAL | open::MAIN_JOURNAL) == 0 {
@@ -191,10 +191,6 @@ unsafe fn opening(name: *const c_char, flags: c_int) -> Opening {
 
 fn path_of(name: &CStr) -> &Path {
     Path::new(OsStr::from_bytes(name.to_bytes()))
-}
-
-fn database(path: &Path, marker: Result<Marker, String>) -> Database {
-    Database { file: PathBuf::from(path), path: path.to_string_lossy().into_owned(), marker }
 }
 
 unsafe extern "C" fn x_delete(vfs: *mut Vfs, name: *const c_char, sync_directory: c_int) -> c_int {

@@ -17,6 +17,7 @@ mod failed_sync;
 mod foreign;
 mod left_out;
 mod log_volume;
+mod marker;
 mod members;
 mod network;
 mod refused;

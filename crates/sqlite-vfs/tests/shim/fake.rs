@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "shared by the tests and an example, which use different parts")]
 #![allow(clippy::unwrap_used, reason = "the example includes a file of the tests")]
 
-use standfast_session::{DatabaseState, Marker, Segment, SegmentConfig, marker_path};
+use standfast_session::{DatabaseState, FileId, Marker, Segment, SegmentConfig, marker_path};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -71,13 +71,16 @@ impl FakeInstance {
         FakeInstance { directory, segment, shared, id, thread: Some(thread), lock: Some(lock) }
     }
 
-    pub fn marker(&self, number: u16) -> Marker {
+    /// Of the database at `path`, which must exist.
+    pub fn marker(&self, path: &Path, number: u16) -> Marker {
         Marker {
             instance: self.id,
             name: "fake".into(),
             directory: self.directory.clone(),
             segment: self.directory.join("segment"),
             database: number,
+            path: path.canonicalize().unwrap(),
+            file: FileId::of(path),
         }
     }
 
@@ -94,7 +97,7 @@ impl FakeInstance {
         }
         self.shared.databases.lock().unwrap().push((number, shm));
         self.segment.set_state(number, DatabaseState::Open);
-        std::fs::write(marker_path(path), self.marker(number).to_string()).unwrap();
+        std::fs::write(marker_path(path), self.marker(path, number).to_string()).unwrap();
         self.segment.mark_dirty(number);
         self.segment.ring();
     }

@@ -125,7 +125,7 @@ fn without_an_instance_reading_works_and_writing_fails_after_the_wait_with_its_n
     // The marker of an instance that has not run since the machine started: no shared memory.
     let instance = scratch.instance();
     let directory = instance.directory.clone();
-    std::fs::write(marker_path(&path), instance.marker(3).to_string()).unwrap();
+    std::fs::write(marker_path(&path), instance.marker(&path, 3).to_string()).unwrap();
     drop(instance);
     std::fs::remove_file(directory.join("segment")).unwrap();
     let connection = open(&path);
@@ -185,6 +185,67 @@ fn a_marker_that_cannot_be_used_makes_the_database_read_only() {
     assert_eq!(count(&connection), 1);
     assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
     assert!(status(&connection).contains("malformed marker file"));
+    // The instance writes it anew: the connection need not be opened again.
+    let instance = scratch.instance();
+    instance.protect(&path, 3);
+    insert(&connection).unwrap();
+}
+
+#[test]
+fn a_copy_with_the_marker_of_the_original_can_be_read_but_not_written() {
+    let (scratch, instance, path) = protected("copied");
+    insert(&open(&path)).unwrap();
+    std::fs::create_dir(scratch.path.join("other")).unwrap();
+    let copy = scratch.path.join("other/app.db");
+    for suffix in ["", "-wal", "-standfast"] {
+        let from = format!("{}{suffix}", path.display());
+        std::fs::copy(from, format!("{}{suffix}", copy.display())).unwrap();
+    }
+    let before = instance.segment.epoch(3);
+    let connection = open(&copy);
+    assert_eq!(count(&connection), 1);
+    do_not_wait(&connection);
+    assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
+    let text = status(&connection);
+    for word in [path.to_str().unwrap(), copy.to_str().unwrap(), "Remove the marker", "standfast protect"] {
+        assert!(text.contains(word), "{text} does not say {word}");
+    }
+    let role: String = connection.query_row("SELECT standfast_role()", [], |row| row.get(0)).unwrap();
+    assert_eq!(role, "unknown");
+    assert_eq!(instance.segment.sessions().count(), 0, "a session of the original");
+    assert_eq!(instance.segment.epoch(3), before);
+    drop(connection);
+    std::fs::remove_file(marker_path(&copy)).unwrap();
+    insert(&open(&copy)).unwrap();
+    // The original is not touched by any of it.
+    insert(&open(&path)).unwrap();
+    assert_eq!((count(&open(&copy)), count(&open(&path))), (2, 2));
+}
+
+#[test]
+fn a_file_put_in_the_place_of_a_protected_one_is_refused_until_the_instance_takes_it_up() {
+    let (scratch, instance, path) = protected("replaced-file");
+    let old = open(&path);
+    insert(&old).unwrap();
+    let restored = scratch.database("restored.db");
+    std::fs::rename(&restored, &path).unwrap();
+    for suffix in ["-wal", "-shm"] {
+        std::fs::rename(format!("{}{suffix}", restored.display()), format!("{}{suffix}", path.display()))
+            .unwrap();
+    }
+    let new = open(&path);
+    do_not_wait(&new);
+    assert_eq!(code(&insert(&new).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
+    assert!(status(&new).contains("Restart instance fake"), "{}", status(&new));
+    // The instance starts again; it is the one who could still have the old file open.
+    instance.segment.set_running(false, &crate::fake::CONFIG);
+    assert_eq!(code(&insert(&old).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
+    instance.protect(&path, 3);
+    instance.segment.set_running(true, &crate::fake::CONFIG);
+    insert(&new).unwrap();
+    // The file that the other connection has open is served by nobody any more.
+    assert_eq!(code(&insert(&old).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
+    assert!(status(&old).contains("close and reopen"), "{}", status(&old));
 }
 
 #[test]
@@ -197,4 +258,9 @@ fn a_connection_that_outlives_the_protection_says_so() {
     insert(&connection).unwrap_err();
     assert!(status(&connection).contains("no longer protected: close and reopen"));
     insert(&open(&path)).unwrap();
+}
+
+/// If it were not refused, the commit would wait for ever.
+fn do_not_wait(connection: &Connection) {
+    connection.query_row("PRAGMA standfast_commit_write=nowait", [], |_| Ok(())).unwrap();
 }

@@ -1,0 +1,107 @@
+//! The marker beside a database: copied along, damaged, or of a file that is no longer there.
+
+use crate::support::{INSERT, Place, SQLITE_READONLY, assert_same, must, refuses, rows, start};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn beside(database: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", database.display()))
+}
+
+fn copy_to(directory: &Path, database: &Path, suffixes: &[&str]) -> PathBuf {
+    fs::create_dir_all(directory).unwrap();
+    let copy = directory.join(database.file_name().unwrap());
+    for suffix in suffixes {
+        fs::copy(beside(database, suffix), beside(&copy, suffix)).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn a_copy_with_its_marker_can_only_be_read_and_leaves_the_original_alone() {
+    let place = Place::new("copy");
+    let (primary, standby, database) = place.pair(&[]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    let copy = copy_to(&place.path("other"), &database, &["", "-wal", "-standfast"]);
+    let mut reader = place.application(&copy);
+    assert_eq!(reader.run("SELECT count(*) FROM t")[0][0], 2);
+    reader.fails(INSERT, SQLITE_READONLY);
+    let said = reader.said();
+    for word in [database.to_str().unwrap(), copy.to_str().unwrap(), "Remove the marker", "standfast protect"]
+    {
+        assert!(said.contains(word), "{said} does not say {word}");
+    }
+    application.run(INSERT);
+    assert_same(&primary, &standby, &database);
+    // By itself it becomes a database like any other, with a marker of its own.
+    must(&primary, &["protect", &copy.to_string_lossy(), "--name", "copy.db"]);
+    reader.run(INSERT);
+    assert_eq!((rows(&database), rows(&copy)), (3, 3));
+    application.run(INSERT);
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn protect_writes_a_damaged_marker_of_a_known_database_anew() {
+    let place = Place::new("damaged-marker");
+    let (primary, database) = place.protecting();
+    let path = database.to_string_lossy().into_owned();
+    let good = fs::read_to_string(beside(&database, "-standfast")).unwrap();
+    let elsewhere = good.replace("database=", "database=7");
+    for bad in ["", "standfast-marker 9\n", &elsewhere] {
+        fs::write(beside(&database, "-standfast"), bad).unwrap();
+        let mut application = place.application(&database);
+        if bad != elsewhere {
+            application.fails(INSERT, SQLITE_READONLY);
+            assert!(application.said().contains("standfast protect"), "{}", application.said());
+        }
+        assert!(must(&primary, &["protect", &path]).contains("app.db"));
+        assert_eq!(fs::read_to_string(beside(&database, "-standfast")).unwrap(), good);
+        // Whoever found it damaged need not open the database again.
+        let mut fresh = place.application(&database);
+        if bad == elsewhere {
+            fresh.run(INSERT)
+        } else {
+            application.run(INSERT)
+        };
+    }
+    refuses(&primary, &["protect", &path], 3, &["already protected"]);
+    assert_eq!(rows(&database), 4);
+}
+
+#[test]
+fn a_file_restored_in_the_place_of_a_protected_one_is_written_again_after_a_restart() {
+    let place = Place::new("restored");
+    let (mut primary, database) = place.protecting();
+    let mut before = place.application(&database);
+    before.run(INSERT);
+    before.close();
+    primary.stop().unwrap();
+    let backup = copy_to(&place.path("backup"), &database, &["", "-wal"]);
+    for suffix in ["", "-wal"] {
+        fs::rename(beside(&backup, suffix), beside(&database, suffix)).unwrap();
+    }
+    let _ = fs::remove_file(beside(&database, "-shm"));
+    let mut application = place.application(&database);
+    application.fails(INSERT, SQLITE_READONLY);
+    assert!(application.said().contains("Restart instance south"), "{}", application.said());
+    start(&mut primary);
+    application.run(INSERT);
+    assert_eq!(rows(&database), 3);
+}
+
+#[test]
+fn a_directory_that_is_seen_under_another_name_has_the_same_protection() {
+    let place = Place::new("renamed");
+    let primary = place.primary("south");
+    let inner = place.path("data");
+    fs::create_dir(&inner).unwrap();
+    let database = place.database("data/app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    std::os::unix::fs::symlink(&inner, place.path("alias")).unwrap();
+    for path in [database.clone(), place.path("alias/app.db")] {
+        place.application(&path).run(INSERT);
+    }
+    assert_eq!(rows(&database), 3);
+}
