@@ -20,7 +20,7 @@ use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::Guard;
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
@@ -78,8 +78,12 @@ pub struct PrimaryShared {
     released: AtomicU64,
     /// Name of what the log writer waits for; empty when it does not.
     waiting_for: Mutex<&'static str>,
+    /// Commits captured that cannot enter the log yet.
+    in_hand: AtomicUsize,
     /// Commits captured since the start.
     pub commits: AtomicU64,
+    /// The log writer has ended: nothing becomes durable any more, no command is carried out.
+    ended: AtomicBool,
     commands: Mutex<Vec<Command>>,
     commands_waiting: AtomicUsize,
 }
@@ -98,7 +102,9 @@ impl PrimaryShared {
             shipping: RwLock::new(Arc::new(NotYetKnown)),
             queue: Mutex::default(),
             waiting_for: Mutex::new(""),
+            in_hand: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
             commands: Mutex::default(),
             commands_waiting: AtomicUsize::new(0),
         }
@@ -149,6 +155,23 @@ impl PrimaryShared {
     /// Commits captured and not released.
     pub fn waiting_commits(&self) -> usize {
         self.queue().len()
+    }
+
+    /// Commits held up: captured and not released, or not even captured, which only the sessions know that wait.
+    pub fn held_up_commits(&self) -> usize {
+        let captured = self.waiting_commits() + self.in_hand.load(SeqCst);
+        let databases = self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        captured.max(databases.keys().map(|id| self.segment.commit_waiters(id.0)).sum())
+    }
+
+    /// The log writer ends: nothing becomes durable any more, and no command is carried out.
+    pub fn end(&self) {
+        self.ended.store(true, SeqCst);
+    }
+
+    /// Whether the log writer has ended.
+    pub fn ended(&self) -> bool {
+        self.ended.load(SeqCst)
     }
 
     /// What holds commits up, by name: something that the log writer waits for, or a destination that does not
@@ -536,7 +559,10 @@ impl Primary {
             return Ok(());
         }
         if self.writer.room() < self.out.len() {
-            self.switch()?;
+            self.shared.in_hand.store(self.marks.len(), SeqCst);
+            let switched = self.switch();
+            self.shared.in_hand.store(0, SeqCst);
+            switched?;
         }
         let first = self.shared.buffer.captured();
         let chunk = self.shared.buffer.append(self.out.as_slice());
