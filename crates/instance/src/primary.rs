@@ -78,6 +78,8 @@ pub struct PrimaryShared {
     released: AtomicU64,
     /// Name of what the log writer waits for; empty when it does not.
     waiting_for: Mutex<&'static str>,
+    /// Databases that wait for a fresh copy to begin, by name: nothing of them is captured until then.
+    copies_awaited: Mutex<BTreeMap<DatabaseId, String>>,
     /// Commits captured that cannot enter the log yet.
     in_hand: AtomicUsize,
     /// Commits captured since the start.
@@ -102,6 +104,7 @@ impl PrimaryShared {
             shipping: RwLock::new(Arc::new(NotYetKnown)),
             queue: Mutex::default(),
             waiting_for: Mutex::new(""),
+            copies_awaited: Mutex::default(),
             in_hand: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
             ended: AtomicBool::new(false),
@@ -178,10 +181,30 @@ impl PrimaryShared {
     /// answer. Empty when nothing does. The ordinary round trip to a destination is no wait of this kind.
     pub fn waiting_for(&self) -> String {
         let log_writer = *self.waiting_for.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if !log_writer.is_empty() || self.waiting_commits() == 0 {
+        if !log_writer.is_empty() {
             return log_writer.to_owned();
         }
+        if let Some(name) = self.copies_awaited().values().next() {
+            return format!("fresh copy of database {name}");
+        }
+        if self.waiting_commits() == 0 {
+            return String::new();
+        }
         self.shipping().unanswered(self.buffer.durable()).unwrap_or_default()
+    }
+
+    fn copies_awaited(&self) -> MutexGuard<'_, BTreeMap<DatabaseId, String>> {
+        self.copies_awaited.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Commits of the database wait until a fresh copy of it has begun; or no longer do.
+    pub fn await_copy(&self, database: &Database, awaited: bool) {
+        let (id, name) = (database.id(), database.record().name.clone());
+        if awaited {
+            self.copies_awaited().insert(id, name);
+        } else {
+            self.copies_awaited().remove(&id);
+        }
     }
 
     fn set_waiting_for(&self, event: &'static str) {

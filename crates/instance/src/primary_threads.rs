@@ -26,6 +26,9 @@ const QUIET_ROUND: Duration = Duration::from_millis(500);
 const QUIET_AFTER: u32 = 25;
 const ARCHIVE_RETRY: Duration = Duration::from_millis(500);
 
+/// How long an attempt to begin a fresh copy waits for a writer, and the pause after one that failed.
+const COPY_ATTEMPT: Duration = Duration::from_secs(5);
+const COPY_RETRY: Duration = Duration::from_secs(1);
 /// A log switch that waits is given this long when the instance stops.
 const SWITCH_GRACE: Duration = Duration::from_secs(2);
 
@@ -152,15 +155,16 @@ impl SwitchHelper for Helper {
         self.environment.alert.say(format!("database {name} will be copied afresh into the redo: {why}"));
         let shared = self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let environment = self.environment.clone();
-        let begin = move || match (BaselineJob::begin(&database), shared) {
-            (Ok(job), Some(shared)) => shared.command(Box::new(move |primary| {
-                primary.start_baseline(job);
-                Ok(())
-            })),
-            (Err(error), _) => environment.alert.say(format!("database {name} cannot be copied: {error}")),
-            (Ok(_), None) => {}
-        };
-        let _ = Builder::new().name("baseline".into()).spawn(begin);
+        // Made before the primary is open, this helper has nothing to serve yet.
+        let Some(shared) = shared else { return };
+        shared.await_copy(&database, true);
+        let begin = move || begin_copy(&environment, &shared, &database);
+        if let Err(error) = Builder::new().name("baseline".into()).spawn(begin) {
+            self.environment.alert.say(format!(
+                "database {name} cannot be copied, its commits wait: no thread can be started: {error}\nhint: restart the \
+                 instance with room for more threads"
+            ));
+        }
     }
 
     fn resynchronised(&mut self, database: &Arc<Database>) {
@@ -168,6 +172,43 @@ impl SwitchHelper for Helper {
             .alert
             .say(format!("database {}: the fresh copy is in the redo", database.record().name));
     }
+}
+
+/// Fixes the state to copy and hands the copy to the log writer. Commits of the database wait meanwhile, so this is
+/// tried until it succeeds, or nobody needs it any more.
+fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<Database>) {
+    let name = &database.record().name;
+    let mut told = String::new();
+    let needed = || {
+        let served = shared.database(database.id()).is_some_and(|served| Arc::ptr_eq(&served, database));
+        served && !shared.ended() && database.failure().is_none()
+    };
+    while needed() {
+        match BaselineJob::begin_within(database, COPY_ATTEMPT) {
+            Ok(job) => {
+                if !told.is_empty() {
+                    environment.alert.say(format!("database {name}: the fresh copy begins"));
+                }
+                shared.command(Box::new(move |primary| {
+                    primary.start_baseline(job);
+                    Ok(())
+                }));
+                break;
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if told != error {
+                    environment.alert.say(format!(
+                        "the fresh copy of database {name} cannot begin and will be tried again; its commits wait: {error}"
+                    ));
+                    told = error;
+                }
+                // Whatever it is, nobody tells when it has passed.
+                std::thread::sleep(COPY_RETRY);
+            }
+        }
+    }
+    shared.await_copy(database, false);
 }
 
 impl PrimaryThreads {
