@@ -82,6 +82,8 @@ pub fn status(status: &Value) {
 fn remedy(event: &str) -> &'static str {
     if event.starts_with("SYNC destination") {
         "hint: bring the destination back, or let commits go on without it: add it again with --on-timeout degrade"
+    } else if event.starts_with("fresh copy") {
+        "hint: end the transaction that writes to the database; the alert log says what keeps the copy from beginning"
     } else if event.contains("archiving") {
         "hint: make room for archived logs; the alert log says what keeps them from being written"
     } else {

@@ -1,11 +1,14 @@
 //! A full copy of a database in the redo stream: for standbys when a database becomes protected, and when
 //! its WAL was reset by somebody else.
 
-use crate::database::{Database, committed_pages};
+use crate::database::{Database, WRITER_PATIENCE, committed_pages};
 use crate::error::InstanceError;
 use rusqlite::Connection;
 use standfast_format::{RecordBuilder, page_sum};
+use standfast_io::fault::{self, Fault};
+use standfast_sqlite_wal::WalIndexHeader;
 use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, WalPosition};
+use std::time::Duration;
 
 /// A copy in the making. It reads from one snapshot while applications go on writing.
 pub struct BaselineJob {
@@ -21,10 +24,21 @@ impl BaselineJob {
     /// Fixes the state to copy.
     ///
     /// # Errors
-    /// See [`Database::snapshot_and`].
+    /// See [`Database::snapshot_within`].
     pub fn begin(database: &Database) -> Result<BaselineJob, InstanceError> {
-        let (reader, (position, pages)) = database
-            .snapshot_and(|reader, header| Ok((header.position(), committed_pages(reader, header)?)))?;
+        BaselineJob::begin_within(database, WRITER_PATIENCE)
+    }
+
+    /// [`BaselineJob::begin`], waiting up to `limit` for writers.
+    ///
+    /// # Errors
+    /// See [`Database::snapshot_within`].
+    pub fn begin_within(database: &Database, limit: Duration) -> Result<BaselineJob, InstanceError> {
+        fault::check(Fault::FreshCopy).map_err(InstanceError::io(&database.record().path))?;
+        let find = |reader: &Connection, header: &WalIndexHeader| {
+            Ok((header.position(), committed_pages(reader, header)?))
+        };
+        let (reader, (position, pages)) = database.snapshot_within(limit, find)?;
         // The copy takes the place of all redo before it, so what it holds must survive until it is complete.
         database.sync_wal()?;
         Ok(BaselineJob {

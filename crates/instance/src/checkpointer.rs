@@ -308,7 +308,7 @@ pub fn redo_before_data(
             if durable() {
                 return true;
             }
-            if Instant::now() >= end {
+            if Instant::now() >= end || shared.ended() {
                 return false;
             }
             shared.buffer.wait(Scn(u64::MAX), position, Duration::from_millis(5));

@@ -189,10 +189,22 @@ impl Database {
         &self,
         find: impl FnOnce(&Connection, &WalIndexHeader) -> Result<T, InstanceError>,
     ) -> Result<(Connection, T), InstanceError> {
+        self.snapshot_within(WRITER_PATIENCE, find)
+    }
+
+    /// [`Database::snapshot_and`], waiting up to `limit` for writers.
+    ///
+    /// # Errors
+    /// When a writer keeps the write lock for longer, SQLite's, and what `find` returns.
+    pub fn snapshot_within<T>(
+        &self,
+        limit: Duration,
+        find: impl FnOnce(&Connection, &WalIndexHeader) -> Result<T, InstanceError>,
+    ) -> Result<(Connection, T), InstanceError> {
         let reader = open_guarded(&self.record.path, self.vfs_base.as_deref())?;
         let connection = self.connection();
         let guard = Guard::of(&connection)?;
-        guard.hold_write_lock_within(Duration::from_secs(60))?;
+        guard.hold_write_lock_within(limit)?;
         let begun = reader
             .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
             .map_err(InstanceError::from)
@@ -266,6 +278,8 @@ fn hold_checkpoint_lock(guard: &Guard<'_>, limit: Duration) -> Result<(), Instan
     }
 }
 
+/// How long to wait for a writer that has the write lock.
+pub const WRITER_PATIENCE: Duration = Duration::from_secs(60);
 /// How long to wait for those who recover the database when it is opened.
 const OPEN_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a checkpoint waits for readers.

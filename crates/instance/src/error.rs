@@ -34,6 +34,15 @@ pub enum InstanceError {
         /// Cause.
         source: std::io::Error,
     },
+    /// Stopped while no log switch was possible.
+    #[error(
+        "stopped while commits waited for a log switch: {why}\nhint: these commits are in their databases; they are taken \
+         up when the instance starts again, once there is room"
+    )]
+    StoppedWaiting {
+        /// What the switch waited for.
+        why: String,
+    },
     /// A write or a sync of a protected database failed.
     #[error(
         "database {name} has failed: {why}; what of it is on disk is not known, so no more is moved into it and no \

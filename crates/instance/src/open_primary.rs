@@ -77,8 +77,10 @@ pub fn open_primary(
     free_groups(environment, &log, &scan, &reconciled)?;
     for database in reconciled {
         let record = database.database.record().clone();
-        if let Err(error) = begin_serving(environment, &mut primary, database) {
-            leave_out(environment, &segment, &record, control.checkpoint, &error)?;
+        match begin_serving(environment, &mut primary, database) {
+            Ok(()) => {}
+            Err(error @ InstanceError::StoppedWaiting { .. }) => return Err(error),
+            Err(error) => leave_out(environment, &segment, &record, control.checkpoint, &error)?,
         }
     }
     begin_recovery_here(environment, &shared, &log, scan.end)?;

@@ -20,7 +20,7 @@ use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::Guard;
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
@@ -78,8 +78,14 @@ pub struct PrimaryShared {
     released: AtomicU64,
     /// Name of what the log writer waits for; empty when it does not.
     waiting_for: Mutex<&'static str>,
+    /// Databases that wait for a fresh copy to begin, by name: nothing of them is captured until then.
+    copies_awaited: Mutex<BTreeMap<DatabaseId, String>>,
+    /// Commits captured that cannot enter the log yet.
+    in_hand: AtomicUsize,
     /// Commits captured since the start.
     pub commits: AtomicU64,
+    /// The log writer has ended: nothing becomes durable any more, no command is carried out.
+    ended: AtomicBool,
     commands: Mutex<Vec<Command>>,
     commands_waiting: AtomicUsize,
 }
@@ -98,7 +104,10 @@ impl PrimaryShared {
             shipping: RwLock::new(Arc::new(NotYetKnown)),
             queue: Mutex::default(),
             waiting_for: Mutex::new(""),
+            copies_awaited: Mutex::default(),
+            in_hand: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
             commands: Mutex::default(),
             commands_waiting: AtomicUsize::new(0),
         }
@@ -151,14 +160,51 @@ impl PrimaryShared {
         self.queue().len()
     }
 
+    /// Commits held up: captured and not released, or not even captured, which only the sessions know that wait.
+    pub fn held_up_commits(&self) -> usize {
+        let captured = self.waiting_commits() + self.in_hand.load(SeqCst);
+        let databases = self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        captured.max(databases.keys().map(|id| self.segment.commit_waiters(id.0)).sum())
+    }
+
+    /// The log writer ends: nothing becomes durable any more, and no command is carried out.
+    pub fn end(&self) {
+        self.ended.store(true, SeqCst);
+    }
+
+    /// Whether the log writer has ended.
+    pub fn ended(&self) -> bool {
+        self.ended.load(SeqCst)
+    }
+
     /// What holds commits up, by name: something that the log writer waits for, or a destination that does not
     /// answer. Empty when nothing does. The ordinary round trip to a destination is no wait of this kind.
     pub fn waiting_for(&self) -> String {
         let log_writer = *self.waiting_for.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if !log_writer.is_empty() || self.waiting_commits() == 0 {
+        if !log_writer.is_empty() {
             return log_writer.to_owned();
         }
+        if let Some(name) = self.copies_awaited().values().next() {
+            return format!("fresh copy of database {name}");
+        }
+        if self.waiting_commits() == 0 {
+            return String::new();
+        }
         self.shipping().unanswered(self.buffer.durable()).unwrap_or_default()
+    }
+
+    fn copies_awaited(&self) -> MutexGuard<'_, BTreeMap<DatabaseId, String>> {
+        self.copies_awaited.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Commits of the database wait until a fresh copy of it has begun; or no longer do.
+    pub fn await_copy(&self, database: &Database, awaited: bool) {
+        let (id, name) = (database.id(), database.record().name.clone());
+        if awaited {
+            self.copies_awaited().insert(id, name);
+        } else {
+            self.copies_awaited().remove(&id);
+        }
     }
 
     fn set_waiting_for(&self, event: &'static str) {
@@ -536,7 +582,10 @@ impl Primary {
             return Ok(());
         }
         if self.writer.room() < self.out.len() {
-            self.switch()?;
+            self.shared.in_hand.store(self.marks.len(), SeqCst);
+            let switched = self.switch();
+            self.shared.in_hand.store(0, SeqCst);
+            switched?;
         }
         let first = self.shared.buffer.captured();
         let chunk = self.shared.buffer.append(self.out.as_slice());

@@ -14,7 +14,7 @@ use standfast_session::DatabaseState;
 use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,12 @@ const QUIET_ROUND: Duration = Duration::from_millis(500);
 /// Rounds without activity after which the checkpointer goes quiet.
 const QUIET_AFTER: u32 = 25;
 const ARCHIVE_RETRY: Duration = Duration::from_millis(500);
+
+/// How long an attempt to begin a fresh copy waits for a writer, and the pause after one that failed.
+const COPY_ATTEMPT: Duration = Duration::from_secs(5);
+const COPY_RETRY: Duration = Duration::from_secs(1);
+/// A log switch that waits is given this long when the instance stops.
+const SWITCH_GRACE: Duration = Duration::from_secs(2);
 
 /// Orders for the checkpointer.
 pub enum CheckpointOrder {
@@ -54,10 +60,11 @@ pub type NeededFrom = Box<dyn Fn() -> Scn + Send>;
 pub struct PrimaryThreads {
     shared: Arc<PrimaryShared>,
     stop: Arc<AtomicBool>,
+    stop_begun: Arc<OnceLock<Instant>>,
     checkpoints: Sender<CheckpointOrder>,
     archives: Sender<ArchiveOrder>,
-    lgwr: Option<JoinHandle<Option<Primary>>>,
-    others: Vec<JoinHandle<()>>,
+    lgwr: Mutex<Option<JoinHandle<Option<Primary>>>>,
+    others: Mutex<Vec<JoinHandle<()>>>,
     failed: Arc<Mutex<Option<String>>>,
     counts: Arc<Mutex<CheckpointCounts>>,
     /// See [`Checkpointer::hurry`].
@@ -69,11 +76,18 @@ pub struct Wiring {
     checkpoints: (Sender<CheckpointOrder>, Receiver<CheckpointOrder>),
     archives: (Sender<ArchiveOrder>, Receiver<ArchiveOrder>),
     stop: Arc<AtomicBool>,
+    /// Since when the instance is being stopped in good order.
+    stop_begun: Arc<OnceLock<Instant>>,
 }
 
 impl Default for Wiring {
     fn default() -> Self {
-        Wiring { checkpoints: channel(), archives: channel(), stop: Arc::default() }
+        Wiring {
+            checkpoints: channel(),
+            archives: channel(),
+            stop: Arc::default(),
+            stop_begun: Arc::default(),
+        }
     }
 }
 
@@ -85,6 +99,7 @@ impl Wiring {
             checkpoints: self.checkpoints.0.clone(),
             archives: self.archives.0.clone(),
             stop: self.stop.clone(),
+            stop_begun: self.stop_begun.clone(),
             shared: Arc::default(),
             said: false,
         })
@@ -96,14 +111,20 @@ struct Helper {
     checkpoints: Sender<CheckpointOrder>,
     archives: Sender<ArchiveOrder>,
     stop: Arc<AtomicBool>,
+    stop_begun: Arc<OnceLock<Instant>>,
     shared: Arc<Mutex<Option<Arc<PrimaryShared>>>>,
     said: bool,
 }
 
 impl SwitchHelper for Helper {
     fn blocked(&mut self, why: SwitchBlocked) -> Result<(), InstanceError> {
-        if self.stop.load(SeqCst) {
-            return Err(InstanceError::Failed("stopped while waiting for a log group".into()));
+        // What opens the instance waits for nobody who could tell it to stop.
+        if self.stop_begun.get().is_none() && termination_pending() {
+            let _ = self.stop_begun.set(Instant::now());
+        }
+        let patient = self.stop_begun.get().is_none_or(|begun| begun.elapsed() < SWITCH_GRACE);
+        if self.stop.load(SeqCst) || !patient {
+            return Err(InstanceError::StoppedWaiting { why: format!("{why:?}") });
         }
         if !self.said {
             self.said = true;
@@ -134,15 +155,16 @@ impl SwitchHelper for Helper {
         self.environment.alert.say(format!("database {name} will be copied afresh into the redo: {why}"));
         let shared = self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let environment = self.environment.clone();
-        let begin = move || match (BaselineJob::begin(&database), shared) {
-            (Ok(job), Some(shared)) => shared.command(Box::new(move |primary| {
-                primary.start_baseline(job);
-                Ok(())
-            })),
-            (Err(error), _) => environment.alert.say(format!("database {name} cannot be copied: {error}")),
-            (Ok(_), None) => {}
-        };
-        let _ = Builder::new().name("baseline".into()).spawn(begin);
+        // Made before the primary is open, this helper has nothing to serve yet.
+        let Some(shared) = shared else { return };
+        shared.await_copy(&database, true);
+        let begin = move || begin_copy(&environment, &shared, &database);
+        if let Err(error) = Builder::new().name("baseline".into()).spawn(begin) {
+            self.environment.alert.say(format!(
+                "database {name} cannot be copied, its commits wait: no thread can be started: {error}\nhint: restart the \
+                 instance with room for more threads"
+            ));
+        }
     }
 
     fn resynchronised(&mut self, database: &Arc<Database>) {
@@ -150,6 +172,43 @@ impl SwitchHelper for Helper {
             .alert
             .say(format!("database {}: the fresh copy is in the redo", database.record().name));
     }
+}
+
+/// Fixes the state to copy and hands the copy to the log writer. Commits of the database wait meanwhile, so this is
+/// tried until it succeeds, or nobody needs it any more.
+fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<Database>) {
+    let name = &database.record().name;
+    let mut told = String::new();
+    let needed = || {
+        let served = shared.database(database.id()).is_some_and(|served| Arc::ptr_eq(&served, database));
+        served && !shared.ended() && database.failure().is_none()
+    };
+    while needed() {
+        match BaselineJob::begin_within(database, COPY_ATTEMPT) {
+            Ok(job) => {
+                if !told.is_empty() {
+                    environment.alert.say(format!("database {name}: the fresh copy begins"));
+                }
+                shared.command(Box::new(move |primary| {
+                    primary.start_baseline(job);
+                    Ok(())
+                }));
+                break;
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if told != error {
+                    environment.alert.say(format!(
+                        "the fresh copy of database {name} cannot begin and will be tried again; its commits wait: {error}"
+                    ));
+                    told = error;
+                }
+                // Whatever it is, nobody tells when it has passed.
+                std::thread::sleep(COPY_RETRY);
+            }
+        }
+    }
+    shared.await_copy(database, false);
 }
 
 impl PrimaryThreads {
@@ -171,6 +230,7 @@ impl PrimaryThreads {
             checkpoints: wiring.checkpoints.0.clone(),
             archives: wiring.archives.0.clone(),
             stop: wiring.stop.clone(),
+            stop_begun: wiring.stop_begun.clone(),
             shared: Arc::new(Mutex::new(Some(shared.clone()))),
             said: false,
         }));
@@ -186,7 +246,12 @@ impl PrimaryThreads {
         let lgwr = {
             let (environment, stop, failed) = (environment.clone(), wiring.stop.clone(), failed.clone());
             let (quiet, wake) = (quiet.clone(), wiring.checkpoints.0.clone());
-            let run = move || run_log_writer(&environment, primary, &stop, &failed, &quiet, &wake);
+            let shared = shared.clone();
+            let run = move || {
+                let primary = run_log_writer(&environment, primary, &stop, &failed, &quiet, &wake);
+                shared.end();
+                primary
+            };
             Builder::new().name("lgwr".into()).spawn(run)
         };
         let (lgwr, io) = match lgwr {
@@ -218,10 +283,11 @@ impl PrimaryThreads {
         Ok(PrimaryThreads {
             shared,
             stop: wiring.stop,
+            stop_begun: wiring.stop_begun,
             checkpoints: wiring.checkpoints.0,
             archives: wiring.archives.0,
-            lgwr: Some(lgwr),
-            others,
+            lgwr: Mutex::new(Some(lgwr)),
+            others: Mutex::new(others),
             failed,
             counts,
             hurry,
@@ -259,7 +325,7 @@ impl PrimaryThreads {
         loop {
             match result.recv_timeout(Duration::from_millis(100)) {
                 Ok(result) => return result,
-                Err(RecvTimeoutError::Timeout) if self.failure().is_none() => {}
+                Err(RecvTimeoutError::Timeout) if self.failure().is_none() && !self.shared.ended() => {}
                 Err(_) => {
                     let why = self.failure().unwrap_or_else(|| "the log writer has ended".into());
                     return Err(InstanceError::Failed(why));
@@ -279,15 +345,24 @@ impl PrimaryThreads {
         result.recv().unwrap_or_else(|_| Err(InstanceError::Failed("the checkpointer has ended".into())))
     }
 
+    /// A stop comes: a log switch that waits is not waited for much longer.
+    pub fn announce_stop(&self) {
+        let _ = self.stop_begun.set(Instant::now());
+    }
+
     /// Stops in good order: no commit is lost, recovery has nothing to do.
     ///
     /// # Errors
     /// When the last redo or checkpoint could not be written; the threads have ended all the same.
-    pub fn stop(mut self, clean: bool) -> Result<(), InstanceError> {
+    pub fn stop(&self, clean: bool) -> Result<(), InstanceError> {
+        self.announce_stop();
         // First: the checkpointer takes no order before it is done with the pass under way.
         self.hurry.store(true, SeqCst);
-        let mut result = Ok(());
-        if clean && self.failure().is_none() {
+        let mut result = match self.failure() {
+            Some(why) if clean => Err(InstanceError::Failed(why)),
+            _ => Ok(()),
+        };
+        if clean && result.is_ok() {
             // Commits to a database that has failed go on to be told so.
             let databases = self.shared.all_databases();
             for database in databases.iter().filter(|database| database.failure().is_none()) {
@@ -302,13 +377,16 @@ impl PrimaryThreads {
         }
         self.stop.store(true, SeqCst);
         self.shared.segment.ring();
-        if let Some(lgwr) = self.lgwr.take() {
+        let lgwr = self.lgwr.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        if let Some(lgwr) = lgwr {
             lgwr.thread().unpark();
             let _ = lgwr.join();
         }
         let _ = self.checkpoints.send(CheckpointOrder::Stop);
         let _ = self.archives.send(ArchiveOrder::Stop);
-        for other in self.others.drain(..) {
+        let others =
+            std::mem::take(&mut *self.others.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        for other in others {
             other.thread().unpark();
             let _ = other.join();
         }
@@ -340,6 +418,10 @@ fn run_log_writer(
                     primary.look_for_unnoticed();
                 }
             }
+            Err(error @ InstanceError::StoppedWaiting { .. }) => {
+                give_up(environment, primary.shared(), failed, &error);
+                return None;
+            }
             Err(error) => {
                 fail(environment, primary.shared(), failed, &error);
                 return None;
@@ -350,6 +432,33 @@ fn run_log_writer(
         }
     }
     Some(primary)
+}
+
+/// The instance stops with commits that could not enter the log. They end as with an instance that is gone, and the
+/// next start captures them: the databases have not failed.
+fn give_up(
+    environment: &Environment,
+    shared: &PrimaryShared,
+    failed: &Mutex<Option<String>>,
+    error: &InstanceError,
+) {
+    environment.alert.say(error.to_string());
+    *failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error.to_string());
+    for database in shared.all_databases().iter().filter(|database| database.failure().is_none()) {
+        shared.segment.set_state(database.id().0, DatabaseState::Stopped);
+    }
+}
+
+/// Whether the process was told to end and nobody has taken notice yet.
+fn termination_pending() -> bool {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigpending initialises the set, and only then is it read.
+    unsafe {
+        libc::sigpending(set.as_mut_ptr()) == 0
+            && [libc::SIGTERM, libc::SIGINT]
+                .iter()
+                .any(|signal| libc::sigismember(set.as_ptr(), *signal) == 1)
+    }
 }
 
 /// The primary cannot go on. Nothing that waits is ever acknowledged by this run.
@@ -447,14 +556,17 @@ fn run_archiver(
     needed_from: &NeededFrom,
 ) {
     let mut retry = false;
+    let mut failed_at = Instant::now();
     loop {
+        // A log writer that waits asks again and again: that is no reason to try sooner.
         let order = if retry {
-            orders.recv_timeout(ARCHIVE_RETRY)
+            orders.recv_timeout(ARCHIVE_RETRY.saturating_sub(failed_at.elapsed()))
         } else {
             orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
         };
         match order {
             Ok(ArchiveOrder::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(ArchiveOrder::Archive) if retry => continue,
             Ok(ArchiveOrder::Archive) | Err(RecvTimeoutError::Timeout) => {}
         }
         let keep = needed_from().min(environment.control().archives_needed_from());
@@ -467,6 +579,7 @@ fn run_archiver(
             environment.alert.say("archiving goes on");
         }
         retry = failed.is_some();
+        failed_at = Instant::now();
     }
 }
 
@@ -487,4 +600,26 @@ pub fn archive_all(log: &RedoLog, bytes_max: u64, needed_from: Scn) -> Result<()
 fn precise_sleeps() {
     // SAFETY: PR_SET_TIMERSLACK takes one integer and concerns this thread only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_to_end_that_nobody_has_taken_is_seen() {
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: the set is initialised first; the signal is blocked in this thread, and sent to it alone.
+        unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+            assert!(!termination_pending());
+            libc::pthread_kill(libc::pthread_self(), libc::SIGTERM);
+            assert!(termination_pending());
+            let mut signal = 0;
+            libc::sigwait(set.as_ptr(), &mut signal);
+            assert_eq!((signal, termination_pending()), (libc::SIGTERM, false));
+        }
+    }
 }

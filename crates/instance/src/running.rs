@@ -27,11 +27,15 @@ pub struct RunningPrimary {
     pub threads: PrimaryThreads,
     /// Its redo for senders.
     pub source: Arc<PrimarySource>,
-    /// Its senders.
-    pub destinations: Arc<Destinations>,
+    destinations: Mutex<Arc<Destinations>>,
 }
 
 impl RunningPrimary {
+    /// Its senders.
+    pub fn destinations(&self) -> Arc<Destinations> {
+        self.destinations.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
     /// Nothing is acknowledged any more, also of what waits.
     fn refuse_commits(&self) {
         let shared = self.threads.shared();
@@ -42,9 +46,9 @@ impl RunningPrimary {
     }
 
     /// Another instance is primary now.
-    fn end_fenced(self) {
+    fn end_fenced(&self) {
         self.refuse_commits();
-        self.destinations.stop();
+        self.destinations().stop();
         let _ = self.threads.stop(false);
     }
 }
@@ -61,7 +65,7 @@ pub struct RunningStandby {
 /// What the instance is at the moment.
 pub enum Mode {
     /// Applications write here.
-    Primary(Box<RunningPrimary>),
+    Primary(Arc<RunningPrimary>),
     /// Redo is received and applied.
     Standby(Box<RunningStandby>),
     /// Another instance has taken over.
@@ -74,7 +78,10 @@ pub enum Mode {
 pub struct Running {
     /// What every part is given.
     pub environment: Arc<Environment>,
+    /// Held for moments only: who asks for the state must not wait for a command.
     mode: Mutex<Mode>,
+    /// Commands are carried out one at a time.
+    commands: Mutex<()>,
     receiver: Mutex<Option<Receiver>>,
     configured: Mutex<Vec<DestinationConfig>>,
     me: Weak<Running>,
@@ -94,6 +101,7 @@ impl Running {
         let running = Arc::new_cyclic(|me| Running {
             environment,
             mode: Mutex::new(Mode::Changing),
+            commands: Mutex::default(),
             receiver: Mutex::default(),
             configured: Mutex::new(configured),
             me: me.clone(),
@@ -113,6 +121,18 @@ impl Running {
     /// The mode, locked.
     pub fn mode(&self) -> MutexGuard<'_, Mode> {
         self.mode.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The primary that it is.
+    pub fn primary(&self) -> Option<Arc<RunningPrimary>> {
+        match &*self.mode() {
+            Mode::Primary(primary) => Some(primary.clone()),
+            _ => None,
+        }
+    }
+
+    fn one_command(&self) -> MutexGuard<'_, ()> {
+        self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn receiver(&self) -> MutexGuard<'_, Option<Receiver>> {
@@ -199,14 +219,17 @@ impl Running {
         }
         shared.segment.set_running(true, &environment.segment_config());
         environment.update_control(|control| control.clean = false)?;
-        let opened = RunningPrimary { threads, source, destinations };
+        let opened = RunningPrimary { threads, source, destinations: Mutex::new(destinations) };
         let mut mode = self.mode();
         // A destination may have said meanwhile that another instance has taken over: the fence found no primary to end.
         if let Mode::Fenced(why) = &*mode {
+            let error = fenced_error(why);
+            drop(mode);
             opened.end_fenced();
-            return Err(fenced_error(why));
+            return Err(error);
         }
-        *mode = Mode::Primary(Box::new(opened));
+        *mode = Mode::Primary(Arc::new(opened));
+        drop(mode);
         environment.alert.say(format!("primary opened at SCN {}", shared.buffer.captured()));
         Ok(())
     }
@@ -232,7 +255,7 @@ impl Running {
 
     fn needed_from(&self) -> Scn {
         match self.mode.try_lock().as_deref() {
-            Ok(Mode::Primary(primary)) => primary.destinations.needed_from(),
+            Ok(Mode::Primary(primary)) => primary.destinations().needed_from(),
             // Busy with a change: nothing is removed meanwhile.
             _ => Scn::ZERO,
         }
@@ -240,11 +263,14 @@ impl Running {
 
     /// Another instance is primary now: nothing is accepted any more, now or after a restart.
     fn fence(&self, why: &str) {
-        let mut mode = self.mode();
-        if let Mode::Fenced(_) = &*mode {
-            return;
-        }
-        if let Mode::Primary(primary) = &*mode {
+        let before = {
+            let mut mode = self.mode();
+            if let Mode::Fenced(_) = &*mode {
+                return;
+            }
+            std::mem::replace(&mut *mode, Mode::Fenced(why.to_owned()))
+        };
+        if let Mode::Primary(primary) = &before {
             primary.refuse_commits();
         }
         let stored = self.environment.update_control(|control| control.fenced = Some(why.to_owned()));
@@ -252,7 +278,7 @@ impl Running {
             self.environment.alert.say(format!("the fence cannot be recorded: {error}"));
         }
         self.environment.alert.say(format!("FENCED: {why}"));
-        if let Mode::Primary(primary) = std::mem::replace(&mut *mode, Mode::Fenced(why.to_owned())) {
+        if let Mode::Primary(primary) = before {
             primary.end_fenced();
         }
     }
@@ -260,16 +286,19 @@ impl Running {
     /// Runs `work` on the primary.
     fn with_primary<T>(
         &self,
-        work: impl FnOnce(&mut RunningPrimary) -> Result<T, InstanceError>,
+        work: impl FnOnce(&RunningPrimary) -> Result<T, InstanceError>,
     ) -> Result<T, InstanceError> {
-        match &mut *self.mode() {
-            Mode::Primary(primary) => work(primary),
+        let _one = self.one_command();
+        if let Some(primary) = self.primary() {
+            return work(&primary);
+        }
+        match &*self.mode() {
             Mode::Standby(_) => {
                 let hint = "ask the primary, or make this instance primary with `standfast failover`";
                 Err(InstanceError::refused("this instance is a standby", hint))
             }
             Mode::Fenced(why) => Err(fenced_error(why)),
-            Mode::Changing => {
+            Mode::Changing | Mode::Primary(_) => {
                 Err(InstanceError::refused("the instance is changing its role", "try again in a moment"))
             }
         }
@@ -399,6 +428,7 @@ impl Running {
         name: &str,
         destination: Option<DestinationConfig>,
     ) -> Result<(), InstanceError> {
+        let _one = self.one_command();
         let mut configured = self.configured();
         let known = configured.iter().any(|other| other.name == name);
         if destination.is_none() && !known {
@@ -416,20 +446,22 @@ impl Running {
             .replace(&path, config.to_toml().as_bytes())
             .map_err(InstanceError::io(&path))?;
         *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = configured;
-        if let Mode::Primary(primary) = &mut *self.mode() {
-            self.restart_destinations(primary)?;
+        if let Some(primary) = self.primary() {
+            self.restart_destinations(&primary)?;
         }
         self.environment.alert.say(format!("destination {name} {}", if known { "changed" } else { "added" }));
         Ok(())
     }
 
-    fn restart_destinations(&self, primary: &mut RunningPrimary) -> Result<(), InstanceError> {
+    fn restart_destinations(&self, primary: &RunningPrimary) -> Result<(), InstanceError> {
         let shared = primary.threads.shared().clone();
-        let before = primary.destinations.clone();
+        let before = primary.destinations();
         // The new senders are in force before the old ones end, so that no commit slips between them.
         let fresh = self.start_destinations(&shared, &primary.source, Some(&*before))?;
         shared.ship_through(fresh.clone());
-        primary.destinations = fresh.clone();
+        let mut destinations = primary.destinations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *destinations = fresh.clone();
+        drop(destinations);
         before.stop_without(&fresh);
         Ok(())
     }
@@ -476,13 +508,18 @@ impl Running {
     /// # Errors
     /// When the last redo could not be written.
     pub fn stop(&self) -> Result<(), InstanceError> {
+        // A command under way may wait for a log switch, and the stop for the command.
+        if let Some(primary) = self.primary() {
+            primary.threads.announce_stop();
+        }
+        let _one = self.one_command();
         let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);
         let result = match mode {
             Mode::Primary(primary) => {
                 let shared = primary.threads.shared().clone();
                 // Senders first see the end of the redo, then end.
                 let result = primary.threads.stop(true);
-                primary.destinations.stop();
+                primary.destinations().stop();
                 shared.segment.set_running(false, &self.environment.segment_config());
                 for database in shared.all_databases() {
                     shared.segment.wake_all(database.id().0);

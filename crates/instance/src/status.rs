@@ -30,6 +30,11 @@ pub fn status(running: &Running) -> Value {
             "checkpoint": control.checkpoint,
         },
     });
+    // A command may wait for a long time; the state of a primary is asked for while it does.
+    if let Some(primary) = running.primary() {
+        add_primary(&mut status, &primary, &control);
+        return status;
+    }
     match &*running.mode() {
         Mode::Primary(primary) => add_primary(&mut status, primary, &control),
         Mode::Standby(standby) => add_standby(&mut status, running, standby),
@@ -62,7 +67,7 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) 
     status["durable"] = json!(shared.buffer.durable());
     status["released"] = json!(shared.released());
     status["commits"] = json!(shared.commits.load(std::sync::atomic::Ordering::Relaxed));
-    status["waiting_commits"] = json!(shared.waiting_commits());
+    status["waiting_commits"] = json!(shared.held_up_commits());
     status["waiting_for"] = json!(shared.waiting_for());
     status["checkpoints"] = json!(primary.threads.checkpoint_counts());
     status["sessions"] = json!(shared.segment.sessions().count());
@@ -103,7 +108,7 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) 
     status["log"]["groups"] = groups(primary.source.redo_log());
     status["log"]["archived"] = json!(primary.source.redo_log().archived().len());
     status["destinations"] = primary
-        .destinations
+        .destinations()
         .status()
         .into_iter()
         .map(|(destination, required)| {

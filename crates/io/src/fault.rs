@@ -35,6 +35,10 @@ pub enum Fault {
     CheckpointReset,
     /// During recovery, before redo is applied to a database.
     RecoveryApply,
+    /// Before new frames of a database are captured.
+    Capture,
+    /// Before the state is fixed of which a fresh copy of a database is made.
+    FreshCopy,
     /// Before the write-ahead log of a database is synced.
     WalSync,
     /// Before a database file is synced.
@@ -43,7 +47,7 @@ pub enum Fault {
     DatabaseWrite,
 }
 
-const POINTS: [(&str, Fault); 15] = [
+const POINTS: [(&str, Fault); 17] = [
     ("log-write", Fault::LogWrite),
     ("log-written", Fault::LogWritten),
     ("copy", Fault::Copy),
@@ -56,6 +60,8 @@ const POINTS: [(&str, Fault); 15] = [
     ("apply-committed", Fault::ApplyCommitted),
     ("checkpoint-reset", Fault::CheckpointReset),
     ("recovery-apply", Fault::RecoveryApply),
+    ("capture", Fault::Capture),
+    ("fresh-copy", Fault::FreshCopy),
     ("wal-sync", Fault::WalSync),
     ("database-sync", Fault::DatabaseSync),
     ("database-write", Fault::DatabaseWrite),

@@ -257,6 +257,12 @@ impl Segment {
         self.database(database).commit_waiters.iter().any(|word| word.load(SeqCst) != 0)
     }
 
+    /// Number of sessions that wait with a commit of the database.
+    pub fn commit_waiters(&self, database: u16) -> usize {
+        let waiters = &self.database(database).commit_waiters;
+        waiters.iter().map(|word| word.load(SeqCst).count_ones() as usize).sum()
+    }
+
     /// Sessions attached: (slot, process, start time of the process in clock ticks).
     pub fn sessions(&self) -> impl Iterator<Item = (usize, u32, u64)> + '_ {
         self.slots().iter().enumerate().filter_map(|(index, slot)| {

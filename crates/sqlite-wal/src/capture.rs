@@ -16,6 +16,7 @@ use crate::recent_pages::RecentPages;
 use crate::vfs_file::VfsFile;
 use crate::wal_index::{WalIndexHeader, WalIndexView};
 use standfast_format::{RecordBuilder, page_sum};
+use standfast_io::fault::{self, Fault};
 use standfast_types::{
     DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES,
     WalPosition, WalSalts,
@@ -290,6 +291,7 @@ impl Capture {
         out: &mut Vec<u8>,
         marks: &mut Vec<CommitMark>,
     ) -> Result<(), CaptureError> {
+        fault::check(Fault::Capture)?;
         let first = self.frame + 1;
         let frames = ((PIECE_BYTES / self.frame_bytes()).max(1)).min((last - self.frame) as usize);
         let mut chunk = std::mem::take(&mut self.chunk);

@@ -1,6 +1,7 @@
 //! Processes that know nothing of Standfast and open a protected database all the same.
 
-use crate::support::{INSERT, Place, assert_same, await_status, must, rows, start};
+use crate::support::{A_WHILE, INSERT, Place, assert_same, await_alert, await_status, must, rows, start};
+use standfast_campaign::application::client::Answer;
 
 #[test]
 fn what_a_foreign_process_writes_is_captured() {
@@ -36,6 +37,34 @@ fn a_foreign_process_cannot_reset_the_log_or_leave_wal_mode_under_a_running_inst
     place.application(&database).run(INSERT);
     assert_same(&primary, &standby, &database);
     assert_eq!(rows(&standby.standby_database("app.db")), 4);
+}
+
+/// A database has to be copied afresh, and a writer that does not end keeps the copy from beginning.
+#[test]
+fn a_fresh_copy_that_cannot_begin_has_a_name_and_is_tried_until_it_can() {
+    let place = Place::new("copy-held-up");
+    let (mut primary, standby, database) = place.pair(&[]);
+    primary.stop().unwrap();
+    // Time for the writer to come before the copy.
+    let refused = vec!["fresh-copy=EIO@1"; 15].join(",");
+    primary.faults = Some(format!("capture=EIO@1,{refused}"));
+    start(&mut primary);
+    let (mut application, mut writer) = (place.application(&database), place.application(&database));
+    application.send(INSERT);
+    await_alert(&primary, "the fresh copy of database app.db cannot begin and will be tried again");
+    writer.run("BEGIN IMMEDIATE");
+    await_alert(&primary, "lock of the database is held by somebody else");
+    await_status(&primary, "the wait has its name", |status| {
+        status.text("/waiting_for") == "fresh copy of database app.db"
+            && status.number("/waiting_commits") == 1
+    });
+    assert_eq!(application.answer_within(A_WHILE), None);
+
+    writer.run("ROLLBACK");
+    assert_eq!(application.answer(), Answer::Rows(vec![]), "{}", application.said());
+    await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
+    assert_same(&primary, &standby, &database);
+    assert_eq!(rows(&standby.standby_database("app.db")), 2);
 }
 
 #[test]

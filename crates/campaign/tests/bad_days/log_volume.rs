@@ -2,7 +2,7 @@
 
 use crate::support::{
     A_WHILE, Client, INSERT, INSERT_BULK, PATIENCE, Place, SQLITE_IOERR, assert_same, await_alert,
-    await_status, rows, start,
+    await_status, must, rows, start,
 };
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::Instance;
@@ -64,6 +64,65 @@ fn while_nothing_can_be_archived_commits_wait_under_a_name_and_then_go_on() {
     application.run(INSERT);
     await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
     assert_eq!(rows(&database), 1 + written + 2);
+}
+
+#[test]
+fn a_stop_ends_the_wait_for_a_log_switch_and_status_answers_meanwhile() {
+    let place = Place::new("stop-stalled");
+    let mut primary = place.instance("south");
+    primary.configure("commit", "outcome_wait_ms", 300).unwrap();
+    start(&mut primary);
+    let database = place.database("app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let archive = primary.directory.join("archive");
+    std::fs::rename(&archive, place.path("away")).unwrap();
+    std::fs::write(&archive, "a file where a directory should be").unwrap();
+    let mut application = place.application(&database);
+    let written = write_until_stuck(&mut application, INSERT_BULK);
+    let commands: Vec<_> =
+        [["switch-logfile"], ["checkpoint"]].iter().map(|words| primary.begin(words).unwrap()).collect();
+    for _ in 0..3 {
+        let status = await_status(&primary, "the wait has its name", |status| {
+            status.text("/waiting_for") == ARCHIVING_NEEDED
+        });
+        assert_eq!(status.number("/waiting_commits"), 1, "{}", status.json());
+    }
+    assert!(commands.iter().all(|command| !command.ended_within(A_WHILE)), "the commands wait");
+
+    assert!(!primary.take_process().unwrap().terminate().unwrap().success(), "commits were not in the log");
+    for command in commands {
+        assert!(!command.wait_for_end(PATIENCE).unwrap().success());
+    }
+    await_alert(&primary, "stopped while commits waited for a log switch");
+    let Answer::Failed { code, .. } = application.answer() else { panic!("acknowledged without redo") };
+    assert_eq!(code & 0xff, SQLITE_IOERR);
+    assert!(application.said().contains("unknown"), "{}", application.said());
+
+    // No better after a restart with a full volume.
+    std::fs::remove_file(&archive).unwrap();
+    std::fs::rename(place.path("away"), &archive).unwrap();
+    primary.faults = Some("copy=ENOSPC@1+".into());
+    primary.spawn().unwrap();
+    await_alert_after(&primary, "stopped while commits", "log switch waits");
+    assert!(!primary.take_process().unwrap().terminate().unwrap().success());
+
+    primary.faults = None;
+    start(&mut primary);
+    application.run(INSERT);
+    assert_eq!(rows(&database), 1 + written + 2);
+    assert_eq!(primary.status().unwrap().database_state("app.db"), "open");
+    primary.stop().unwrap();
+}
+
+/// Waits until `then` is in the alert log behind the last `first`.
+#[track_caller]
+fn await_alert_after(primary: &Instance, first: &str, then: &str) {
+    await_condition(&format!("`{then}` in the alert log"), PATIENCE, || {
+        let alerts = primary.alerts();
+        let behind = alerts.rsplit(first).next().unwrap_or_default();
+        Ok(if behind.contains(then) { Ok(()) } else { Err(alerts.clone()) })
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]
