@@ -26,7 +26,10 @@ impl BaselineJob {
         let (reader, (position, pages)) = database
             .snapshot_and(|reader, header| Ok((header.position(), committed_pages(reader, header)?)))?;
         // The copy takes the place of all redo before it, so what it holds must survive until it is complete.
-        database.wal_file()?.sync().map_err(InstanceError::io(&database.record().path))?;
+        database
+            .wal_file()?
+            .sync()
+            .map_err(InstanceError::io("sync the write-ahead log of", &database.record().path))?;
         Ok(BaselineJob {
             database: database.id(),
             reader,

@@ -188,7 +188,8 @@ impl Checkpointer {
                 progress.wal = Some(database.wal_file()?);
             }
             if let Some(wal) = &mut progress.wal {
-                wal.sync().map_err(InstanceError::io(&database.record().path))?;
+                wal.sync()
+                    .map_err(InstanceError::io("sync the write-ahead log of", &database.record().path))?;
             }
             progress.last_synced_commit = last_commit;
         }

@@ -140,7 +140,9 @@ impl Environment {
         };
         let path = marker_path(&record.path);
         drop(control);
-        self.disk.replace(&path, marker.to_string().as_bytes()).map_err(InstanceError::io(&path))?;
+        self.disk
+            .replace(&path, marker.to_string().as_bytes())
+            .map_err(InstanceError::io("write the marker", &path))?;
         // Applications of other users read it; it holds nothing secret.
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         let _ = std::fs::set_permissions(&path, readable);
@@ -153,7 +155,7 @@ impl Environment {
     /// When it cannot be removed.
     pub fn remove_marker(&self, record: &DatabaseRecord) -> Result<(), InstanceError> {
         let path = marker_path(&record.path);
-        self.disk.remove(&path).map_err(InstanceError::io(&path))
+        self.disk.remove(&path).map_err(InstanceError::io("remove the marker", &path))
     }
 }
 

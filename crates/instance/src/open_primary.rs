@@ -222,7 +222,7 @@ fn reconcile_database(
         // The shared memory may have been made anew at a start that left this database out.
         if !sessions_vouch || left_out.is_some() {
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
-                .map_err(InstanceError::io(&record.path))?;
+                .map_err(InstanceError::io("cut void frames of the write-ahead log of", &record.path))?;
         }
         let known = sessions_vouch && segment.vouches(record.id.0, header.raw_salts());
         let found = Found { position: header.position(), vouched_for: known.then_some(header.salts()) };
@@ -239,7 +239,8 @@ fn reconcile_database(
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
             Plan::Reapply(Anchor { redo_from: from, .. }) => {
                 mark_replay(environment, record.id, from)?;
-                fault::check(Fault::RecoveryApply).map_err(InstanceError::io(&record.path))?;
+                fault::check(Fault::RecoveryApply)
+                    .map_err(InstanceError::io("apply redo to", &record.path))?;
                 guard.release_write_lock();
                 guard.release_checkpoint_lock();
                 let done = reconcile::reapply(log, record, vfs_base, from, scan.end)?;
@@ -259,7 +260,7 @@ fn reconcile_database(
         }
     };
     let capture = database.capture_from(position, pages)?;
-    database.wal_file()?.sync().map_err(InstanceError::io(&record.path))?;
+    database.wal_file()?.sync().map_err(InstanceError::io("sync the write-ahead log of", &record.path))?;
     Ok(Reconciled { database, capture, copy_afresh })
 }
 

@@ -29,7 +29,7 @@ pub fn databases_at(path: &Path) -> Result<Vec<PathBuf>, InstanceError> {
     if !canonical.is_dir() {
         return Ok(vec![canonical]);
     }
-    let entries = std::fs::read_dir(&canonical).map_err(InstanceError::io(&canonical))?;
+    let entries = std::fs::read_dir(&canonical).map_err(InstanceError::io("list", &canonical))?;
     let mut found: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.is_file() && has_magic(path))
@@ -61,7 +61,7 @@ pub fn open_for_protection(
 ) -> Result<Database, InstanceError> {
     let control = environment.control();
     let shown = path.display();
-    let metadata = std::fs::metadata(path).map_err(InstanceError::io(path))?;
+    let metadata = std::fs::metadata(path).map_err(InstanceError::io("read the properties of", path))?;
     let same_file = |record: &&DatabaseRecord| {
         std::fs::metadata(&record.path)
             .is_ok_and(|other| other.dev() == metadata.dev() && other.ino() == metadata.ino())
@@ -131,7 +131,9 @@ pub fn open_for_protection(
 
 fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
     let mut header = [0; 18];
-    File::open(path).and_then(|mut file| file.read_exact(&mut header)).map_err(InstanceError::io(path))?;
+    File::open(path)
+        .and_then(|mut file| file.read_exact(&mut header))
+        .map_err(InstanceError::io("read the header of", path))?;
     let field = u16::from_be_bytes([header[16], header[17]]);
     PageSize::from_header_field(field).ok_or_else(|| {
         InstanceError::refused(
@@ -176,7 +178,7 @@ fn check_file_system(path: &Path) -> Result<(), InstanceError> {
     let mut info = std::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: a NUL-terminated path and room for the result.
     if unsafe { libc::statfs(text.as_ptr(), info.as_mut_ptr()) } != 0 {
-        return Err(InstanceError::io(path)(std::io::Error::last_os_error()));
+        return Err(InstanceError::io("find the file system of", path)(std::io::Error::last_os_error()));
     }
     // SAFETY: statfs succeeded and filled it in.
     let kind = unsafe { info.assume_init() }.f_type;

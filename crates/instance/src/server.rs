@@ -69,7 +69,8 @@ const REQUEST_BYTES_MAX: u64 = 1 << 20;
 pub fn run(directory: &Path) -> Result<(), InstanceError> {
     let signals = block_signals();
     let config = Config::load(directory)?;
-    let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
+    let paths = Paths::new(directory, &config)
+        .map_err(InstanceError::io("find the instance directory", directory))?;
     let _lock = lock_directory(&paths)?;
     let _ = std::fs::remove_file(&paths.ready);
     raise_file_limit();
@@ -87,7 +88,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     })?;
     let server = serve_socket(&running, &paths, environment.config.mode_bits().unwrap_or(0o600))?;
     std::fs::write(&paths.ready, format!("{}\n", std::process::id()))
-        .map_err(InstanceError::io(&paths.ready))?;
+        .map_err(InstanceError::io("write", &paths.ready))?;
     notify_service_manager("READY=1");
 
     wait_for_signal(&signals);
@@ -101,7 +102,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
 /// The lock lives as long as the file is open; the kernel releases it when the process dies.
 fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&paths.lock);
-    let file = file.map_err(InstanceError::io(&paths.lock))?;
+    let file = file.map_err(InstanceError::io("open the lock file", &paths.lock))?;
     let lock = libc::flock {
         l_type: libc::F_WRLCK as i16,
         l_whence: libc::SEEK_SET as i16,
@@ -185,9 +186,10 @@ impl Drop for SocketServer {
 
 fn serve_socket(running: &Arc<Running>, paths: &Paths, mode: u32) -> Result<SocketServer, InstanceError> {
     let _ = std::fs::remove_file(&paths.socket);
-    let listener = UnixListener::bind(&paths.socket).map_err(InstanceError::io(&paths.socket))?;
+    let listener = UnixListener::bind(&paths.socket)
+        .map_err(InstanceError::io("listen on the control socket", &paths.socket))?;
     std::fs::set_permissions(&paths.socket, PermissionsExt::from_mode(mode))
-        .map_err(InstanceError::io(&paths.socket))?;
+        .map_err(InstanceError::io("set the permissions of the control socket", &paths.socket))?;
     let running = running.clone();
     let run = move || {
         for stream in listener.incoming().flatten() {
@@ -199,7 +201,7 @@ fn serve_socket(running: &Arc<Running>, paths: &Paths, mode: u32) -> Result<Sock
     std::thread::Builder::new()
         .name("control-accept".into())
         .spawn(run)
-        .map_err(InstanceError::io(&paths.socket))?;
+        .map_err(InstanceError::io("begin the thread of the control socket", &paths.socket))?;
     Ok(SocketServer { path: paths.socket.clone() })
 }
 
@@ -262,7 +264,8 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
 /// `NotRunning`, or what the instance answered.
 pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> {
     let config = Config::load(directory)?;
-    let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
+    let paths = Paths::new(directory, &config)
+        .map_err(InstanceError::io("find the instance directory", directory))?;
     let gone = |_| InstanceError::NotRunning { directory: paths.directory.clone() };
     let stream = UnixStream::connect(&paths.socket).map_err(gone)?;
     let line = serde_json::to_string(request).map_err(|error| InstanceError::Failed(error.to_string()))?;
@@ -287,7 +290,8 @@ pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> 
 /// When it still runs after `limit`.
 pub fn wait_until_stopped(directory: &Path, limit: Duration) -> Result<(), InstanceError> {
     let config = Config::load(directory)?;
-    let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
+    let paths = Paths::new(directory, &config)
+        .map_err(InstanceError::io("find the instance directory", directory))?;
     let end = std::time::Instant::now() + limit;
     while lock_directory(&paths).is_err() {
         if std::time::Instant::now() > end {

@@ -115,7 +115,9 @@ pub(crate) fn open_for_new(
         let mut group = open_members(disk, config, index, &[])?;
         group.drop_members(|OpenMember { member: Member { file, path }, header, .. }| {
             header.as_ref()?;
-            file.write_durable(&zeros[..config.block_bytes], 0).map_err(LogError::io(path)).err()
+            file.write_durable(&zeros[..config.block_bytes], 0)
+                .map_err(LogError::io("write the redo log", path))
+                .err()
         });
         group.members.iter_mut().for_each(|open| open.header = None);
         group.check_alive()?;
@@ -146,7 +148,7 @@ fn open_members(
 }
 
 fn open_member(disk: &dyn Disk, path: &Path) -> Result<(Member, Option<LogFileHeader>), LogError> {
-    let file = disk.open(path).map_err(LogError::io(path))?;
+    let file = disk.open(path).map_err(LogError::io("open the redo log", path))?;
     let header = read_header(file.as_ref(), path)?;
     Ok((Member { file, path: path.to_owned() }, header))
 }
@@ -201,6 +203,6 @@ fn differs(open: &OpenMember, config: &LogConfig) -> Result<(), LogError> {
         check("redo.block_bytes", header.block_bytes.into(), config.block_bytes as u64)?;
     }
     // A full group of a standby may have grown.
-    let bytes = file.len().map_err(LogError::io(path))?;
+    let bytes = file.len().map_err(LogError::io("read the size of the redo log", path))?;
     check("redo.group_bytes", bytes.min(config.group_bytes), config.group_bytes)
 }

@@ -306,3 +306,20 @@ fn files_of_another_geometry_are_refused_and_named() {
         rig.expect_everything();
     }
 }
+
+#[test]
+fn an_error_names_what_was_being_done_the_file_and_a_remedy() {
+    let rig = Rig::new("words", 1, BLOCK);
+    std::fs::remove_dir_all(&rig.config.member_directories[0]).unwrap();
+    let refused = RedoLog::open(Arc::new(DirectDisk), rig.config.clone()).err().unwrap().to_string();
+    for words in
+        ["cannot open the redo log", "online_1a.log", "No such file", "\nhint: check the path", "mounted"]
+    {
+        assert!(refused.contains(words), "no `{words}` in: {refused}");
+    }
+    std::fs::write(&rig.config.member_directories[0], "a file").unwrap();
+    let refused = RedoLog::create_files(&DirectDisk, &rig.config).err().unwrap().to_string();
+    for words in ["cannot create the redo log", "online_1a.log", "\nhint: ", "not a directory"] {
+        assert!(refused.contains(words), "no `{words}` in: {refused}");
+    }
+}
