@@ -76,7 +76,9 @@ impl OpenGroup {
         let mut dropped: Vec<_> = distrusted.into_iter().map(|open| open.member.path).collect();
         for (path, cause) in self.dropped {
             dropped.push(path.clone());
-            notices.push(MemberNotice::Dropped { path, cause: cause.to_string(), living: living.clone() });
+            // The remedy of the cause is that of a log that cannot be opened, and this one can.
+            let cause = cause.to_string().lines().next().unwrap_or_default().to_owned();
+            notices.push(MemberNotice::Dropped { path, cause, living: living.clone() });
         }
         let members = members.into_iter().map(|open| open.member).collect();
         Group { members, dropped, header, next_scn: None, archived: false, cuts: None }
