@@ -112,8 +112,11 @@ fn words(value: &Value) -> String {
 
 fn open_instance(directory: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceError> {
     let config = Config::load(directory)?;
-    let paths = Paths::new(directory, &config)
-        .map_err(|source| InstanceError::Io { path: directory.to_owned(), source })?;
+    let paths = Paths::new(directory, &config).map_err(|source| InstanceError::Io {
+        doing: "find the instance directory",
+        path: directory.to_owned(),
+        source,
+    })?;
     let control = Control::load(&DirectDisk, &paths.control)?;
     let kind = if control.role == Role::Primary { LogKind::Online } else { LogKind::Standby };
     let unnamed_groups = usize::from(kind == LogKind::Standby);
@@ -139,7 +142,7 @@ fn open_instance(directory: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceE
 
 /// A single log file, read as if it were the only archived one.
 fn open_file(file: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceError> {
-    let io = |source| InstanceError::Io { path: file.to_owned(), source };
+    let io = |source| InstanceError::Io { doing: "read the redo log", path: file.to_owned(), source };
     let mut block = vec![0; standfast_format::FILE_HEADER_BYTES];
     DirectDisk.open(file).and_then(|log| log.read_at(&mut block, 0)).map_err(io)?;
     let header = LogFileHeader::decode(&block).map_err(|error| {

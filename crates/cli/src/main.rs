@@ -156,7 +156,11 @@ fn apply_names(config: &mut Config, name: Option<String>, listen: Option<String>
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, InstanceError> {
-    std::path::absolute(path).map_err(|source| InstanceError::Io { path: path.to_owned(), source })
+    std::path::absolute(path).map_err(|source| InstanceError::Io {
+        doing: "find",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn text(value: &Value) -> String {

@@ -34,7 +34,8 @@ impl BaselineJob {
     /// # Errors
     /// See [`Database::snapshot_within`].
     pub fn begin_within(database: &Database, limit: Duration) -> Result<BaselineJob, InstanceError> {
-        fault::check(Fault::FreshCopy).map_err(InstanceError::io(&database.record().path))?;
+        fault::check(Fault::FreshCopy)
+            .map_err(InstanceError::io("sync the write-ahead log of", &database.record().path))?;
         let find = |reader: &Connection, header: &WalIndexHeader| {
             Ok((header.position(), committed_pages(reader, header)?))
         };

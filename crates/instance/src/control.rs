@@ -112,7 +112,7 @@ impl Control {
     /// # Errors
     /// When it is missing, damaged, or of another version.
     pub fn load(disk: &dyn Disk, path: &Path) -> Result<Control, InstanceError> {
-        let bytes = disk.read(path).map_err(InstanceError::io(path))?;
+        let bytes = disk.read(path).map_err(InstanceError::io("read the control file", path))?;
         Control::decode(&bytes).ok_or_else(|| {
             InstanceError::refused(
                 format!("{} is damaged or of another version", path.display()),
@@ -136,7 +136,7 @@ impl Control {
         let body =
             serde_json::to_string_pretty(self).map_err(|error| InstanceError::Failed(error.to_string()))?;
         let text = format!("{FIRST_LINE}{:08x}\n{body}", crc32c(body.as_bytes()));
-        disk.replace(path, text.as_bytes()).map_err(InstanceError::io(path))
+        disk.replace(path, text.as_bytes()).map_err(InstanceError::io("write the control file", path))
     }
 
     /// The current incarnation.

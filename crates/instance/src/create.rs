@@ -33,13 +33,18 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
 }
 
 fn make_directory(path: &Path) -> Result<(), InstanceError> {
-    DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(InstanceError::io(path))
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(path)
+        .map_err(InstanceError::io("create the directory", path))
 }
 
 /// Makes the directory and its folders; refuses one that already holds an instance.
 fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
     make_directory(directory)?;
-    let paths = Paths::new(directory, config).map_err(InstanceError::io(directory))?;
+    let paths =
+        Paths::new(directory, config).map_err(InstanceError::io("find the instance directory", directory))?;
     if paths.control.exists() {
         return Err(InstanceError::refused(
             format!("{} already holds an instance", directory.display()),
@@ -54,8 +59,8 @@ fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
     let text = config.to_toml();
     DirectDisk
         .replace(&directory.join(CONFIG_FILE), text.as_bytes())
-        .map_err(InstanceError::io(directory))?;
-    File::create(&paths.lock).map_err(InstanceError::io(&paths.lock))?;
+        .map_err(InstanceError::io("write the configuration in", directory))?;
+    File::create(&paths.lock).map_err(InstanceError::io("create", &paths.lock))?;
     Ok(paths)
 }
 
@@ -63,7 +68,7 @@ fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
 fn check_members(paths: &Paths) -> Result<(), InstanceError> {
     let mut seen: Vec<PathBuf> = Vec::new();
     for member in &paths.members {
-        let real = member.canonicalize().map_err(InstanceError::io(member))?;
+        let real = member.canonicalize().map_err(InstanceError::io("find the member directory", member))?;
         if seen.contains(&real) {
             return Err(InstanceError::refused(
                 format!("{} is the directory of another member, too", member.display()),
@@ -71,7 +76,11 @@ fn check_members(paths: &Paths) -> Result<(), InstanceError> {
             ));
         }
         let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
-        let found = DirectDisk.list(&real).map_err(InstanceError::io(member))?.into_iter().find(is_log);
+        let found = DirectDisk
+            .list(&real)
+            .map_err(InstanceError::io("list the member directory", member))?
+            .into_iter()
+            .find(is_log);
         // What an attempt to make this instance has left in its own directory is made use of.
         if let Some(found) = found.filter(|_| !real.starts_with(&paths.directory)) {
             return Err(InstanceError::refused(
@@ -90,9 +99,10 @@ fn check_members(paths: &Paths) -> Result<(), InstanceError> {
 /// When the directory holds an instance already, or a file cannot be made.
 pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceError> {
     let paths = prepare(directory, config)?;
-    let random = InstanceError::io("/dev/urandom");
+    let random = InstanceError::io("read random numbers from", "/dev/urandom");
     let instance = InstanceId::random().map_err(random)?;
-    let id = IncarnationId::random().map_err(InstanceError::io("/dev/urandom"))?;
+    let id =
+        IncarnationId::random().map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?;
     let incarnation = Incarnation { number: 1, id, branch: Scn::START, time_us: now_us() };
     let online = log_config(config, &paths, LogKind::Online);
     RedoLog::create_files(&DirectDisk, &online)?;
@@ -271,7 +281,8 @@ fn copy_into(
     RedoLog::start(Arc::new(DirectDisk), standby, identity, switch, StreamCrc(start.crc))?;
     let next_database = databases.iter().map(|database| database.id.0 + 1).max().unwrap_or(1);
     let control = Control {
-        instance: InstanceId::random().map_err(InstanceError::io("/dev/urandom"))?,
+        instance: InstanceId::random()
+            .map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?,
         family: manifest.source.instance,
         role: Role::Standby,
         incarnations,

@@ -121,7 +121,7 @@ impl Database {
     pub fn capture_from(&self, position: WalPosition, database_pages: u32) -> Result<Capture, InstanceError> {
         let open = |kind| {
             VfsFile::open(self.vfs_base.as_deref(), &self.record.path, kind)
-                .map_err(InstanceError::io(&self.record.path))
+                .map_err(InstanceError::io("open, for capture, the database", &self.record.path))
         };
         let (wal, file) = (open(VfsFileKind::Wal)?, open(VfsFileKind::Database)?);
         let (id, size) = (self.record.id, self.record.page_size);
@@ -134,7 +134,7 @@ impl Database {
     /// When it cannot be opened.
     pub fn wal_file(&self) -> Result<VfsFile, InstanceError> {
         VfsFile::open(self.vfs_base.as_deref(), &self.record.path, VfsFileKind::Wal)
-            .map_err(InstanceError::io(&self.record.path))
+            .map_err(InstanceError::io("open the write-ahead log of", &self.record.path))
     }
 
     /// Makes everything in the WAL survive a power loss.

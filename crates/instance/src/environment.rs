@@ -145,7 +145,9 @@ impl Environment {
     pub fn write_marker(&self, record: &DatabaseRecord, file: Option<FileId>) -> Result<(), InstanceError> {
         let marker = self.marker(record, file);
         let path = marker_path(&record.path);
-        self.disk.replace(&path, marker.to_string().as_bytes()).map_err(InstanceError::io(&path))?;
+        self.disk
+            .replace(&path, marker.to_string().as_bytes())
+            .map_err(InstanceError::io("write the marker", &path))?;
         // Applications of other users read it; it holds nothing secret.
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         let _ = std::fs::set_permissions(&path, readable);
@@ -158,7 +160,7 @@ impl Environment {
     /// When it cannot be removed.
     pub fn remove_marker(&self, record: &DatabaseRecord) -> Result<(), InstanceError> {
         let path = marker_path(&record.path);
-        self.disk.remove(&path).map_err(InstanceError::io(&path))
+        self.disk.remove(&path).map_err(InstanceError::io("remove the marker", &path))
     }
 }
 

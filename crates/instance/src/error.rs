@@ -27,8 +27,10 @@ pub enum InstanceError {
     #[error(transparent)]
     Apply(#[from] standfast_apply::ApplyError),
     /// A file.
-    #[error("{path}: {source}")]
+    #[error("cannot {doing} {path}: {source}{}", standfast_io::hint(source))]
     Io {
+        /// What was being done: a verb and its object.
+        doing: &'static str,
         /// File.
         path: PathBuf,
         /// Cause.
@@ -98,9 +100,12 @@ impl InstanceError {
         InstanceError::Refused { what: what.into(), hint: hint.into() }
     }
 
-    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> InstanceError {
+    pub(crate) fn io(
+        doing: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> InstanceError {
         let path = path.into();
-        move |source| InstanceError::Io { path, source }
+        move |source| InstanceError::Io { doing, path, source }
     }
 
     /// 1 failed, 2 usage or configuration, 3 refused as things stand, 4 instance not running, 5 already running.

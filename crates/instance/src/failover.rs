@@ -69,7 +69,8 @@ pub fn take_over(
     let crc = received.close_at(branch)?;
 
     let control = environment.control();
-    let id = IncarnationId::random().map_err(InstanceError::io("/dev/urandom"))?;
+    let id =
+        IncarnationId::random().map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?;
     let incarnation = Incarnation { number: control.incarnation().number + 1, id, branch, time_us: now_us() };
     let identity =
         LogIdentity { instance: control.family, incarnation: incarnation.number, incarnation_id: id };

@@ -50,7 +50,7 @@ fn kind_of(path: &Path) -> Result<i64, InstanceError> {
     let mut info = std::mem::MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: a NUL-terminated path and room for the result.
     if unsafe { libc::statfs(text.as_ptr(), info.as_mut_ptr()) } != 0 {
-        return Err(InstanceError::io(path)(std::io::Error::last_os_error()));
+        return Err(InstanceError::io("find the file system of", path)(std::io::Error::last_os_error()));
     }
     // SAFETY: statfs succeeded and filled it in.
     Ok(unsafe { info.assume_init() }.f_type)

@@ -224,12 +224,12 @@ fn reconcile_database(
         // The shared memory may have been made anew at a start that left this database out.
         if !sessions_vouch || left_out.is_some() {
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
-                .map_err(InstanceError::io(&record.path))?;
+                .map_err(InstanceError::io("cut void frames of the write-ahead log of", &record.path))?;
         }
         // A sync may have failed, and a later one says nothing of what was lost then.
         let sure = left_out.is_none()
             || write_again(&mut database.wal_file()?, &header, record.page_size)
-                .map_err(InstanceError::io(&record.path))?;
+                .map_err(InstanceError::io("write the frames again of", &record.path))?;
         if !sure {
             return Err(InstanceError::refused(
                 "its write-ahead log does not hold what its index says: it could not be written",
@@ -251,7 +251,8 @@ fn reconcile_database(
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
             Plan::Reapply(Anchor { redo_from: from, .. }) => {
                 mark_replay(environment, record.id, from)?;
-                fault::check(Fault::RecoveryApply).map_err(InstanceError::io(&record.path))?;
+                fault::check(Fault::RecoveryApply)
+                    .map_err(InstanceError::io("apply redo to", &record.path))?;
                 guard.release_write_lock();
                 guard.release_checkpoint_lock();
                 let done = reconcile::reapply(log, record, vfs_base, from, scan.end)?;

@@ -240,7 +240,7 @@ impl PrimaryThreads {
         let quiet = Arc::new(AtomicBool::new(false));
         let counts: Arc<Mutex<CheckpointCounts>> = Arc::default();
         let mut others = Vec::new();
-        let io = InstanceError::io(&environment.paths.directory);
+        let io = InstanceError::io("begin the threads of the instance in", &environment.paths.directory);
         let spawn = |name: &str, run: Work| Builder::new().name(name.into()).spawn(run);
 
         let lgwr = {

@@ -29,7 +29,7 @@ pub fn databases_at(path: &Path) -> Result<Vec<PathBuf>, InstanceError> {
     if !canonical.is_dir() {
         return Ok(vec![canonical]);
     }
-    let entries = std::fs::read_dir(&canonical).map_err(InstanceError::io(&canonical))?;
+    let entries = std::fs::read_dir(&canonical).map_err(InstanceError::io("list", &canonical))?;
     let mut found: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.is_file() && has_magic(path))
@@ -61,7 +61,7 @@ pub fn open_for_protection(
 ) -> Result<Database, InstanceError> {
     let control = environment.control();
     let shown = path.display();
-    let metadata = std::fs::metadata(path).map_err(InstanceError::io(path))?;
+    let metadata = std::fs::metadata(path).map_err(InstanceError::io("read the properties of", path))?;
     if let Some(record) = known_as(&control.databases, path) {
         let what = format!("{shown} is already protected, as database {} ({})", record.id, record.name);
         if control.left_out_from(record.id).is_some() {
@@ -170,7 +170,9 @@ pub fn renew_marker(
 
 fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
     let mut header = [0; 18];
-    File::open(path).and_then(|mut file| file.read_exact(&mut header)).map_err(InstanceError::io(path))?;
+    File::open(path)
+        .and_then(|mut file| file.read_exact(&mut header))
+        .map_err(InstanceError::io("read the header of", path))?;
     let field = u16::from_be_bytes([header[16], header[17]]);
     PageSize::from_header_field(field).ok_or_else(|| {
         InstanceError::refused(

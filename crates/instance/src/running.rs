@@ -444,7 +444,7 @@ impl Running {
         self.environment
             .disk
             .replace(&path, config.to_toml().as_bytes())
-            .map_err(InstanceError::io(&path))?;
+            .map_err(InstanceError::io("write the configuration", &path))?;
         *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = configured;
         if let Some(primary) = self.primary() {
             self.restart_destinations(&primary)?;

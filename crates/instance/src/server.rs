@@ -73,7 +73,8 @@ const BEGIN_PATIENCE: Duration = Duration::from_secs(1);
 pub fn run(directory: &Path) -> Result<(), InstanceError> {
     let signals = block_signals();
     let config = Config::load(directory)?;
-    let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
+    let paths = Paths::new(directory, &config)
+        .map_err(InstanceError::io("find the instance directory", directory))?;
     let _lock = lock_directory(&paths)?;
     let _ = std::fs::remove_file(&paths.ready);
     raise_file_limit();
@@ -91,7 +92,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     })?;
     let server = serve_socket(&running, &paths, environment.config.mode_bits().unwrap_or(0o600))?;
     std::fs::write(&paths.ready, format!("{}\n", std::process::id()))
-        .map_err(InstanceError::io(&paths.ready))?;
+        .map_err(InstanceError::io("write", &paths.ready))?;
     notify_service_manager("READY=1");
 
     wait_for_signal(&signals);
@@ -105,7 +106,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
 /// The lock lives as long as the file is open; the kernel releases it when the process dies.
 fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&paths.lock);
-    let file = file.map_err(InstanceError::io(&paths.lock))?;
+    let file = file.map_err(InstanceError::io("open the lock file", &paths.lock))?;
     // SAFETY: an open descriptor and a valid lock structure.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &whole_lock()) } != 0 {
         return Err(InstanceError::AlreadyRunning { directory: paths.directory.clone() });
@@ -201,9 +202,10 @@ impl Drop for SocketServer {
 
 fn serve_socket(running: &Arc<Running>, paths: &Paths, mode: u32) -> Result<SocketServer, InstanceError> {
     let _ = std::fs::remove_file(&paths.socket);
-    let listener = UnixListener::bind(&paths.socket).map_err(InstanceError::io(&paths.socket))?;
+    let listener = UnixListener::bind(&paths.socket)
+        .map_err(InstanceError::io("listen on the control socket", &paths.socket))?;
     std::fs::set_permissions(&paths.socket, PermissionsExt::from_mode(mode))
-        .map_err(InstanceError::io(&paths.socket))?;
+        .map_err(InstanceError::io("set the permissions of the control socket", &paths.socket))?;
     let running = running.clone();
     let run = move || {
         for stream in listener.incoming().flatten() {
@@ -215,7 +217,7 @@ fn serve_socket(running: &Arc<Running>, paths: &Paths, mode: u32) -> Result<Sock
     std::thread::Builder::new()
         .name("control-accept".into())
         .spawn(run)
-        .map_err(InstanceError::io(&paths.socket))?;
+        .map_err(InstanceError::io("begin the thread of the control socket", &paths.socket))?;
     Ok(SocketServer { path: paths.socket.clone() })
 }
 
@@ -278,7 +280,8 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
 /// `NotRunning`, or what the instance answered.
 pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> {
     let config = Config::load(directory)?;
-    let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
+    let paths = Paths::new(directory, &config)
+        .map_err(InstanceError::io("find the instance directory", directory))?;
     let gone = |_| InstanceError::NotRunning { directory: paths.directory.clone() };
     let stream = connect(&paths, !matches!(request, Request::Status)).map_err(gone)?;
     let line = serde_json::to_string(request).map_err(|error| InstanceError::Failed(error.to_string()))?;
@@ -324,7 +327,8 @@ fn connect(paths: &Paths, patient: bool) -> std::io::Result<UnixStream> {
 /// When it still runs after `limit`.
 pub fn wait_until_stopped(directory: &Path, limit: Duration) -> Result<(), InstanceError> {
     let config = Config::load(directory)?;
-    let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
+    let paths = Paths::new(directory, &config)
+        .map_err(InstanceError::io("find the instance directory", directory))?;
     let end = std::time::Instant::now() + limit;
     while is_locked(&paths) {
         if std::time::Instant::now() > end {

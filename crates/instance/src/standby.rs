@@ -162,14 +162,18 @@ impl Standby {
             let run = move || run_archiver(&environment, &shared, &orders);
             Builder::new().name("arc0".into()).spawn(run)
         };
-        let archiver = archiver.map_err(InstanceError::io(&environment.paths.directory))?;
+        let archiver = archiver
+            .map_err(InstanceError::io("begin the thread that archives in", &environment.paths.directory))?;
         let apply = {
             let (environment, shared) = (environment.clone(), shared.clone());
             let applier = Applier::open(&environment, &shared, Limits::default())?;
             let run = move || run_apply(&environment, &shared, applier);
             Builder::new().name("mrp0".into()).spawn(run)
         };
-        let apply = apply.map_err(InstanceError::io(&environment.paths.directory))?;
+        let apply = apply.map_err(InstanceError::io(
+            "begin the thread that applies redo in",
+            &environment.paths.directory,
+        ))?;
         let order = archive.clone();
         let _ = archive.send(true);
         received.when_full(Arc::new(move || {

@@ -10,9 +10,11 @@
 mod aligned;
 mod direct;
 pub mod fault;
+mod remedy;
 
 pub use aligned::AlignedBuf;
 pub use direct::DirectDisk;
+pub use remedy::{hint, remedy};
 
 use std::io::Result;
 use std::path::{Path, PathBuf};

@@ -17,12 +17,12 @@ const COPY_BYTES: usize = 1 << 20;
 /// When the directory cannot be read.
 pub fn archived_logs(disk: &dyn Disk, directory: &Path) -> Result<Vec<ArchivedLog>, LogError> {
     let mut logs = Vec::new();
-    for path in disk.list(directory).map_err(LogError::io(directory))? {
+    for path in disk.list(directory).map_err(LogError::io("list the archived logs in", directory))? {
         if path.extension().is_none_or(|extension| extension != SUFFIX) {
             continue;
         }
-        let file = disk.open(&path).map_err(LogError::io(&path))?;
-        let bytes = file.len().map_err(LogError::io(&path))?;
+        let file = disk.open(&path).map_err(LogError::io("open the archived log", &path))?;
+        let bytes = file.len().map_err(LogError::io("read the size of the archived log", &path))?;
         if let Some(header) = read_header(file.as_ref(), &path)?.filter(|header| header.next_scn.is_some()) {
             logs.push(ArchivedLog { path, header, bytes });
         }
@@ -60,13 +60,13 @@ pub fn archive_group(
     let name = format!("{}_{:08}_{}.{SUFFIX}", header.incarnation, header.sequence, header.incarnation_id);
     let path = directory.join(name);
     let part = path.with_extension("part");
-    log.disk.remove(&part).map_err(LogError::io(&part))?;
+    log.disk.remove(&part).map_err(LogError::io("remove the unfinished archived log", &part))?;
     let copied = copy(log, &header, &part, pace);
     if copied.is_err() {
         let _ = log.disk.remove(&part);
     }
     copied?;
-    log.disk.rename(&part, &path).map_err(LogError::io(&path))?;
+    log.disk.rename(&part, &path).map_err(LogError::io("name the archived log", &path))?;
 
     let archived = ArchivedLog { path, header, bytes: header.file_bytes };
     let mut catalog = log.catalog();
@@ -86,7 +86,7 @@ pub fn archive_group(
 fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut()) -> Result<(), LogError> {
     let block_bytes = header.block_bytes as usize;
     let bytes = header.file_bytes.next_multiple_of(4096);
-    let target = log.disk.create_copy(part, bytes).map_err(LogError::io(part))?;
+    let target = log.disk.create_copy(part, bytes).map_err(LogError::io("create the archived log", part))?;
     let mut writer = BlockWriter {
         block_bytes,
         number: 1,
@@ -100,7 +100,7 @@ fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut
     let piece_bytes = COPY_BYTES / block_bytes * payload_capacity(block_bytes);
     let mut blocks = AlignedBuf::new(COPY_BYTES);
     header.encode(&mut blocks[..block_bytes]);
-    target.write(&blocks[..block_bytes], 0).map_err(LogError::io(part))?;
+    target.write(&blocks[..block_bytes], 0).map_err(LogError::io("write the archived log", part))?;
     let mut piece = Vec::new();
     while writer.position < next {
         let want = next.bytes_since(writer.position).min(piece_bytes as u64) as usize;
@@ -115,12 +115,12 @@ fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut
         }
         let offset = u64::from(writer.number) * block_bytes as u64;
         let used = writer.write(&[&piece], next, &mut blocks);
-        target.write(&blocks[..used], offset).map_err(LogError::io(part))?;
+        target.write(&blocks[..used], offset).map_err(LogError::io("write the archived log", part))?;
         if writer.position < next {
             pace();
         }
     }
-    target.sync().map_err(LogError::io(part))
+    target.sync().map_err(LogError::io("sync the archived log", part))
 }
 
 /// Removes the oldest archived logs until at most `bytes_max` are left, sparing those that end after `keep`.
@@ -140,7 +140,7 @@ pub fn remove_archived(log: &RedoLog, bytes_max: u64, keep: Scn) -> Result<Vec<A
                 _ => return Ok(removed),
             }
         };
-        log.disk.remove(&oldest.path).map_err(LogError::io(&oldest.path))?;
+        log.disk.remove(&oldest.path).map_err(LogError::io("remove the archived log", &oldest.path))?;
         removed.push(oldest);
     }
 }

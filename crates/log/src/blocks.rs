@@ -37,7 +37,9 @@ impl Source {
             match member.file.read_at(out, offset) {
                 Ok(()) => return Ok(index),
                 // The cause is that of the first one: a later one may only be shorter.
-                Err(error) => failure = failure.or(Some(LogError::io(&member.path)(error))),
+                Err(error) => {
+                    failure = failure.or(Some(LogError::io("read the redo log", &member.path)(error)))
+                }
             }
         }
         Err(failure.unwrap_or(LogError::Unopened))
@@ -72,7 +74,7 @@ impl Blocks {
         for (length, path) in lengths {
             match length {
                 Ok(length) => bytes = bytes.max(Some(length)),
-                Err(error) => failure = failure.or(Some(LogError::io(path)(error))),
+                Err(error) => failure = failure.or(Some(LogError::io("read the redo log", path)(error))),
             }
         }
         let bytes = bytes.ok_or_else(|| failure.unwrap_or(LogError::Unopened))?;
@@ -218,7 +220,7 @@ impl Blocks {
             match file.read_at(block, offset) {
                 Ok(()) => read = true,
                 Err(error) => {
-                    failure = failure.or(Some(LogError::io(path)(error)));
+                    failure = failure.or(Some(LogError::io("read the redo log", path)(error)));
                     continue;
                 }
             }

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The file system failed.
-    #[error("redo log {path}: {source}")]
+    #[error("cannot {doing} {path}: {source}{}", standfast_io::hint(source))]
     Io {
+        /// What was being done: a verb and its object.
+        doing: &'static str,
         /// File concerned.
         path: PathBuf,
         /// Cause.
@@ -77,8 +79,11 @@ pub enum LogError {
 }
 
 impl LogError {
-    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> LogError {
+    pub(crate) fn io(
+        doing: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> LogError {
         let path = path.into();
-        move |source| LogError::Io { path, source }
+        move |source| LogError::Io { doing, path, source }
     }
 }

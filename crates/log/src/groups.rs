@@ -240,7 +240,7 @@ impl RedoLog {
                 }
                 disk.create(&path, config.group_bytes).map(drop)
             };
-            create().map_err(LogError::io(&path)).err()
+            create().map_err(LogError::io("create the redo log", &path)).err()
         };
         (0..config.groups).flat_map(|group| member_paths(config, group)).filter_map(create).collect()
     }
@@ -252,7 +252,7 @@ impl RedoLog {
     pub fn remove_files(disk: &dyn Disk, config: &LogConfig) -> Result<(), LogError> {
         for group in 0..config.groups {
             for path in member_paths(config, group) {
-                disk.remove(&path).map_err(LogError::io(&path))?;
+                disk.remove(&path).map_err(LogError::io("remove the redo log", &path))?;
             }
         }
         Ok(())
@@ -386,7 +386,7 @@ pub(crate) fn member_paths(config: &LogConfig, group: usize) -> Vec<PathBuf> {
 
 pub(crate) fn read_header(file: &dyn LogFile, path: &Path) -> Result<Option<LogFileHeader>, LogError> {
     let mut block = [0; FILE_HEADER_BYTES];
-    file.read_at(&mut block, 0).map_err(LogError::io(path))?;
+    file.read_at(&mut block, 0).map_err(LogError::io("read the header of the redo log", path))?;
     match LogFileHeader::decode(&block) {
         Ok(header) => Ok(Some(header)),
         Err(source @ standfast_format::DecodeError::Version { .. }) => {

@@ -60,8 +60,9 @@ impl LogWriter {
             catalog.groups[catalog.current].files()
         };
         let config = log.config();
-        let members = MemberWriters::new(config.member_directories.len(), log.disk.in_turns())
-            .map_err(LogError::io(&config.archive_directory))?;
+        let members = MemberWriters::new(config.member_directories.len(), log.disk.in_turns()).map_err(
+            LogError::io("begin threads that write the redo log archived in", &config.archive_directory),
+        )?;
         let blocks_per_group = (config.group_bytes / config.block_bytes as u64) as u32;
         Ok(LogWriter {
             files,

@@ -76,7 +76,9 @@ impl OpenGroup {
         let mut dropped: Vec<_> = distrusted.into_iter().map(|open| open.member.path).collect();
         for (path, cause) in self.dropped {
             dropped.push(path.clone());
-            notices.push(MemberNotice::Dropped { path, cause: cause.to_string(), living: living.clone() });
+            // The remedy of the cause is that of a log that cannot be opened, and this one can.
+            let cause = cause.to_string().lines().next().unwrap_or_default().to_owned();
+            notices.push(MemberNotice::Dropped { path, cause, living: living.clone() });
         }
         let members = members.into_iter().map(|open| open.member).collect();
         Group { members, dropped, header, next_scn: None, archived: false, cuts: None }
@@ -115,7 +117,9 @@ pub(crate) fn open_for_new(
         let mut group = open_members(disk, config, index, &[])?;
         group.drop_members(|OpenMember { member: Member { file, path }, header, .. }| {
             header.as_ref()?;
-            file.write_durable(&zeros[..config.block_bytes], 0).map_err(LogError::io(path)).err()
+            file.write_durable(&zeros[..config.block_bytes], 0)
+                .map_err(LogError::io("write the redo log", path))
+                .err()
         });
         group.members.iter_mut().for_each(|open| open.header = None);
         group.check_alive()?;
@@ -146,7 +150,7 @@ fn open_members(
 }
 
 fn open_member(disk: &dyn Disk, path: &Path) -> Result<(Member, Option<LogFileHeader>), LogError> {
-    let file = disk.open(path).map_err(LogError::io(path))?;
+    let file = disk.open(path).map_err(LogError::io("open the redo log", path))?;
     let header = read_header(file.as_ref(), path)?;
     Ok((Member { file, path: path.to_owned() }, header))
 }
@@ -201,6 +205,6 @@ fn differs(open: &OpenMember, config: &LogConfig) -> Result<(), LogError> {
         check("redo.block_bytes", header.block_bytes.into(), config.block_bytes as u64)?;
     }
     // A full group of a standby may have grown.
-    let bytes = file.len().map_err(LogError::io(path))?;
+    let bytes = file.len().map_err(LogError::io("read the size of the redo log", path))?;
     check("redo.group_bytes", bytes.min(config.group_bytes), config.group_bytes)
 }

@@ -45,7 +45,7 @@ impl RedoLog {
             return Err(LogError::TooOld { at, oldest: self.oldest() });
         };
         drop(catalog);
-        let file = self.disk.open(&log.path).map_err(LogError::io(&log.path))?;
+        let file = self.disk.open(&log.path).map_err(LogError::io("open the archived log", &log.path))?;
         let members = vec![Member { file, path: log.path }];
         Ok(Source { members, header: log.header, cuts: Vec::new() })
     }

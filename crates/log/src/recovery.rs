@@ -214,7 +214,7 @@ impl RedoLog {
     /// # Errors
     /// When the file is not a redo log.
     pub fn of_file(disk: Arc<dyn Disk>, path: &Path) -> Result<Arc<RedoLog>, LogError> {
-        let file = disk.open(path).map_err(LogError::io(path))?;
+        let file = disk.open(path).map_err(LogError::io("open the redo log", path))?;
         let header = read_header(file.as_ref(), path)?
             .ok_or_else(|| LogError::NoGroups { directory: path.to_owned() })?;
         let mut group = Group {

@@ -134,7 +134,8 @@ impl Progress {
     fn write(&mut self, open: &OpenMember, bytes: &[u8], offset: u64) {
         if self.failure.is_none() {
             let written = open.member.file.write_durable(bytes, offset);
-            self.failure = written.map_err(LogError::io(&open.member.path)).err();
+            self.failure =
+                written.map_err(LogError::io("bring in line the redo log", &open.member.path)).err();
         }
     }
 }

@@ -126,7 +126,7 @@ impl World {
         if self.geometry.members() < 2 {
             return;
         }
-        match members::strike(machine, &mut self.rng) {
+        match members::strike(machine, &self.geometry, &mut self.rng) {
             Ok(Some(Strike::Lost)) => self.report.lost_members += 1,
             Ok(Some(Strike::Damaged)) => self.report.damaged_members += 1,
             Ok(_) => {}

@@ -2,10 +2,12 @@
 //! was or is made anew from the other one, or blocks of both are damaged, in different places.
 
 use super::Outcome;
-use super::site::{MEMBER_NAMES, paths};
+use super::site::{Geometry, MEMBER_NAMES, SegmentFile, paths};
 use super::trace;
-use standfast_instance::control::Control;
+use standfast_format::LogKind;
+use standfast_instance::control::{Control, Role};
 use standfast_io::Disk;
+use standfast_log::{LogError, RedoLog};
 use standfast_testkit::{Rng, SimMachine};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +30,7 @@ pub enum Strike {
 
 /// Does something to the members of the instance on `machine`, perhaps, which was open until the power failed and
 /// nothing of which is open.
-pub fn strike(machine: &Arc<SimMachine>, rng: &mut Rng) -> Outcome<Option<Strike>> {
+pub fn strike(machine: &Arc<SimMachine>, geometry: &Geometry, rng: &mut Rng) -> Outcome<Option<Strike>> {
     let disk = machine.disk();
     let directories = MEMBER_NAMES.map(|name| paths().directory.join(name));
     let text = |error: std::io::Error| error.to_string();
@@ -52,6 +54,7 @@ pub fn strike(machine: &Arc<SimMachine>, rng: &mut Rng) -> Outcome<Option<Strike
                 _ => disk.remove(&path).map_err(text)?,
             }
         }
+        refuses_what_lacks_redo(&machine.copy(rng.next_u64()), geometry, &directories[1 - index])?;
         return Ok(Some(done));
     }
     let control = Control::load(&disk, &paths().control).map_err(|error| error.to_string())?;
@@ -74,6 +77,29 @@ pub fn strike(machine: &Arc<SimMachine>, rng: &mut Rng) -> Outcome<Option<Strike
         return Ok(Some(Strike::Damaged));
     }
     Ok(None)
+}
+
+/// A member that is back after the other one went on does not do for a start without that, on a copy of the machine.
+fn refuses_what_lacks_redo(trial: &Arc<SimMachine>, geometry: &Geometry, without: &Path) -> Outcome<()> {
+    let environment = geometry.environment(trial, &SegmentFile::new())?;
+    let control = environment.control();
+    let kind = if control.role == Role::Primary { LogKind::Online } else { LogKind::Standby };
+    let config = environment.log_config(kind);
+    let prefix = if kind == LogKind::Online { "online_" } else { "standby_" };
+    let lacks =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix));
+    if !control.stale_members.iter().any(lacks) {
+        return Ok(());
+    }
+    let disk = trial.disk();
+    for path in disk.list(without).map_err(|error| error.to_string())? {
+        disk.remove(&path).map_err(|error| error.to_string())?;
+    }
+    match RedoLog::open(Arc::new(disk), config) {
+        Err(LogError::OnlyDistrusted { .. }) => Ok(()),
+        Err(error) => Err(format!("a log that lacks redo is refused for another reason: {error}")),
+        Ok(_) => Err("a log that lacks redo was believed".into()),
+    }
 }
 
 fn away(directory: &Path) -> PathBuf {

@@ -78,7 +78,7 @@ fn a_stop_ends_the_wait_for_a_log_switch_and_status_answers_meanwhile() {
     std::fs::rename(&archive, place.path("away")).unwrap();
     std::fs::write(&archive, "a file where a directory should be").unwrap();
     let mut application = place.application(&database);
-    let written = write_until_stuck(&mut application, INSERT_BULK);
+    let written = write_until_stuck(&primary, &mut application, ARCHIVING_NEEDED);
     let commands: Vec<_> =
         [["switch-logfile"], ["checkpoint"]].iter().map(|words| primary.begin(words).unwrap()).collect();
     for _ in 0..3 {
