@@ -64,6 +64,9 @@ struct KillArguments {
     /// Lose the primary for good every so many cycles.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     failover_every: u64,
+    /// Every scene ships FASTSYNC; else this is drawn.
+    #[arg(long)]
+    fastsync: bool,
     /// Control experiment: commits do not wait for the standby, so failovers must lose some.
     #[arg(long, hide = true)]
     unprotected: bool,
@@ -150,6 +153,7 @@ fn kill(arguments: KillArguments) -> Result<bool> {
             processes: arguments.applications.into(),
             threads: arguments.threads.into(),
             late: false,
+            fastsync: arguments.fastsync,
             unprotected: arguments.unprotected,
         },
         check_every: arguments.check_every,

@@ -27,6 +27,8 @@ pub struct ScenePlan {
     pub threads: usize,
     /// The last database is protected only after the standby was made.
     pub late: bool,
+    /// Commits wait until the standby has them in memory, not on its disk.
+    pub fastsync: bool,
     /// The control experiment: commits do not wait for the standby, which is slow. A campaign that finds
     /// nothing lost then cannot find anything.
     pub unprotected: bool,
@@ -51,7 +53,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Sets up a primary that ships SYNC AFFIRM to a standby, and waits until it does. Commits never go on
+    /// Sets up a primary that ships as the plan says to a standby, and waits until it does. Commits never go on
     /// without the standby, unless the plan is the control experiment.
     ///
     /// # Errors
@@ -77,7 +79,11 @@ impl Scene {
             standby.faults = Some("received=sleep:40@1+".into());
         }
         standby.start()?;
-        let mode = if plan.unprotected { "async" } else { "sync-affirm" };
+        let mode = match plan {
+            ScenePlan { unprotected: true, .. } => "async",
+            ScenePlan { fastsync: true, .. } => "fastsync",
+            _ => "sync-affirm",
+        };
         let destination = ["destination", "add", STANDBY, &standby.address, "--mode", mode];
         primary
             .must(&[&destination[..], &["--on-timeout", "stall", "--net-timeout-ms", "20000"]].concat())?;
@@ -88,6 +94,11 @@ impl Scene {
         let (programs, directory) = (programs.clone(), directory.to_owned());
         let applications = (0..plan.processes).map(|_| None).collect();
         Ok(Scene { programs, directory, primary, standby, databases, told, applications, plan })
+    }
+
+    /// What the scene looks like.
+    pub fn plan(&self) -> ScenePlan {
+        self.plan
     }
 
     /// Starts the application `number` on `databases`.

@@ -16,7 +16,7 @@ fn campaign(name: &str, cycles: u64, failover_every: u64, unprotected: bool) -> 
         cycles,
         seed: 20,
         directory,
-        plan: ScenePlan { processes: 2, threads: 3, late: false, unprotected },
+        plan: ScenePlan { processes: 2, threads: 3, late: false, fastsync: false, unprotected },
         check_every: 5,
         failover_every,
         verbose: true,

@@ -6,6 +6,8 @@ use crate::error::InstanceError;
 use crate::file_system;
 use crate::now_us;
 use crate::paths::Paths;
+use crate::server::lock_directory;
+use crate::unfinished::{Unfinished, is_plain};
 use standfast_format::{LogKind, StreamCrc};
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
@@ -40,17 +42,29 @@ fn make_directory(path: &Path) -> Result<(), InstanceError> {
         .map_err(InstanceError::io("create the directory", path))
 }
 
-/// Makes the directory and its folders; refuses one that already holds an instance.
-fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
+/// A directory in which an instance is being made.
+struct Site {
+    paths: Paths,
+    unfinished: Unfinished,
+    /// Nobody else makes or starts an instance here meanwhile.
+    _lock: File,
+}
+
+/// Makes the directory and its folders, without what an interrupted creation has left; refuses one that already holds
+/// an instance.
+fn prepare(directory: &Path, config: &Config) -> Result<Site, InstanceError> {
     make_directory(directory)?;
     let paths =
         Paths::new(directory, config).map_err(InstanceError::io("find the instance directory", directory))?;
+    let lock = lock_directory(&paths);
     if paths.control.exists() {
         return Err(InstanceError::refused(
             format!("{} already holds an instance", directory.display()),
             "name another directory with -D, or remove this one if it is no longer needed",
         ));
     }
+    let lock = lock?;
+    let unfinished = Unfinished::begin(&paths)?;
     for folder in paths.members.iter().chain([&paths.archive, &paths.databases]) {
         make_directory(folder)?;
         file_system::check(folder, "an instance, its redo and its databases")?;
@@ -60,8 +74,7 @@ fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
     DirectDisk
         .replace(&directory.join(CONFIG_FILE), text.as_bytes())
         .map_err(InstanceError::io("write the configuration in", directory))?;
-    File::create(&paths.lock).map_err(InstanceError::io("create", &paths.lock))?;
-    Ok(paths)
+    Ok(Site { paths, unfinished, _lock: lock })
 }
 
 /// Members on one directory would be one file written twice, and logs of another instance would be voided.
@@ -98,7 +111,7 @@ fn check_members(paths: &Paths) -> Result<(), InstanceError> {
 /// # Errors
 /// When the directory holds an instance already, or a file cannot be made.
 pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceError> {
-    let paths = prepare(directory, config)?;
+    let Site { paths, unfinished, _lock } = prepare(directory, config)?;
     let random = InstanceError::io("read random numbers from", "/dev/urandom");
     let instance = InstanceId::random().map_err(random)?;
     let id =
@@ -126,11 +139,15 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         clean: true,
     };
     control.store(&DirectDisk, &paths.control)?;
+    unfinished.finish()?;
     Ok(instance)
 }
 
 struct Copy<'a> {
     paths: &'a Paths,
+    unfinished: &'a mut Unfinished,
+    /// A file in the way, which is not ours.
+    conflict: Option<InstanceError>,
     manifest: Option<Manifest>,
     file: Option<BufWriter<File>>,
     databases: Vec<DatabaseRecord>,
@@ -146,8 +163,7 @@ impl SnapshotSink for Copy<'_> {
     }
 
     fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError> {
-        let plain = Path::new(&database.name).file_name().is_some_and(|file| file == database.name.as_str());
-        if !plain {
+        if !is_plain(&database.name) {
             return Err(format!(
                 "the primary names a database `{}`, which is not a file name",
                 database.name
@@ -155,6 +171,13 @@ impl SnapshotSink for Copy<'_> {
             .into());
         }
         let path = self.paths.databases.join(&database.name);
+        if path.exists() {
+            let what = format!("{} exists, and no interrupted creation has left it", path.display());
+            self.conflict =
+                Some(InstanceError::refused(&what, "move it away, or name another directory with -D"));
+            return Err(what.into());
+        }
+        self.unfinished.note(&database.name)?;
         self.file = Some(BufWriter::with_capacity(1 << 20, File::create_new(&path)?));
         self.current = Some(database.clone());
         Ok(())
@@ -196,7 +219,7 @@ impl SnapshotSink for Copy<'_> {
 ///
 /// # Errors
 /// When the primary cannot be reached or refuses, or a file cannot be made. The directory is then removed
-/// again if this call made it.
+/// again if this call made it. What an interruption leaves is removed by the next call.
 pub fn create_standby(
     directory: &Path,
     config: &mut Config,
@@ -239,7 +262,7 @@ fn copy_into(
     progress: &mut dyn FnMut(&str, u64),
     failed: &dyn Fn(standfast_transport::TransportError) -> InstanceError,
 ) -> Result<(), InstanceError> {
-    let paths = prepare(directory, config)?;
+    let Site { paths, mut unfinished, _lock } = prepare(directory, config)?;
     let online = log_config(config, &paths, LogKind::Online);
     let standby = log_config(config, &paths, LogKind::Standby);
     // Files first: making them takes a while, and the primary keeps the redo for a new standby only so long.
@@ -247,6 +270,8 @@ fn copy_into(
     RedoLog::create_files(&DirectDisk, &online)?;
     let mut copy = Copy {
         paths: &paths,
+        unfinished: &mut unfinished,
+        conflict: None,
         manifest: None,
         file: None,
         databases: Vec::new(),
@@ -254,8 +279,8 @@ fn copy_into(
         progress,
         bytes: 0,
     };
-    let start =
-        fetch_snapshot(from, config.instance.insecure, &config.instance.name, &mut copy).map_err(failed)?;
+    let fetched = fetch_snapshot(from, config.instance.insecure, &config.instance.name, &mut copy);
+    let start = fetched.map_err(|error| copy.conflict.take().unwrap_or_else(|| failed(error)))?;
     let Copy { manifest, databases, .. } = copy;
     let manifest = manifest.ok_or_else(|| InstanceError::Failed("the copy had no manifest".into()))?;
     let incarnations: Vec<Incarnation> = manifest
@@ -296,5 +321,6 @@ fn copy_into(
         fenced: None,
         clean: true,
     };
-    control.store(&DirectDisk, &paths.control)
+    control.store(&DirectDisk, &paths.control)?;
+    unfinished.finish()
 }

@@ -2,12 +2,13 @@
 //!
 //! Order of events, each durable before the next: all the redo counts as confirmed; the databases hold it; the
 //! standby log ends and is archived; the online log begins with the incarnation and the state of every database; the
-//! control file says primary. A crash before the last step leaves a standby that can be failed over again.
+//! control file says primary. A crash before the last step leaves a standby that can be failed over again. So does an
+//! error: the instance then goes on as a standby, as after a restart.
 //!
 //! A database that has stopped or cannot be opened does not hold all the redo: the new primary leaves it out.
 
 use crate::applier::Applier;
-use crate::control::{DatabaseRecord, Incarnation, Role};
+use crate::control::{Control, DatabaseRecord, Incarnation, Role};
 use crate::database::{committed_pages, open_guarded};
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -30,10 +31,48 @@ pub struct FailedOver {
     pub keepers: Vec<Connection>,
 }
 
+/// What the operator is told when a failover failed and the standby goes on.
+pub fn failed(error: &InstanceError) -> InstanceError {
+    let text = error.to_string();
+    let cause = text.split("\nhint: ").next().unwrap_or(&text);
+    InstanceError::Answered {
+        what: format!("the failover failed: {cause}; this instance is still a standby and goes on as one"),
+        hint: Some("remove the cause, then run `standfast failover` again".into()),
+        code: 1,
+    }
+}
+
+/// What the operator is told when the instance is in no role any more.
+pub fn stuck(why: &str) -> InstanceError {
+    InstanceError::Answered {
+        what: format!("the change of role failed, and this instance has no role now: {why}"),
+        hint: Some(
+            "remove the cause and restart the instance; it opens in the role that its control file says, and \
+             `standfast status` tells whether `standfast failover` is to be repeated"
+                .into(),
+        ),
+        code: 1,
+    }
+}
+
+/// The control file on disk says what this process believes, that this is a standby: a replacement that failed may
+/// be there all the same.
+///
+/// # Errors
+/// When it says something else or cannot be read.
+pub fn is_still_standby(environment: &Environment) -> Result<(), InstanceError> {
+    let stored = Control::load(environment.disk.as_ref(), &environment.paths.control)?;
+    if stored.role == Role::Standby && stored == environment.control() {
+        return Ok(());
+    }
+    Err(InstanceError::Failed("the control file says otherwise".into()))
+}
+
 /// Makes this standby's directory that of a primary. The receiver no longer has the log.
 ///
 /// # Errors
-/// When redo cannot be applied or a file not be written; this instance is then still a standby.
+/// When redo cannot be applied or a file not be written; the directory is then still that of a standby, which can be
+/// opened as after a restart once `standby` and `received` are gone.
 pub fn become_primary(
     environment: &Arc<Environment>,
     standby: Standby,

@@ -33,6 +33,7 @@ pub mod shipping;
 pub mod standby;
 pub mod status;
 pub mod stopped;
+pub mod unfinished;
 
 pub use error::InstanceError;
 

@@ -70,8 +70,10 @@ pub enum Mode {
     Standby(Box<RunningStandby>),
     /// Another instance has taken over.
     Fenced(String),
-    /// Between two roles, or failed in between.
+    /// Between two roles.
     Changing,
+    /// Failed between two roles, and why: only a restart helps.
+    Stuck(String),
 }
 
 /// See the module.
@@ -301,6 +303,7 @@ impl Running {
             Mode::Changing | Mode::Primary(_) => {
                 Err(InstanceError::refused("the instance is changing its role", "try again in a moment"))
             }
+            Mode::Stuck(why) => Err(failover::stuck(why)),
         }
     }
 
@@ -480,6 +483,7 @@ impl Running {
                     "nothing is to be done",
                 ));
             }
+            Mode::Stuck(why) => return Err(failover::stuck(why)),
             _ => return Err(InstanceError::refused("this instance is no standby", "fail over another one")),
         }
         let Mode::Standby(standby) = std::mem::replace(&mut *mode, Mode::Changing) else {
@@ -490,10 +494,11 @@ impl Running {
         if let Some(receiver) = self.receiver().as_ref() {
             receiver.detach();
         }
-        let RunningStandby { standby, log, .. } = *standby;
-        let done = failover::become_primary(&self.environment, standby, &log)?;
+        let RunningStandby { standby, log, segment: _segment } = *standby;
+        let done = failover::become_primary(&self.environment, standby, &log);
         drop(log);
-        self.open_as_primary()?;
+        let done = done.map_err(|error| self.standby_again(&error))?;
+        self.open_as_primary().map_err(|error| self.stuck(&error))?;
         drop(done.keepers);
         self.environment.alert.say(format!(
             "failover complete: primary of incarnation {} from SCN {}",
@@ -501,6 +506,26 @@ impl Running {
             done.branch
         ));
         Ok(done.branch)
+    }
+
+    /// After a failover that failed: goes on as the standby that the control file says this still is, as after a
+    /// restart. Returns what the operator is told.
+    fn standby_again(&self, error: &InstanceError) -> InstanceError {
+        match failover::is_still_standby(&self.environment).and_then(|()| self.open_as_standby()) {
+            Ok(()) => {
+                let told = failover::failed(error);
+                self.environment.alert.say(told.to_string().replace("\nhint: ", " | hint: "));
+                told
+            }
+            Err(second) => self.stuck(&InstanceError::Failed(format!("{error}; and as a standby: {second}"))),
+        }
+    }
+
+    fn stuck(&self, error: &InstanceError) -> InstanceError {
+        let told = failover::stuck(&error.to_string().replace('\n', "; "));
+        self.environment.alert.say(told.to_string().replace("\nhint: ", " | hint: "));
+        *self.mode() = Mode::Stuck(error.to_string());
+        told
     }
 
     /// Stops in good order.
@@ -533,7 +558,7 @@ impl Running {
                 standby.segment.set_running(false, &self.environment.segment_config());
                 standby.standby.stop().map(|_| ())
             }
-            Mode::Fenced(_) | Mode::Changing => Ok(()),
+            Mode::Fenced(_) | Mode::Changing | Mode::Stuck(_) => Ok(()),
         };
         if let Some(receiver) = self.receiver().take() {
             receiver.stop();

@@ -104,7 +104,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
 }
 
 /// The lock lives as long as the file is open; the kernel releases it when the process dies.
-fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
+pub(crate) fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&paths.lock);
     let file = file.map_err(InstanceError::io("open the lock file", &paths.lock))?;
     // SAFETY: an open descriptor and a valid lock structure.

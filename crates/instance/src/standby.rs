@@ -257,6 +257,7 @@ fn apply_until_stopped(
     let mut last_sync = Instant::now();
     let mut retry_at = Instant::now() + RETRY_APPLY;
     let mut dirty = true;
+    let mut said = false;
     while !shared.is_stopping() {
         if !environment.config.standby.apply {
             shared.wait_for_news(SYNC_EVERY);
@@ -268,7 +269,21 @@ fn apply_until_stopped(
         if dirty && last_sync.elapsed() >= SYNC_EVERY {
             dirty = progressed;
             last_sync = Instant::now();
-            applier.sync()?;
+            match applier.sync() {
+                // Of the control file. Everything is applied and synced all the same; only the logs before are not free.
+                Err(error @ InstanceError::Io { .. }) => {
+                    dirty = true;
+                    if !said {
+                        let alert = &environment.alert;
+                        alert.say(format!("standby logs stay occupied until it can be written: {error}"));
+                    }
+                    said = true;
+                }
+                result => {
+                    result?;
+                    said = false;
+                }
+            }
         }
         if Instant::now() >= retry_at && !shared.stopped.is_empty() {
             retry_at = Instant::now() + RETRY_APPLY;

@@ -47,6 +47,11 @@ pub fn status(running: &Running) -> Value {
             status["role"] = json!(control.role);
             status["state"] = json!("changing role");
         }
+        Mode::Stuck(why) => {
+            status["role"] = json!(control.role);
+            status["state"] = json!("failed");
+            status["failure"] = json!(why);
+        }
     }
     status
 }

@@ -97,8 +97,9 @@ impl Campaign<'_> {
     fn open_scene(&mut self) -> Result<Scene> {
         self.scenes += 1;
         let directory = self.config.directory.join(format!("scene-{}", self.scenes));
-        let plan = ScenePlan { late: self.rng.chance(50), ..self.config.plan };
-        self.say(&format!("set up {}", directory.display()));
+        let (late, fastsync) = (self.rng.chance(50), self.config.plan.fastsync || self.rng.chance(40));
+        let plan = ScenePlan { late, fastsync, ..self.config.plan };
+        self.say(&format!("set up {}: {plan:?}", directory.display()));
         Scene::set_up(&self.config.programs, &directory, plan)
     }
 
@@ -268,10 +269,16 @@ impl Campaign<'_> {
 
     /// The primary is gone for good; the standby takes over with everything that was acknowledged, and goes on.
     fn fail_over(&mut self, scene: &mut Scene, rng: &mut Rng) -> Result<()> {
+        // FASTSYNC promises this much when one of the two is lost: a standby that dies as well, before it has written
+        // what is in its memory, takes that with it.
+        let alone = scene.plan().fastsync && !scene.plan().unprotected;
+        if alone {
+            self.disarm(scene)?;
+        }
         std::thread::sleep(Duration::from_millis(rng.between(150, 900)));
         let mut victims: Vec<Victim> = (0..scene.applications.len()).map(Victim::Application).collect();
         victims.push(Victim::Primary);
-        let restart_standby = rng.chance(50);
+        let restart_standby = rng.chance(50) && !alone;
         victims.extend(restart_standby.then_some(Victim::Standby));
         rng.shuffle(&mut victims);
         self.say(&format!("cycle {}: kill {victims:?} for good, fail over", self.report.cycles + 1));
@@ -284,7 +291,7 @@ impl Campaign<'_> {
             scene.standby.faults = None;
             scene.standby.start()?;
         }
-        if rng.chance(40) {
+        if rng.chance(40) && !alone {
             self.interrupt_failover(scene, rng)?;
         }
         let begun = Instant::now();

@@ -10,6 +10,7 @@
 mod archives;
 mod attached;
 mod commands;
+mod creation;
 mod damage;
 mod destinations;
 mod down;

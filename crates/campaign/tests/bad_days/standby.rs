@@ -185,3 +185,33 @@ fn a_standby_killed_in_the_middle_of_applying_goes_on_where_it_was() {
         assert_same(&primary, &standby, &database);
     }
 }
+
+#[test]
+fn a_failover_that_fails_leaves_a_standby_that_goes_on_and_can_be_failed_over_again() {
+    let place = Place::new("failover-fails");
+    let (mut primary, standby, database) = place.pair(&["--on-timeout", "stall"]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    // The control file cannot be replaced: its new version has no place.
+    let in_the_way = standby.directory.join("control.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    for round in 0..2 {
+        let words = ["control", "still a standby", "hint: ", "standfast failover"];
+        refuses(&standby, &["failover"], 1, &words);
+        let status = standby.status().unwrap();
+        assert_eq!(status.role(), "standby", "round {round}: {}", status.json());
+        // It receives and applies again.
+        application.run(INSERT);
+        assert_same(&primary, &standby, &database);
+    }
+    await_alert(&standby, "the failover failed");
+    // Nor can it be noted that standby logs are free, which is no reason to end apply.
+    await_alert(&standby, "standby logs stay occupied");
+    assert!(!standby.alerts().contains("apply has ended"), "{}", standby.alerts());
+    std::fs::remove_dir(&in_the_way).unwrap();
+    primary.kill();
+    must(&standby, &["failover"]);
+    let copy = standby.standby_database("app.db");
+    assert_eq!(rows(&copy), 4);
+    place.application(&copy).run(INSERT);
+}
