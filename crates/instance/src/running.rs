@@ -498,7 +498,10 @@ impl Running {
         let done = failover::become_primary(&self.environment, standby, &log);
         drop(log);
         let done = done.map_err(|error| self.standby_again(&error))?;
-        self.open_as_primary().map_err(|error| self.stuck(&error))?;
+        if let Err(error) = self.open_as_primary() {
+            let fenced = matches!(&*self.mode(), Mode::Fenced(_));
+            return Err(if fenced { error } else { self.stuck(&error) });
+        }
         drop(done.keepers);
         self.environment.alert.say(format!(
             "failover complete: primary of incarnation {} from SCN {}",
