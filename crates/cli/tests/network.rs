@@ -120,6 +120,47 @@ fn results_for_machines_are_written_for_good_and_failed_tests() {
 }
 
 #[test]
+fn every_row_of_a_test_both_ways_says_its_direction() {
+    let server = Server::start("both");
+    let words =
+        format!("net client 127.0.0.1 --port {} --mode async --duration 300ms --interval 100ms", server.port);
+    let screen = said(&done(&format!("{words} --bidir")));
+    for way in ["total      to server", "total      from server", ") to server", ") from server"] {
+        assert!(screen.contains(way), "{way}: {screen}");
+    }
+    let screen = said(&done(&format!("{words} --reverse")));
+    assert!(screen.contains("total      from server") && !screen.contains("to server"), "{screen}");
+    let table = said(&done(&format!("{words} --bidir --format csv")));
+    assert!(table.contains("0,to_server,") && table.contains("0,from_server,"), "{table}");
+    // A criterion that one direction meets is named with it.
+    let output = done(&format!("{words} --bidir --fail-if throughput<1000gb"));
+    assert_eq!(output.status.code(), Some(3));
+    assert!(complained(&output).contains("criterion met from server"), "{}", complained(&output));
+}
+
+#[test]
+fn a_sweep_and_advice_of_both_directions_name_them() {
+    let server = Server::start("sweep-both");
+    let target = format!("127.0.0.1 --port {} --duration 100ms --both --json", server.port);
+    let output = done(&format!("net sweep {target} --max-window 64k --max-streams 2"));
+    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    for direction in ["to_server", "from_server"] {
+        assert!(result[direction]["best"]["bytes_per_second"].as_f64().unwrap() > 0.0, "{result}");
+    }
+    let file = server.directory.join("near");
+    let output = standfast(&format!("net advise {target} --peak-redo 1mb --max-traffic 20mb"))
+        .arg(format!("--file={}", file.display()))
+        .output()
+        .unwrap();
+    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    for direction in ["to_server", "from_server"] {
+        assert!(result[direction]["affirm"]["disk"]["mean"].as_f64().unwrap() > 0.0, "{result}");
+        assert_eq!(result[direction]["advice"]["verdicts"].as_array().unwrap().len(), 3);
+    }
+    assert!(!file.exists());
+}
+
+#[test]
 fn a_criterion_or_a_regression_exits_3() {
     let server = Server::start("criteria");
     let client = format!("net client 127.0.0.1 --port {} --length 1k --duration 200ms", server.port);
@@ -150,6 +191,10 @@ fn bad_input_and_foreign_files_have_their_exit_codes() {
         ("net client host --length 8kk", 2, "8kk"),
         ("net client host --fail-if p42>1", 2, "p99>5ms"),
         ("net client host --mode async --length 0", 2, "sends nothing"),
+        ("net client host --reverse --bidir", 2, "cannot be used with"),
+        ("net client host --reverse --payload /etc/passwd", 2, "random or zero"),
+        ("net client host --reverse --congestion cubic", 2, "the server sends"),
+        ("net client host --rate 0.0000000000000000001", 2, "message an hour"),
         ("net disk --dir /no/such/directory", 4, "directory"),
     ] {
         let output = done(words);

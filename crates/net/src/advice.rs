@@ -57,9 +57,9 @@ pub struct Measured {
     pub sack_enabled: Option<bool>,
     /// Losses that this host recovered by selective acknowledgements while it was measured; None when unknown.
     pub sack_recoveries: Option<u64>,
-    /// `net.core.wmem_max` of this host, bytes.
-    pub send_ceiling: Option<u64>,
-    /// Largest automatic send buffer of this host (`net.ipv4.tcp_wmem`, third number), bytes.
+    /// `net.core.wmem_max` of this host when it sends, else `rmem_max`, bytes.
+    pub ceiling: Option<u64>,
+    /// Largest automatic buffer of this host (`net.ipv4.tcp_wmem` or `tcp_rmem`, third number), bytes.
     pub automatic_ceiling: Option<u64>,
 }
 
@@ -295,7 +295,7 @@ fn settings(measured: &Measured, product: f64) -> Vec<String> {
     let ceiling = wanted.max(LEAST_CEILING).next_multiple_of(1 << 20);
     let low = |found: Option<u64>| found.is_none_or(|found| found < wanted);
     let mut settings = Vec::new();
-    if low(measured.automatic_ceiling) || low(measured.send_ceiling) {
+    if low(measured.automatic_ceiling) || low(measured.ceiling) {
         settings.extend([
             format!("net.core.rmem_max = {ceiling}"),
             format!("net.core.wmem_max = {ceiling}"),

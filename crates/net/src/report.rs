@@ -1,6 +1,6 @@
 //! Results for machines: base units (bytes, seconds), every number finite, written for failed tests too. Pure.
 
-use crate::plan::Plan;
+use crate::plan::{Direction, Plan};
 use crate::run::Outcome;
 use crate::stats::{Interval, Latency};
 use crate::stream::Target;
@@ -31,21 +31,33 @@ pub fn json(target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Value {
             if let Some(error) = &outcome.trouble {
                 fail(&mut report, error);
             }
-            report["sockbuf"] = json!({
-                "requested": outcome.buffers.requested,
-                "requested_server": outcome.buffers.requested_far,
-                "send": outcome.buffers.send,
-                "server_receive": outcome.buffers.receive,
-                "clamped_by": outcome.buffers.clamped_by,
-            });
-            report["congestion"] = json!(outcome.congestion);
-            report["intervals"] = outcome.intervals.iter().map(interval).collect();
-            report["streams"] = outcome.streams.iter().map(|bytes| json!({ "bytes": bytes })).collect();
-            report["summary"] = interval(&outcome.total);
-            report["summary"]["distribution"] = json!(outcome.latencies.distribution());
+            figures(&mut report, outcome);
+            if let Some(reverse) = &outcome.reverse {
+                let mut other = json!({});
+                figures(&mut other, reverse);
+                report["reverse"] = other;
+            }
         }
     }
     report
+}
+
+/// What was found in one direction.
+fn figures(report: &mut Value, outcome: &Outcome) {
+    let direction = outcome.direction;
+    report["direction"] = direction.code().into();
+    report["sockbuf"] = json!({
+        "requested": outcome.buffers.requested,
+        "requested_server": outcome.buffers.requested_far,
+        "send": outcome.buffers.send,
+        "receive": outcome.buffers.receive,
+        "clamped_by": outcome.buffers.clamped_by,
+    });
+    report["congestion"] = json!(outcome.congestion);
+    report["intervals"] = outcome.intervals.iter().map(|one| interval(direction, one)).collect();
+    report["streams"] = outcome.streams.iter().map(|bytes| json!({ "bytes": bytes })).collect();
+    report["summary"] = interval(direction, &outcome.total);
+    report["summary"]["distribution"] = json!(outcome.latencies.distribution());
 }
 
 fn fail(report: &mut Value, error: &NetError) {
@@ -60,6 +72,7 @@ fn test(plan: &Plan) -> Value {
         Extent::Bytes(bytes) => (None, Some(bytes)),
     };
     json!({
+        "direction": plan.directions.code(),
         "mode": plan.mode.name().to_ascii_lowercase(),
         "write": plan.write,
         "length": plan.length,
@@ -77,9 +90,10 @@ fn test(plan: &Plan) -> Value {
     })
 }
 
-/// One interval, or all of them.
-pub fn interval(interval: &Interval) -> Value {
+/// One interval, or all of them, in a direction.
+pub fn interval(direction: Direction, interval: &Interval) -> Value {
     json!({
+        "direction": direction.code(),
         "start": interval.start,
         "seconds": interval.seconds,
         "bytes": interval.bytes,
@@ -110,7 +124,8 @@ fn latency(latency: &Latency) -> Value {
 }
 
 /// Columns of [`csv`], each the path of a value in an interval.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 16] = [
+    "direction",
     "start",
     "seconds",
     "bytes",
@@ -132,7 +147,8 @@ const COLUMNS: [&str; 15] = [
 pub fn csv(reports: &[Value]) -> String {
     let mut out = csv_head();
     for (number, report) in reports.iter().enumerate() {
-        for interval in report["intervals"].as_array().into_iter().flatten() {
+        let both = [&report["intervals"], &report["reverse"]["intervals"]];
+        for interval in both.into_iter().filter_map(Value::as_array).flatten() {
             out += &csv_row(number, interval);
         }
     }

@@ -3,6 +3,9 @@
 use crate::file::TestFile;
 use crate::link::Link;
 use crate::lobby::{Arrival, Lobby};
+use crate::plan::Direction;
+use crate::random::Random;
+use crate::sender::{Orders, drive};
 use crate::session::serve;
 use crate::socket::{self, SLICE, readable};
 use crate::units::classic_size;
@@ -12,7 +15,8 @@ use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -22,6 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ACCEPTED_AT_ONCE: usize = 64;
 /// A session needs little: its buffers are on the heap.
 const STACK_BYTES: usize = 256 << 10;
+/// Bytes that a sending server repeats in its messages, the same for all connections.
+const PAYLOAD_BYTES: usize = 1 << 20;
+/// The same for zeros, which are alike everywhere.
+const ZERO_BYTES: usize = 64 << 10;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -44,6 +52,8 @@ pub struct Server {
     file: TestFile,
     plan: ServerPlan,
     serving: AtomicUsize,
+    /// What is sent to clients that receive.
+    payload: Arc<[u8]>,
 }
 
 /// Where a server tells what happens: one line a call, from several threads.
@@ -68,7 +78,9 @@ impl Server {
             Ok(listener)
         });
         let listener = listening.map_err(|source| NetError::Listen { address, source })?;
-        Ok(Server { listener, file, plan, serving: AtomicUsize::new(0) })
+        let mut payload = vec![0; PAYLOAD_BYTES];
+        Random::new(Random::fresh_seed()).fill(&mut payload);
+        Ok(Server { listener, file, plan, serving: AtomicUsize::new(0), payload: payload.into() })
     }
 
     /// The address that it listens on.
@@ -169,7 +181,9 @@ impl Server {
         stop: &AtomicBool,
         log: Log<'_>,
     ) -> Result<()> {
-        let ring = match hello.write.then(|| self.file.ring()).transpose() {
+        // In the other direction it is the client that writes.
+        let writes = hello.write && hello.direction == Direction::ToServer;
+        let ring = match writes.then(|| self.file.ring()).transpose() {
             Ok(ring) => ring,
             Err(error) => {
                 answer(socket, Status::Refused, &error.to_string());
@@ -188,18 +202,41 @@ impl Server {
             log(&describe(address, hello));
         }
         answer(socket, Status::Ready, "");
-        let patience = Some(PATIENCE + 2 * Duration::from_millis(hello.pause_ms.into()));
-        serve(&Link { socket, abort: stop, patience }, hello, ring)
+        let pace = hello.pace;
+        let patience = Some(PATIENCE + 2 * pace.longest_pause());
+        let link = Link { socket, abort: stop, patience };
+        match hello.direction {
+            Direction::ToServer => serve(&link, (pace.mode, pace.length), ring, &()),
+            Direction::FromServer => drive(link, &self.orders(hello, &AtomicU64::new(hello.amount)), &()),
+        }
+    }
+
+    /// What a client that receives wants to be sent.
+    fn orders<'a>(&self, hello: &Hello, amount: &'a AtomicU64) -> Orders<'a> {
+        Orders {
+            pace: hello.pace,
+            payload: if hello.zero_payload { vec![0; ZERO_BYTES].into() } else { Arc::clone(&self.payload) },
+            start: Instant::now(),
+            deadline: None,
+            budget: (hello.amount != u64::MAX).then_some(amount),
+            tells: true,
+            seed: hello.test.wrapping_add(hello.stream.into()),
+        }
     }
 }
 
 fn describe(address: &SocketAddr, hello: &Hello) -> String {
-    let write = if hello.write { ", disk write" } else { "" };
+    let write = match (hello.write, hello.direction) {
+        (false, _) => "",
+        (true, Direction::ToServer) => ", disk write",
+        (true, Direction::FromServer) => ", disk write there",
+    };
     let connections = if hello.streams == 1 { "connection" } else { "connections" };
     format!(
-        "{address}: {} test, {}, {} {connections}{write}",
-        hello.mode.name(),
-        classic_size(hello.length.into()),
+        "{address}: {} test {}, {}, {} {connections}{write}",
+        hello.pace.mode.name(),
+        hello.direction.name(),
+        classic_size(hello.pace.length.into()),
         hello.streams,
     )
 }
@@ -207,11 +244,13 @@ fn describe(address: &SocketAddr, hello: &Hello) -> String {
 /// A client that has gone meanwhile does not hear it, which is all right.
 fn answer(socket: &TcpStream, status: Status, text: &str) {
     let text = &text[..text.floor_char_boundary(MAX_TEXT)];
+    let limit = |name| socket::sysctl(name).unwrap_or(0).min(u32::MAX.into()) as u32;
     let answer = Answer {
         status,
         text: text.len(),
         receive_buffer: socket::receive_buffer(socket),
-        receive_limit: socket::sysctl("net.core.rmem_max").unwrap_or(0).min(u32::MAX.into()) as u32,
+        receive_limit: limit("net.core.rmem_max"),
+        send_limit: limit("net.core.wmem_max"),
     };
     let mut bytes = answer.encode().to_vec();
     bytes.extend(text.as_bytes());

@@ -1,5 +1,6 @@
 //! Socket options that the standard library does not offer, and what the kernel tells about a connection.
 
+use crate::stats::Sender;
 use std::io::{Error, ErrorKind, Result};
 use std::mem::{MaybeUninit, size_of};
 use std::net::TcpStream;
@@ -88,6 +89,27 @@ fn set_option(socket: &impl AsFd, level: i32, name: i32, value: &[u8]) -> Result
 pub fn tcp_info(socket: &TcpStream) -> Option<TcpInfo> {
     let mut info = TcpInfo::default();
     get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).ok().map(|_| info)
+}
+
+/// The counters of a sender; None when the system has none.
+pub fn sender(socket: &TcpStream) -> Option<Sender> {
+    let info = tcp_info(socket)?;
+    let mut congestion_name = [0; 15];
+    let name = congestion(socket).unwrap_or_default();
+    let length = name.len().min(congestion_name.len());
+    congestion_name[..length].copy_from_slice(&name.as_bytes()[..length]);
+    Some(Sender {
+        busy_us: info.busy_us,
+        receiver_window_us: info.receiver_window_us,
+        send_buffer_us: info.send_buffer_us,
+        acknowledged: info.bytes_acknowledged,
+        congestion_window: u32::try_from(info.congestion_window()).unwrap_or(u32::MAX),
+        retransmissions: info.retransmissions,
+        min_rtt_us: info.min_rtt().map_or(0, |rtt| rtt.as_micros() as u32),
+        send_buffer: send_buffer(socket),
+        sack: info.sack_negotiated(),
+        congestion: congestion_name,
+    })
 }
 
 /// Asks for buffers of `bytes` in both directions; 0 leaves them to the system, which adapts them.

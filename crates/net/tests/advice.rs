@@ -32,7 +32,7 @@ fn good() -> Measured {
         sack_negotiated: true,
         sack_enabled: Some(true),
         sack_recoveries: Some(0),
-        send_ceiling: Some(16 << 20),
+        ceiling: Some(16 << 20),
         automatic_ceiling: Some(16 << 20),
     }
 }
@@ -91,7 +91,7 @@ fn small_buffers_are_named_with_the_settings_that_raise_them() {
         automatic_limit: Some(Limit::SendBuffer),
         single: run(8 << 20, 1, 110.0 * MIB),
         fastest: run(8 << 20, 1, 110.0 * MIB),
-        send_ceiling: Some(212_992),
+        ceiling: Some(212_992),
         automatic_ceiling: Some(4 << 20),
         ..good()
     };

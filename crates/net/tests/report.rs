@@ -6,7 +6,7 @@ mod common;
 
 use common::{Running, test};
 use serde_json::Value;
-use standfast_net::plan::{Mode, Plan};
+use standfast_net::plan::{Directions, Mode, Plan};
 use standfast_net::units::Extent;
 use standfast_net::{NetError, report};
 use std::time::Duration;
@@ -76,6 +76,17 @@ fn results_of_good_and_failed_tests_follow_the_schema() {
     let server = Running::start("schema");
     let schema = schema();
     for mode in [Mode::Sync, Mode::Async] {
+        let plan = |mode| Plan { directions: Directions::Both, write: false, ..plan(mode) };
+        let outcome = Ok(test(&server, &plan(mode)));
+        let report = report::json(&server.target(), &plan(mode), &outcome);
+        check(&schema, &schema, &report, "result");
+        assert_eq!(
+            (&report["direction"], &report["reverse"]["summary"]["direction"]),
+            (&"to_server".into(), &"from_server".into())
+        );
+        assert!(report["reverse"]["summary"]["bytes_per_second"].as_f64().unwrap() > 0.0);
+    }
+    for mode in [Mode::Sync, Mode::Async] {
         let outcome = Ok(test(&server, &plan(mode)));
         let report = report::json(&server.target(), &plan(mode), &outcome);
         check(&schema, &schema, &report, "result");
@@ -100,5 +111,5 @@ fn the_table_has_a_line_for_every_interval_and_a_cell_for_every_column() {
     let cells: Vec<usize> = table.lines().map(|line| line.split(',').count()).collect();
     assert_eq!(cells.len(), rows + 1);
     assert!(cells.iter().all(|count| *count == cells[0]), "{table}");
-    assert!(table.starts_with("test,start,seconds,bytes,"));
+    assert!(table.starts_with("test,direction,start,seconds,bytes,"));
 }

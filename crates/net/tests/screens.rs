@@ -4,7 +4,7 @@
 
 use standfast_net::NetError;
 use standfast_net::limit::Limit;
-use standfast_net::plan::Plan;
+use standfast_net::plan::{Direction, Plan};
 use standfast_net::run::{Buffers, Outcome};
 use standfast_net::server::ServerPlan;
 use standfast_net::stats::{Interval, Latencies, Tcp};
@@ -54,6 +54,7 @@ fn screens(line: &str, bytes: u64, latencies: &[(u64, u64)], trouble: Option<Net
     out += &screen::row(plan, &total, (14, 43, 23));
     out += &screen::row(plan, &total, (14, 43, 43));
     let outcome = Outcome {
+        direction: Direction::ToServer,
         intervals: vec![total.clone()],
         total,
         latencies: sum,
@@ -68,6 +69,7 @@ fn screens(line: &str, bytes: u64, latencies: &[(u64, u64)], trouble: Option<Net
         congestion: Some("cubic".into()),
         trouble,
         interrupted: false,
+        reverse: None,
     };
     out + &screen::summary(plan, &outcome, (14, 43, 43))
 }

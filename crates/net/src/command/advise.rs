@@ -4,11 +4,13 @@ use super::arguments::AdviseArgs;
 use super::sweep::{Budget, HEADS, Sweep, document, line, round_trip, sweep};
 use crate::advice::{Advice, Grade, Measured, advise};
 use crate::log_history::LogHistory;
-use crate::plan::{Mode, Plan};
+use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::run::Outcome;
+use crate::stream::Target;
 use crate::units::{classic_size, readable_size};
 use crate::{Result, interrupt, socket};
 use serde_json::json;
+use std::path::Path;
 
 /// Largest socket buffer that is tried, bytes.
 const MOST_WINDOW: u32 = 64 << 20;
@@ -17,66 +19,111 @@ const MOST_STREAMS: u16 = 16;
 /// Segments carry about so much.
 const SEGMENT: f64 = 1448.0;
 
+/// Most tests of one direction, the round trips included.
+const MOST_TESTS: u32 = 20;
+
+/// What redo there is.
+struct Redo {
+    /// Bytes per second.
+    peak: f64,
+    /// Bytes.
+    write: u32,
+}
+
 pub fn main(args: &AdviseArgs) -> Result<u8> {
     let target = args.target.target();
-    let ((peak, history), redo_write) = (args.peak()?, args.redo_write()?);
+    let (peak, history) = args.peak()?;
+    let redo = Redo { peak, write: args.redo_write()? };
     if let Some(history) = &history {
         eprintln!("{}", source(history));
     }
-    let mut budget = Budget { time: args.duration, bytes: args.max_traffic, stop: interrupt::flag() };
+    let directions = if args.both { Directions::Both } else { Directions::ToServer };
+    let ways = directions.all().len() as u64;
     eprintln!(
-        "up to 20 tests of {:.1} s each, and up to 3 s to get going, that fill the link to {target}; they end after about \
-         {} of data; nothing is changed",
+        "up to {} tests of {:.1} s each, and up to 3 s to get going, that fill the link to {target}{}; they end after \
+         about {} of data; nothing is changed",
+        u64::from(MOST_TESTS) * ways,
         args.duration.as_secs_f64(),
+        if args.both { " and back" } else { "" },
         readable_size(args.max_traffic as f64)
     );
+    let mut report = json!({
+        "schema_version": crate::report::SCHEMA_VERSION,
+        "peak": redo.peak,
+        "redo_write": redo.write,
+        "log_history": history,
+    });
+    let mut failed = false;
+    for direction in directions.all() {
+        // Each direction has its part of the traffic: the second one is not left without.
+        let bytes = args.max_traffic / ways;
+        let mut budget = Budget { time: args.duration, bytes, stop: interrupt::flag() };
+        let (measured, found) = measure(&target, *direction, &redo, &args.file, &mut budget)?;
+        let advice = advise(&measured);
+        failed |= advice.verdicts.iter().any(|verdict| verdict.grade == Grade::Fail);
+        if args.json {
+            report[direction.code()] = json!({
+                "round_trip": measured.round_trip,
+                "fastsync": measured.fastsync,
+                "affirm": measured.affirm,
+                "sweep": document(&found),
+                "advice": advice,
+            });
+            continue;
+        }
+        if args.both {
+            println!("redo {} {target}", if *direction == Direction::ToServer { "to" } else { "from" });
+        }
+        print!("{}", text(&measured, &advice));
+        if args.both && *direction == Direction::ToServer {
+            println!();
+        }
+    }
+    if args.json {
+        println!("{report:#}");
+    }
+    Ok(if failed { 3 } else { 0 })
+}
+
+/// All tests of one direction. The durable writes are those of its receiver.
+fn measure(
+    target: &Target,
+    direction: Direction,
+    redo: &Redo,
+    file: &Path,
+    budget: &mut Budget<'_>,
+) -> Result<(Measured, Sweep)> {
     let recoveries = socket::sack_recoveries();
-    eprintln!("round trip ...");
-    let idle = round_trip(&target, &mut budget)?;
-    eprintln!(
-        "SYNC messages of {}, without and with the standby's disk ...",
-        classic_size(redo_write.into())
-    );
-    let message = Plan { length: redo_write, ..Plan::default() };
-    let fastsync = budget.run(&target, &message)?;
-    let affirm = budget.run(&target, &Plan { write: true, ..message })?;
+    eprintln!("redo {}: round trip ...", direction.name());
+    let idle = round_trip(target, budget)?;
+    let size = classic_size(redo.write.into());
+    eprintln!("SYNC messages of {size}, without and with the receiver's disk ...");
+    let plan = || Plan { directions: direction.into(), length: redo.write, ..Plan::default() };
+    let fastsync = budget.run(target, &plan())?;
+    let affirm = budget.run(target, &Plan { write: true, file: file.to_owned(), ..plan() })?;
     let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
     eprintln!("socket buffers and connections ...\n{HEADS}");
+    let most = (MOST_WINDOW, MOST_STREAMS);
     let found = match budget.is_left() {
-        true => sweep(&target, &mut budget, rtt, (MOST_WINDOW, MOST_STREAMS), &mut |tried, outcome| {
+        true => sweep(target, direction, budget, rtt, most, &mut |tried, outcome| {
             eprintln!("{}", line(tried, outcome));
         })?,
         false => Sweep::default(),
     };
     let mut calm = vec![fastsync, affirm];
     if let Some(fastest) = found.best().filter(|_| budget.is_left()) {
-        let rate = peak.min(fastest.rate / 2.0);
+        // Slower than some messages a second there would be nothing to see.
+        let rate = redo.peak.min(fastest.rate / 2.0).max(10.0 * f64::from(redo.write));
         eprintln!("redo at {}/s ...", readable_size(rate));
-        let plan = Plan { mode: Mode::Async, rate: Some(rate), length: redo_write, ..Plan::default() };
-        calm.push(budget.run(&target, &plan)?);
+        calm.push(budget.run(target, &Plan { mode: Mode::Async, rate: Some(rate), ..plan() })?);
     }
-    let mut measured = measured((peak, redo_write), rtt, &calm, &found);
-    measured.sack_recoveries =
-        recoveries.zip(socket::sack_recoveries()).map(|(before, now)| now.saturating_sub(before));
-    let advice = advise(&measured);
-    if args.json {
-        let mut report = json!({
-            "schema_version": crate::report::SCHEMA_VERSION,
-            "peak": peak,
-            "redo_write": redo_write,
-            "log_history": history,
-            "round_trip": rtt,
-            "fastsync": measured.fastsync,
-            "affirm": measured.affirm,
-            "advice": advice,
-        });
-        report["sweep"] = document(&found);
-        println!("{report:#}");
-    } else {
-        print!("{}", text(&measured, &advice));
-    }
-    let failed = advice.verdicts.iter().any(|verdict| verdict.grade == Grade::Fail);
-    Ok(if failed { 3 } else { 0 })
+    let mut measured = measured(redo, direction, rtt, &calm, &found);
+    // Only a sender recovers losses, and only this host's kernel is at hand.
+    measured.sack_recoveries = recoveries
+        .zip(socket::sack_recoveries())
+        .filter(|_| direction == Direction::ToServer)
+        .map(|(before, now)| now.saturating_sub(before));
+    Ok((measured, found))
 }
 
 /// Where the peak comes from.
@@ -93,13 +140,18 @@ fn source(history: &LogHistory) -> String {
 
 /// `calm` are the runs that do not fill the link: FASTSYNC, SYNC AFFIRM, and a stream when there was one. A test that
 /// fills a link overflows its queues, so only the others can tell whether the path loses segments by itself.
-fn measured((peak, redo_write): (f64, u32), rtt: f64, calm: &[Outcome], found: &Sweep) -> Measured {
+fn measured(redo: &Redo, direction: Direction, rtt: f64, calm: &[Outcome], found: &Sweep) -> Measured {
+    // Of this host, whichever side it is: the other one may have the same or not.
+    let ceilings = match direction {
+        Direction::ToServer => "wmem",
+        Direction::FromServer => "rmem",
+    };
     let sum = |of: &dyn Fn(&Outcome) -> f64| calm.iter().map(of).sum::<f64>();
     let segments = sum(&|outcome| (outcome.total.bytes as f64 / SEGMENT).max(outcome.total.messages as f64));
     let again = sum(&|outcome| outcome.total.tcp.retransmissions as f64);
     Measured {
-        peak,
-        redo_write,
+        peak: redo.peak,
+        redo_write: redo.write,
         round_trip: rtt,
         fastsync: calm.first().and_then(Outcome::latency),
         affirm: calm.get(1).and_then(Outcome::latency),
@@ -111,8 +163,8 @@ fn measured((peak, redo_write): (f64, u32), rtt: f64, calm: &[Outcome], found: &
         sack_negotiated: calm.iter().all(|outcome| outcome.total.tcp.sack),
         sack_enabled: socket::sysctl("net.ipv4.tcp_sack").map(|value| value != 0),
         sack_recoveries: None,
-        send_ceiling: socket::sysctl("net.core.wmem_max"),
-        automatic_ceiling: socket::sysctl_numbers("net.ipv4.tcp_wmem").get(2).copied(),
+        ceiling: socket::sysctl(&format!("net.core.{ceilings}_max")),
+        automatic_ceiling: socket::sysctl_numbers(&format!("net.ipv4.tcp_{ceilings}")).get(2).copied(),
     }
 }
 

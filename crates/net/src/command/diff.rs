@@ -20,7 +20,7 @@ const FIGURES: [(&str, &str, f64, bool); 8] = [
 /// One figure of both results.
 #[derive(Debug, PartialEq)]
 struct Compared {
-    name: &'static str,
+    name: String,
     before: f64,
     after: f64,
     /// Percent.
@@ -30,11 +30,22 @@ struct Compared {
 
 /// Compares the figures that both results have; what differs by at most `tolerance` percent is the same.
 fn compare(before: &Value, after: &Value, tolerance: f64) -> Vec<Compared> {
+    let directions = |result: &Value| [result.clone(), result["reverse"].clone()];
+    let mut compared = Vec::new();
+    for (before, after) in directions(before).iter().zip(&directions(after)) {
+        compared.extend(compare_one_way(before, after, tolerance));
+    }
+    compared
+}
+
+fn compare_one_way(before: &Value, after: &Value, tolerance: f64) -> Vec<Compared> {
     let figure =
         |result: &Value, path: &str| result.pointer(&format!("/summary/{path}")).and_then(Value::as_f64);
+    let reverse = if before["direction"] == "from_server" { " from server" } else { "" };
     let mut compared = Vec::new();
     for (path, name, scale, more_is_worse) in FIGURES {
         let (Some(old), Some(new)) = (figure(before, path), figure(after, path)) else { continue };
+        let name = format!("{name}{reverse}");
         let change = match (old == new, old == 0.0) {
             (true, _) => 0.0,
             (_, true) => 100.0,
@@ -85,11 +96,11 @@ pub fn main(args: &DiffArgs) -> Result<u8> {
             .collect();
         println!("{:#}", json!({ "tolerance_percent": args.tolerance, "worse": worse, "figures": figures }));
     } else {
-        println!("{:<24} {:>12} {:>12} {:>9}", "", "before", "after", "change");
+        println!("{:<36} {:>12} {:>12} {:>9}", "", "before", "after", "change");
         for figure in &compared {
             let mark = if figure.worse { "  worse" } else { "" };
             println!(
-                "{:<24} {:>12.3} {:>12.3} {:>+8.1}%{mark}",
+                "{:<36} {:>12.3} {:>12.3} {:>+8.1}%{mark}",
                 figure.name, figure.before, figure.after, figure.change
             );
         }

@@ -52,7 +52,7 @@ fn client(args: &ClientArgs) -> Result<u8> {
     let mut output = Output::new(args.format(), args.output.as_deref(), &plan)?;
     let outcome = run(&target, &plan, stop, &mut |event| match event {
         Event::Ready => output.begin(&plan),
-        Event::Row(interval) => output.row(interval),
+        Event::Row(direction, interval) => output.row(direction, interval),
     });
     output.end(&target, &plan, &outcome)?;
     let outcome = outcome?;
@@ -61,9 +61,11 @@ fn client(args: &ClientArgs) -> Result<u8> {
     }
     let mut missed = false;
     for criterion in &args.fail_if {
-        if let Some(found) = criterion.met(&outcome.total) {
-            eprintln!("criterion met: {criterion} ({found})");
-            missed = true;
+        for one in outcome.directions() {
+            if let Some(found) = criterion.met(&one.total) {
+                eprintln!("criterion met {}: {criterion} ({found})", one.direction.name());
+                missed = true;
+            }
         }
     }
     Ok(match (missed, outcome.interrupted && plan.duration != Extent::Endless) {

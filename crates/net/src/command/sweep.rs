@@ -1,7 +1,7 @@
 //! `net sweep`: socket buffers, then connections.
 
 use super::arguments::SweepArgs;
-use crate::plan::{Mode, Plan};
+use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::run::{Event, Outcome, run};
 use crate::search::{Tried, best, next_streams, next_window};
 use crate::stream::Target;
@@ -37,7 +37,7 @@ impl Budget<'_> {
             ..plan.clone()
         };
         let outcome = run(target, &plan, &ended, &mut |event| {
-            if let Event::Row(interval) = event {
+            if let Event::Row(_, interval) = event {
                 sent += interval.bytes;
                 seconds += interval.seconds;
                 let over = seconds >= self.time.as_secs_f64() || sent >= self.bytes;
@@ -90,6 +90,7 @@ impl Sweep {
 /// Tries settings until nothing gains any more.
 pub fn sweep(
     target: &Target,
+    direction: Direction,
     budget: &mut Budget<'_>,
     rtt: f64,
     most: (u32, u16),
@@ -99,8 +100,15 @@ pub fn sweep(
     // A connection needs a number of round trips until it is at its speed.
     let omit = Duration::from_secs_f64((RAMP_UP * rtt).clamp(0.1, 3.0));
     let mut attempt = |window: u32, streams: u16| -> Result<(Tried, Outcome)> {
-        let plan =
-            Plan { mode: Mode::Async, buffer: window, far_buffer: window, streams, omit, ..Plan::default() };
+        let plan = Plan {
+            directions: direction.into(),
+            mode: Mode::Async,
+            buffer: window,
+            far_buffer: window,
+            streams,
+            omit,
+            ..Plan::default()
+        };
         let outcome = budget.run(target, &plan)?;
         let clamped = !outcome.buffers.clamped_by.is_empty();
         let tried = Tried { window, streams, rate: outcome.total.rate(), clamped };
@@ -170,25 +178,37 @@ pub fn document(sweep: &Sweep) -> Value {
 pub fn main(args: &SweepArgs) -> Result<u8> {
     let target = args.target.target();
     let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop: interrupt::flag() };
-    eprintln!("tests of {:.1} s each that fill the link, to {target}", args.duration.as_secs_f64());
+    let directions = if args.both { Directions::Both } else { Directions::ToServer };
+    let ways: Vec<&str> = directions.all().iter().map(|direction| direction.name()).collect();
+    eprintln!(
+        "tests of {:.1} s each that fill the link {} {target}",
+        args.duration.as_secs_f64(),
+        ways.join(", then ").replace(" server", "")
+    );
     let idle = round_trip(&target, &mut budget)?;
     let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
     if !args.json {
-        println!("round trip {:.3} ms\n{HEADS}", rtt * 1e3);
+        println!("round trip {:.3} ms", rtt * 1e3);
     }
-    let most = (args.max_window, args.max_streams);
-    let sweep = sweep(&target, &mut budget, rtt, most, &mut |tried, outcome| {
+    let mut report = json!({ "schema_version": crate::report::SCHEMA_VERSION, "round_trip": rtt });
+    for direction in directions.all() {
         if !args.json {
-            println!("{}", line(tried, outcome));
+            println!("{}\n{HEADS}", direction.name());
         }
-    })?;
+        let most = (args.max_window, args.max_streams);
+        let found = sweep(&target, *direction, &mut budget, rtt, most, &mut |tried, outcome| {
+            if !args.json {
+                println!("{}", line(tried, outcome));
+            }
+        })?;
+        report[direction.code()] = document(&found);
+        if let Some(best) = found.best().filter(|_| !args.json) {
+            let window = window_name(best.window);
+            println!("best {}: socket buffers {window}, {} connections", direction.name(), best.streams);
+        }
+    }
     if args.json {
-        let mut report = document(&sweep);
-        report["schema_version"] = crate::report::SCHEMA_VERSION.into();
-        report["round_trip"] = json!(rtt);
         println!("{report:#}");
-    } else if let Some(best) = sweep.best() {
-        println!("best: socket buffers {}, {} connections", window_name(best.window), best.streams);
     }
     Ok(0)
 }
