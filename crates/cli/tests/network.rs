@@ -139,6 +139,21 @@ fn every_row_of_a_test_both_ways_says_its_direction() {
 }
 
 #[test]
+fn latency_under_load_is_printed_and_in_the_document() {
+    let server = Server::start("loaded");
+    let words = format!("net client 127.0.0.1 --port {} --loaded --duration 300ms", server.port);
+    let output = done(&words);
+    let screen = said(&output);
+    assert!(
+        screen.contains("  idle ") && screen.contains("  loaded ") && screen.contains("  growth "),
+        "{screen}"
+    );
+    let result: Value = serde_json::from_str(&said(&done(&format!("{words} --json")))).unwrap();
+    assert_eq!(result["test"]["mode"], "async");
+    assert!(result["round_trips"]["loaded"]["p99"].as_f64().unwrap() > 0.0, "{result}");
+}
+
+#[test]
 fn a_sweep_and_advice_of_both_directions_name_them() {
     let server = Server::start("sweep-both");
     let target = format!("127.0.0.1 --port {} --duration 100ms --both --json", server.port);
@@ -191,6 +206,7 @@ fn bad_input_and_foreign_files_have_their_exit_codes() {
         ("net client host --length 8kk", 2, "8kk"),
         ("net client host --fail-if p42>1", 2, "p99>5ms"),
         ("net client host --mode async --length 0", 2, "sends nothing"),
+        ("net client host --loaded --mode sync", 2, "fills the link"),
         ("net client host --reverse --bidir", 2, "cannot be used with"),
         ("net client host --reverse --payload /etc/passwd", 2, "random or zero"),
         ("net client host --reverse --congestion cubic", 2, "the server sends"),

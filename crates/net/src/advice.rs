@@ -13,6 +13,9 @@ pub const HEADROOM: f64 = 1.3;
 pub const FAR: f64 = 0.005;
 /// Round trip above which SYNC is no choice for them, seconds.
 pub const TOO_FAR: f64 = 0.05;
+/// Loaded round trips of more than so many idle ones come from queues on the path: those of twice the
+/// bandwidth-delay product, where one suffices. They count from [`FAR`] more on.
+pub const QUEUED: f64 = 3.0;
 /// Share of segments sent again above which a path counts as lossy.
 pub const LOSSY: f64 = 0.001;
 /// A standby's durable write slower than this is slow, seconds.
@@ -37,6 +40,10 @@ pub struct Measured {
     pub redo_write: u32,
     /// Median idle round trip, seconds.
     pub round_trip: f64,
+    /// Idle round trips.
+    pub idle: Option<Latency>,
+    /// Round trips while one connection filled the link.
+    pub loaded: Option<Latency>,
     /// SYNC messages of one redo write, without disk; FASTSYNC.
     pub fastsync: Option<Latency>,
     /// The same with the durable write; SYNC AFFIRM.
@@ -88,7 +95,7 @@ impl fmt::Display for Grade {
 /// Why not better.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cause {
-    /// `bandwidth`, `distance`, `loss`, `buffers`, `far_disk` or `unmeasured`.
+    /// `bandwidth`, `distance`, `loss`, `buffers`, `far_disk`, `queueing` or `unmeasured`.
     pub name: &'static str,
     /// What it does to the verdict.
     pub grade: Grade,
@@ -287,7 +294,23 @@ fn waiting(measured: &Measured, latency: Option<&Latency>, disk: bool) -> Vec<Ca
             ),
         });
     }
+    causes.extend(queueing(measured));
     causes
+}
+
+/// What waits grow to while the link is full.
+fn queueing(measured: &Measured) -> Option<Cause> {
+    let (idle, loaded) = (measured.round_trip, measured.loaded?.total.p50);
+    (loaded > QUEUED * idle && loaded - idle > FAR).then(|| Cause {
+        name: "queueing",
+        grade: Grade::Warn,
+        text: format!(
+            "a round trip takes {:.2} ms while one connection fills the link, and {:.2} ms when it is idle: commits wait \
+             behind the queues on the path whenever something fills them; shorter queues, or traffic classes",
+            loaded * 1e3,
+            idle * 1e3
+        ),
+    })
 }
 
 fn settings(measured: &Measured, product: f64) -> Vec<String> {
@@ -325,12 +348,23 @@ fn notes(measured: &Measured) -> Vec<String> {
         Some(times) => format!("used {times} times here during the tests"),
         None => "whether they were used is unknown".into(),
     };
-    vec![
+    let mut notes = vec![
         format!("selective acknowledgements: {enabled} on this host, {negotiated}, {used}"),
         format!(
             "session data unit: {SESSION_DATA_UNIT} bytes (the most) where redo goes through a layer that has one; \
              Standfast sends whole redo writes"
         ),
         format!("segments sent again while the link was not full: {:.3} %", measured.loss * 100.0),
-    ]
+    ];
+    if let Some((idle, loaded)) = measured.idle.zip(measured.loaded) {
+        let millis = |latency: &Latency| {
+            format!("p50 {:.3} ms, p99 {:.3} ms", latency.total.p50 * 1e3, latency.total.p99 * 1e3)
+        };
+        notes.push(format!(
+            "round trips while one connection fills the link: {}; idle: {}",
+            millis(&loaded),
+            millis(&idle)
+        ));
+    }
+    notes
 }

@@ -214,6 +214,7 @@ impl<'a> Collector<'a> {
             intervals: self.intervals,
             trouble: None,
             interrupted: false,
+            round_trips: None,
             reverse: None,
         }
     }

@@ -15,6 +15,7 @@ pub mod framer;
 pub mod interrupt;
 pub mod limit;
 pub mod link;
+pub mod loaded;
 pub mod lobby;
 pub mod log_history;
 pub mod plan;

@@ -1,5 +1,6 @@
 //! Results for machines: base units (bytes, seconds), every number finite, written for failed tests too. Pure.
 
+use crate::loaded::RoundTrips;
 use crate::plan::{Direction, Plan};
 use crate::run::Outcome;
 use crate::stats::{Interval, Latency};
@@ -32,6 +33,7 @@ pub fn json(target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Value {
                 fail(&mut report, error);
             }
             figures(&mut report, outcome);
+            report["round_trips"] = outcome.round_trips.as_ref().map(round_trips).into();
             if let Some(reverse) = &outcome.reverse {
                 let mut other = json!({});
                 figures(&mut other, reverse);
@@ -58,6 +60,14 @@ fn figures(report: &mut Value, outcome: &Outcome) {
     report["streams"] = outcome.streams.iter().map(|bytes| json!({ "bytes": bytes })).collect();
     report["summary"] = interval(direction, &outcome.total);
     report["summary"]["distribution"] = json!(outcome.latencies.distribution());
+}
+
+fn round_trips(trips: &RoundTrips) -> Value {
+    json!({
+        "idle": trips.idle.as_ref().map(latency),
+        "loaded": trips.loaded.as_ref().map(latency),
+        "growth": trips.growth().map(|(p50, p99)| json!({ "p50": p50, "p99": p99 })),
+    })
 }
 
 fn fail(report: &mut Value, error: &NetError) {
@@ -109,7 +119,8 @@ pub fn interval(direction: Direction, interval: &Interval) -> Value {
     })
 }
 
-fn latency(latency: &Latency) -> Value {
+/// Latencies of messages.
+pub fn latency(latency: &Latency) -> Value {
     json!({
         "count": latency.count,
         "mean": latency.total.mean,

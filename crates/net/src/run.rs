@@ -3,6 +3,7 @@
 use crate::collect::Collector;
 use crate::file::{Ring, TestFile};
 use crate::link::Link;
+use crate::loaded::RoundTrips;
 use crate::plan::{Direction, Plan};
 use crate::random::Random;
 use crate::sender::{Ledger, Orders, drive, payload};
@@ -61,6 +62,8 @@ pub struct Outcome {
     pub trouble: Option<NetError>,
     /// It was interrupted.
     pub interrupted: bool,
+    /// Round trips beside the test, when they were asked for.
+    pub round_trips: Option<RoundTrips>,
     /// The other direction of a test that goes both ways.
     pub reverse: Option<Box<Outcome>>,
 }

@@ -6,6 +6,7 @@ mod common;
 
 use common::{Running, scratch, test};
 use standfast_net::NetError;
+use standfast_net::loaded::run_loaded;
 use standfast_net::plan::{Direction, Directions, Mode, Payload, Plan};
 use standfast_net::run::{Event, run};
 use standfast_net::units::Extent;
@@ -157,4 +158,27 @@ fn warm_up_is_not_counted_in_a_reverse_test_and_an_interruption_keeps_the_figure
     })
     .unwrap();
     assert!(outcome.interrupted && outcome.trouble.is_none() && outcome.total.bytes > 0);
+}
+
+#[test]
+fn round_trips_are_measured_before_and_beside_a_load_in_any_direction() {
+    let server = Running::start("loaded");
+    for directions in [Directions::ToServer, Directions::Both] {
+        let plan = Plan { directions, ..reverse(Plan { mode: Mode::Async, ..Plan::default() }) };
+        let mut rows = 0;
+        let outcome = run_loaded(&server.target(), &plan, &AtomicBool::new(false), &mut |event| {
+            rows += usize::from(matches!(event, Event::Row(..)));
+        })
+        .unwrap();
+        assert!(outcome.trouble.is_none() && outcome.total.bytes > 0);
+        // The rows are those of the load alone.
+        assert_eq!(rows, outcome.directions().map(|one| one.intervals.len()).sum::<usize>());
+        let trips = outcome.round_trips.unwrap();
+        assert!(trips.idle.unwrap().count > 20 && trips.loaded.unwrap().count > 5, "{trips:?}");
+        assert!(trips.growth().unwrap().0 > 0.0);
+    }
+    // A second connection that the server does not take fails the test before it begins.
+    let plan = reverse(Plan { mode: Mode::Async, streams: common::CONNECTIONS as u16, ..Plan::default() });
+    let refused = run_loaded(&server.target(), &plan, &AtomicBool::new(false), &mut |_| {});
+    assert!(matches!(refused.err(), Some(NetError::Refused(_))));
 }

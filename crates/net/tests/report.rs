@@ -6,9 +6,11 @@ mod common;
 
 use common::{Running, test};
 use serde_json::Value;
+use standfast_net::loaded::run_loaded;
 use standfast_net::plan::{Directions, Mode, Plan};
 use standfast_net::units::Extent;
 use standfast_net::{NetError, report};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 fn schema() -> Value {
@@ -95,6 +97,11 @@ fn results_of_good_and_failed_tests_follow_the_schema() {
         let again: Value = serde_json::from_str(&report.to_string()).unwrap();
         assert!(again["summary"]["bytes_per_second"].as_f64().unwrap() > 0.0);
     }
+    let plan_loaded = plan(Mode::Async);
+    let outcome = run_loaded(&server.target(), &plan_loaded, &AtomicBool::new(false), &mut |_| {});
+    let report = report::json(&server.target(), &plan_loaded, &outcome);
+    check(&schema, &schema, &report, "result");
+    assert!(report["round_trips"]["growth"]["p99"].as_f64().unwrap() > 0.0);
     let refused = Err(NetError::Refused("busy".into()));
     let report = report::json(&server.target(), &plan(Mode::Sync), &refused);
     check(&schema, &schema, &report, "result");

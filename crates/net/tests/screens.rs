@@ -69,6 +69,7 @@ fn screens(line: &str, bytes: u64, latencies: &[(u64, u64)], trouble: Option<Net
         congestion: Some("cubic".into()),
         trouble,
         interrupted: false,
+        round_trips: None,
         reverse: None,
     };
     out + &screen::summary(plan, &outcome, (14, 43, 43))

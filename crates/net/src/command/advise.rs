@@ -1,8 +1,9 @@
 //! `net advise`: the whole procedure. It announces what it costs, measures, and prints; it sets nothing.
 
 use super::arguments::AdviseArgs;
-use super::sweep::{Budget, HEADS, Sweep, document, line, round_trip, sweep};
+use super::sweep::{Budget, HEADS, Sweep, document, line, ramp_up, round_trip, sweep};
 use crate::advice::{Advice, Grade, Measured, advise};
+use crate::loaded::{beside, probe};
 use crate::log_history::LogHistory;
 use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::run::Outcome;
@@ -11,6 +12,7 @@ use crate::units::{classic_size, readable_size};
 use crate::{Result, interrupt, socket};
 use serde_json::json;
 use std::path::Path;
+use std::time::Duration;
 
 /// Largest socket buffer that is tried, bytes.
 const MOST_WINDOW: u32 = 64 << 20;
@@ -20,7 +22,7 @@ const MOST_STREAMS: u16 = 16;
 const SEGMENT: f64 = 1448.0;
 
 /// Most tests of one direction, the round trips included.
-const MOST_TESTS: u32 = 20;
+const MOST_TESTS: u32 = 21;
 
 /// What redo there is.
 struct Redo {
@@ -66,6 +68,7 @@ pub fn main(args: &AdviseArgs) -> Result<u8> {
                 "round_trip": measured.round_trip,
                 "fastsync": measured.fastsync,
                 "affirm": measured.affirm,
+                "loaded_round_trip": measured.loaded,
                 "sweep": document(&found),
                 "advice": advice,
             });
@@ -117,7 +120,16 @@ fn measure(
         eprintln!("redo at {}/s ...", readable_size(rate));
         calm.push(budget.run(target, &Plan { mode: Mode::Async, rate: Some(rate), ..plan() })?);
     }
-    let mut measured = measured(redo, direction, rtt, &calm, &found);
+    let mut loaded = None;
+    if budget.is_left() {
+        eprintln!("round trips while one connection fills the link ...");
+        // As a gap being closed, or somebody else, would fill it; beside it commits go on.
+        let load = Plan { mode: Mode::Async, omit: ramp_up(rtt), length: 1 << 20, ..plan() };
+        let probe = Plan { timeout: Some(Duration::from_secs(30)), ..probe(&load) };
+        let (_, probed) = beside(target, &probe, || budget.run(target, &load))?;
+        loaded = probed.total.latency;
+    }
+    let mut measured = Measured { loaded, ..measured(redo, direction, &idle, &calm, &found) };
     // Only a sender recovers losses, and only this host's kernel is at hand.
     measured.sack_recoveries = recoveries
         .zip(socket::sack_recoveries())
@@ -140,7 +152,7 @@ fn source(history: &LogHistory) -> String {
 
 /// `calm` are the runs that do not fill the link: FASTSYNC, SYNC AFFIRM, and a stream when there was one. A test that
 /// fills a link overflows its queues, so only the others can tell whether the path loses segments by itself.
-fn measured(redo: &Redo, direction: Direction, rtt: f64, calm: &[Outcome], found: &Sweep) -> Measured {
+fn measured(redo: &Redo, direction: Direction, idle: &Outcome, calm: &[Outcome], found: &Sweep) -> Measured {
     // Of this host, whichever side it is: the other one may have the same or not.
     let ceilings = match direction {
         Direction::ToServer => "wmem",
@@ -152,7 +164,9 @@ fn measured(redo: &Redo, direction: Direction, rtt: f64, calm: &[Outcome], found
     Measured {
         peak: redo.peak,
         redo_write: redo.write,
-        round_trip: rtt,
+        round_trip: idle.latency().map_or(0.0, |latency| latency.total.p50),
+        idle: idle.latency(),
+        loaded: None,
         fastsync: calm.first().and_then(Outcome::latency),
         affirm: calm.get(1).and_then(Outcome::latency),
         automatic: found.windows.first().copied(),

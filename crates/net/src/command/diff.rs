@@ -5,8 +5,8 @@ use crate::{NetError, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Figures that are compared: their place in a result, the unit they are shown in, and whether more is worse.
-const FIGURES: [(&str, &str, f64, bool); 8] = [
+/// Figures that are compared: their place in the summary of a result, or from a slash on in the whole of it, the unit they are shown in, and whether more is worse.
+const FIGURES: [(&str, &str, f64, bool); 10] = [
     ("bytes_per_second", "throughput, MiB/s", 1.0 / 1_048_576.0, false),
     ("latency/mean", "mean latency, ms", 1e3, true),
     ("latency/p50", "p50, ms", 1e3, true),
@@ -15,6 +15,8 @@ const FIGURES: [(&str, &str, f64, bool); 8] = [
     ("latency/disk/mean", "disk part, ms", 1e3, true),
     ("disk_share", "disk share of time", 1.0, true),
     ("min_rtt", "shortest round trip, ms", 1e3, true),
+    ("/round_trips/loaded/p50", "p50 of loaded round trips, ms", 1e3, true),
+    ("/round_trips/loaded/p99", "p99 of loaded round trips, ms", 1e3, true),
 ];
 
 /// One figure of both results.
@@ -39,8 +41,10 @@ fn compare(before: &Value, after: &Value, tolerance: f64) -> Vec<Compared> {
 }
 
 fn compare_one_way(before: &Value, after: &Value, tolerance: f64) -> Vec<Compared> {
-    let figure =
-        |result: &Value, path: &str| result.pointer(&format!("/summary/{path}")).and_then(Value::as_f64);
+    let figure = |result: &Value, path: &str| match path.starts_with('/') {
+        true => result.pointer(path)?.as_f64(),
+        false => result.pointer(&format!("/summary/{path}"))?.as_f64(),
+    };
     let reverse = if before["direction"] == "from_server" { " from server" } else { "" };
     let mut compared = Vec::new();
     for (path, name, scale, more_is_worse) in FIGURES {

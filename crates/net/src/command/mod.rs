@@ -8,6 +8,7 @@ mod disk;
 mod output;
 mod sweep;
 
+use crate::loaded::{IDLE, run_loaded};
 use crate::run::{Event, run};
 use crate::server::ServerPlan;
 use crate::units::Extent;
@@ -50,10 +51,16 @@ fn client(args: &ClientArgs) -> Result<u8> {
     let (target, plan) = (args.target.target(), args.plan()?);
     let stop = interrupt::flag();
     let mut output = Output::new(args.format(), args.output.as_deref(), &plan)?;
-    let outcome = run(&target, &plan, stop, &mut |event| match event {
+    let mut watch = |event: Event<'_>| match event {
         Event::Ready => output.begin(&plan),
         Event::Row(direction, interval) => output.row(direction, interval),
-    });
+    };
+    let outcome = if args.loaded {
+        eprintln!("round trips on the idle link for up to {:.0} s, then with the load", IDLE.as_secs_f64());
+        run_loaded(&target, &plan, stop, &mut watch)
+    } else {
+        run(&target, &plan, stop, &mut watch)
+    };
     output.end(&target, &plan, &outcome)?;
     let outcome = outcome?;
     if let Some(trouble) = outcome.trouble {

@@ -1,5 +1,6 @@
 //! What a test prints: rows for people, or JSON, NDJSON, CSV.
 
+use crate::loaded::RoundTrips;
 use crate::plan::{Direction, Mode, Plan};
 use crate::run::Outcome;
 use crate::socket::wall_clock;
@@ -124,8 +125,27 @@ pub fn row(direction: Direction, interval: &Interval, sync: bool) -> String {
 /// The whole test: a block for each direction.
 pub fn summary(plan: &Plan, outcome: &Outcome) -> String {
     let mut out: String = outcome.directions().map(|outcome| one_way(plan, outcome)).collect();
+    if let Some(trips) = &outcome.round_trips {
+        out += &round_trips(trips);
+    }
     if outcome.interrupted {
         out.push_str("interrupted\n");
+    }
+    out
+}
+
+fn round_trips(trips: &RoundTrips) -> String {
+    let mut out = format!("{:<19}{:>10}{:>10}{:>10}  ms\n", "round trips", "p50", "p99", "max");
+    for (name, latency) in [("idle", trips.idle), ("loaded", trips.loaded)] {
+        let figures = latency.map(|latency| [latency.total.p50, latency.total.p99, latency.total.max]);
+        let cells: String = match figures {
+            Some(figures) => figures.iter().map(|figure| format!("{:>10.3}", figure * 1e3)).collect(),
+            None => format!("{:>10}", "-").repeat(3),
+        };
+        let _ = writeln!(out, "  {name:<17}{cells}");
+    }
+    if let Some((p50, p99)) = trips.growth() {
+        let _ = writeln!(out, "  {:<17}{p50:>9.1}x{p99:>9.1}x", "growth");
     }
     out
 }

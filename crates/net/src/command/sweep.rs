@@ -87,6 +87,11 @@ impl Sweep {
     }
 }
 
+/// How long a connection needs until it is at its speed.
+pub fn ramp_up(rtt: f64) -> Duration {
+    Duration::from_secs_f64((RAMP_UP * rtt).clamp(0.1, 3.0))
+}
+
 /// Tries settings until nothing gains any more.
 pub fn sweep(
     target: &Target,
@@ -97,8 +102,7 @@ pub fn sweep(
     tell: &mut dyn FnMut(&Tried, &Outcome),
 ) -> Result<Sweep> {
     let mut sweep = Sweep::default();
-    // A connection needs a number of round trips until it is at its speed.
-    let omit = Duration::from_secs_f64((RAMP_UP * rtt).clamp(0.1, 3.0));
+    let omit = ramp_up(rtt);
     let mut attempt = |window: u32, streams: u16| -> Result<(Tried, Outcome)> {
         let plan = Plan {
             directions: direction.into(),

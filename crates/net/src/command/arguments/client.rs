@@ -17,6 +17,7 @@ Examples:
   standfast net client beta --length 8k --write --duration 1m --fail-if 'p99>5ms'
   standfast net client beta --mode async --rate 20MiB/s --format ndjson
   standfast net client beta --mode async --bidir --duration 30s
+  standfast net client beta --loaded --duration 30s
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 a --fail-if is met, 4 refused,
 130 interrupted (0 without --duration).";
@@ -26,9 +27,12 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 a --fail-if is met, 4 refused,
 pub struct ClientArgs {
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Whether each message waits for its acknowledgement
-    #[arg(long, value_enum, default_value = "sync")]
-    mode: ModeArg,
+    /// Whether each message waits for its acknowledgement [default: sync, with --loaded async]
+    #[arg(long, value_enum)]
+    mode: Option<ModeArg>,
+    /// Measure round trips too, on a connection of their own: first on the idle link, then while the test fills it
+    #[arg(long)]
+    pub loaded: bool,
     /// The server sends and this host receives: every figure is of the way from the server
     #[arg(long, conflicts_with = "bidir")]
     reverse: bool,
@@ -105,8 +109,15 @@ impl ClientArgs {
     /// The test.
     pub fn plan(&self) -> Result<Plan> {
         let mode = match self.mode {
-            ModeArg::Sync => Mode::Sync,
-            ModeArg::Async => Mode::Async,
+            Some(ModeArg::Sync) if self.loaded => {
+                return Err(NetError::Usage(
+                    "--loaded fills the link, which --mode sync does not; leave one out".into(),
+                ));
+            }
+            Some(ModeArg::Async) => Mode::Async,
+            Some(ModeArg::Sync) => Mode::Sync,
+            None if self.loaded => Mode::Async,
+            None => Mode::Sync,
         };
         let directions = match (self.reverse, self.bidir) {
             (true, _) => Directions::FromServer,
