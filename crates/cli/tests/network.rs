@@ -40,12 +40,17 @@ struct Server {
 
 impl Server {
     fn start(name: &str) -> Server {
+        Server::start_with(name, &[])
+    }
+
+    fn start_with(name: &str, options: &[String]) -> Server {
         let directory = std::env::temp_dir().join(format!("standfast-cli-net-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         // A port that is free now is most likely still free in a moment.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut child = standfast(&format!("tcptest -server 127.0.0.1 -port={port}"))
             .arg(format!("-file={}", directory.join("file").display()))
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -139,6 +144,38 @@ fn every_row_of_a_test_both_ways_says_its_direction() {
 }
 
 #[test]
+fn a_server_with_a_key_refuses_clients_of_both_spellings_without_it_and_never_shows_it() {
+    let directory = std::env::temp_dir().join(format!("standfast-cli-psk-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (right, wrong) = (directory.join("right"), directory.join("wrong"));
+    std::fs::write(&right, "correct horse battery staple\n").unwrap();
+    std::fs::write(&wrong, "incorrect horse battery staple\n").unwrap();
+    let option = |file: &PathBuf| format!("-psk_file={}", file.display());
+    let mut server = Server::start_with("psk", &[option(&right)]);
+    let classic = format!("tcptest 127.0.0.1 -port={} -length=1k -duration=100ms", server.port);
+    let modern = format!("net client 127.0.0.1 --port {} --length 1k --duration 100ms", server.port);
+    let mut heard = String::new();
+    for (words, code) in [
+        (classic.clone(), 4),
+        (format!("{classic} {}", option(&wrong)), 4),
+        (format!("{classic} {}", option(&right)), 0),
+        (modern.clone(), 4),
+        (format!("{modern} --psk-file {}", wrong.display()), 4),
+        (format!("{modern} --psk-file {}", right.display()), 0),
+    ] {
+        let output = done(&words);
+        assert_eq!(output.status.code(), Some(code), "{words}: {}", complained(&output));
+        assert_eq!(code == 4, complained(&output).contains("not authorised"), "{}", complained(&output));
+        heard += &(said(&output) + &complained(&output));
+    }
+    interrupt(&server.child);
+    server.out.read_to_string(&mut heard).unwrap();
+    assert!(heard.contains("another key than this server's"), "{heard}");
+    assert!(!heard.contains("horse"), "{heard}");
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn latency_under_load_is_printed_and_in_the_document() {
     let server = Server::start("loaded");
     let words = format!("net client 127.0.0.1 --port {} --loaded --duration 300ms", server.port);
@@ -206,6 +243,11 @@ fn bad_input_and_foreign_files_have_their_exit_codes() {
         ("net client host --length 8kk", 2, "8kk"),
         ("net client host --fail-if p42>1", 2, "p99>5ms"),
         ("net client host --mode async --length 0", 2, "sends nothing"),
+        ("net client host --psk-file /dev/null", 2, "this one has 0"),
+        ("net client host --psk-file /no/such/file", 2, "--psk-file"),
+        ("tcptest host -port=1 -psk_file=/dev/null", 2, "-psk_file"),
+        ("net server --allow 10.0.0.1/8", 2, "10.0.0.0/8"),
+        ("net server --allow beta", 2, "fd00:1::/64"),
         ("net client host --loaded --mode sync", 2, "fills the link"),
         ("net client host --reverse --bidir", 2, "cannot be used with"),
         ("net client host --reverse --payload /etc/passwd", 2, "random or zero"),

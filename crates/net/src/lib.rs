@@ -6,7 +6,9 @@
 //! [`run`] and [`stream`] on the two sides; [`sender`] and [`session`] are the two ends of a connection, either
 //! of which may be on either side.
 
+pub mod access;
 pub mod advice;
+pub mod auth;
 mod collect;
 pub mod command;
 pub mod error;

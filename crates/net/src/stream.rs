@@ -1,10 +1,11 @@
 //! One connection of a test, on the client.
 
+use crate::auth::{Key, Side, Transcript, nonce};
 use crate::link::Link;
 use crate::plan::{Direction, Payload, Plan};
 use crate::socket;
 use crate::stats::Window;
-use crate::wire::{ANSWER_BYTES, Answer, Hello, Status, WireError};
+use crate::wire::{ANSWER_BYTES, Answer, HELLO_BYTES, Hello, Status, WireError, response};
 use crate::{NetError, Result};
 use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -16,12 +17,14 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The server of a test.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Target {
     /// Name or address.
     pub host: String,
     /// Its port.
     pub port: u16,
+    /// What it must have as well.
+    pub key: Option<Key>,
 }
 
 impl std::fmt::Display for Target {
@@ -90,8 +93,7 @@ pub fn open(target: &Target, plan: &Plan, place: Place, abort: &AtomicBool) -> R
         test: place.test,
     };
     let link = Link { socket: &socket, abort, patience: Some(patience) };
-    link.send(&hello.encode(), &[], "introducing the test")?;
-    let answer = receive_answer(&link, target)?;
+    let answer = introduce(&link, target, &hello.encode())?;
     Ok(Stream { socket, answer, direction: place.direction, window: Mutex::default() })
 }
 
@@ -108,7 +110,65 @@ fn connect(target: &Target, patience: Duration) -> Result<TcpStream> {
     Err(failed(last))
 }
 
-fn receive_answer(link: &Link<'_>, target: &Target) -> Result<Answer> {
+/// Says what is wanted, proves the key where there is one, and returns the server's consent.
+fn introduce(link: &Link<'_>, target: &Target, hello: &[u8; HELLO_BYTES]) -> Result<Answer> {
+    let sent = link.send(hello, &[], "introducing the test");
+    // A server that does not serve this address says so and closes, perhaps before it has the Hello.
+    let answered = receive_answer(link, target);
+    let (answer, text) = match (answered, sent) {
+        (Err(NetError::Protocol(_)), Err(error)) => return Err(error),
+        (answered, _) => answered?,
+    };
+    match (answer.status, &target.key) {
+        (Status::Ready, None) => Ok(answer),
+        (Status::Challenge, Some(key)) => respond(link, target, key, hello, &text),
+        (Status::Challenge, None) => {
+            Err(NetError::NotAuthorised("the server wants a key; give --psk-file (-psk_file)".into()))
+        }
+        // It may be anybody.
+        (Status::Ready, Some(_)) => Err(NetError::NotAuthorised(
+            "the server has no key, so it does not prove that it is the right one; start it with the same file, or leave \
+             out --psk-file (-psk_file)"
+                .into(),
+        )),
+        (Status::NotAuthorised, _) => Err(NetError::NotAuthorised(says(&text))),
+        (Status::Refused | Status::Version, _) => Err(NetError::Refused(says(&text))),
+    }
+}
+
+/// Answers a challenge, and has the server prove its key as well.
+fn respond(
+    link: &Link<'_>,
+    target: &Target,
+    key: &Key,
+    hello: &[u8; HELLO_BYTES],
+    challenge: &[u8],
+) -> Result<Answer> {
+    let server = challenge.try_into().map_err(|_| not_ours(target))?;
+    let client = nonce()?;
+    let transcript = Transcript { hello, server: &server, client: &client };
+    let proof = key.prove(Side::Client, transcript);
+    link.send(&response(&client, &proof), &[], "proving the key")?;
+    let (answer, text) = receive_answer(link, target)?;
+    match answer.status {
+        Status::Ready if key.is_proved(Side::Server, transcript, &text) => Ok(answer),
+        Status::Ready => Err(NetError::NotAuthorised("the server does not have the key".into())),
+        Status::NotAuthorised => Err(NetError::NotAuthorised(says(&text))),
+        Status::Refused => Err(NetError::Refused(says(&text))),
+        Status::Version | Status::Challenge => Err(not_ours(target)),
+    }
+}
+
+/// What a server says, for people: it may be anybody, so nothing in it moves a cursor.
+fn says(text: &[u8]) -> String {
+    String::from_utf8_lossy(text).chars().filter(|letter| !letter.is_control()).collect()
+}
+
+fn not_ours(target: &Target) -> NetError {
+    NetError::Protocol(format!("{target} is no test server of this program"))
+}
+
+fn receive_answer(link: &Link<'_>, target: &Target) -> Result<(Answer, Vec<u8>)> {
     const DOING: &str = "waiting for the server's answer";
     let mut bytes = [0; ANSWER_BYTES];
     link.receive_exact(&mut bytes, DOING).map_err(|error| match error {
@@ -122,12 +182,9 @@ fn receive_answer(link: &Link<'_>, target: &Target) -> Result<Answer> {
             "its protocol has version {version}, this program's {}; use one release on both sides",
             crate::wire::VERSION
         )),
-        _ => NetError::Protocol(format!("{target} is no test server of this program")),
+        _ => not_ours(target),
     })?;
     let mut text = vec![0; answer.text];
     link.receive_exact(&mut text, DOING)?;
-    match answer.status {
-        Status::Ready => Ok(answer),
-        _ => Err(NetError::Refused(String::from_utf8_lossy(&text).into_owned())),
-    }
+    Ok((answer, text))
 }

@@ -5,6 +5,10 @@
 //! Hello (64 bytes)          ──────────>           once per connection; carries the version
 //!                           <──────────   Answer (32 bytes and a text)
 //!
+//! With a key: the answer is a Challenge, its text the server's nonce.
+//! Nonce and proof (64 bytes) ─────────>
+//!                           <──────────   Answer; when it is Ready its text is the server's proof
+//!
 //! sender                                  receiver
 //! Message header (24 bytes)
 //! and payload               ──────────>           any number
@@ -22,14 +26,17 @@
 
 mod message;
 
+use crate::auth::{NONCE_BYTES, PROOF_BYTES};
 use crate::plan::{Direction, MAX_LENGTH, MAX_PAUSE, MAX_STREAMS, Mode, Pace};
 pub use message::{HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
 use std::time::Duration;
 
 /// Version of the protocol.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Bytes of a [`Hello`].
 pub const HELLO_BYTES: usize = 64;
+/// Bytes of a client's nonce and proof.
+pub const RESPONSE_BYTES: usize = NONCE_BYTES + PROOF_BYTES;
 /// Bytes of an [`Answer`] before its text.
 pub const ANSWER_BYTES: usize = 32;
 /// Longest text of an [`Answer`], bytes.
@@ -166,6 +173,14 @@ impl Hello {
     }
 }
 
+/// Nonce and proof of a client.
+pub fn response(nonce: &[u8; NONCE_BYTES], proof: &[u8; PROOF_BYTES]) -> [u8; RESPONSE_BYTES] {
+    let mut out = [0; RESPONSE_BYTES];
+    put(&mut out, 0, nonce);
+    put(&mut out, NONCE_BYTES, proof);
+    out
+}
+
 /// Whether the first bytes of a connection can still become a [`Hello`]. A scanner is dropped at its first byte.
 pub fn may_be_hello(start: &[u8]) -> bool {
     let known = start.len().min(MAGIC.len());
@@ -189,6 +204,10 @@ pub enum Status {
     Refused,
     /// The versions differ.
     Version,
+    /// The client is to prove that it has the key; the text is the server's nonce.
+    Challenge,
+    /// This client is not served; the text says why.
+    NotAuthorised,
 }
 
 /// The server's word about a [`Hello`]; a text of `text` bytes follows.
@@ -231,6 +250,8 @@ impl Answer {
             0 => Status::Ready,
             1 => Status::Refused,
             2 => Status::Version,
+            3 => Status::Challenge,
+            4 => Status::NotAuthorised,
             _ => return Err(WireError::Field("status")),
         };
         Ok(Answer {

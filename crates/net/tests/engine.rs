@@ -170,7 +170,7 @@ fn a_server_that_falls_silent_is_a_timeout() {
         // Held open until the client gives up.
         let _ = std::io::copy(&mut socket, &mut std::io::sink());
     });
-    let target = standfast_net::stream::Target { host: "127.0.0.1".into(), port };
+    let target = standfast_net::stream::Target { host: "127.0.0.1".into(), port, key: None };
     let plan = Plan { timeout: Some(Duration::from_millis(300)), ..short(Plan::default()) };
     let plan = Plan { timeout: Some(Duration::from_millis(300)), ..plan };
     let outcome = run(&target, &plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
@@ -219,7 +219,7 @@ fn the_server_survives_scanners_garbage_and_other_versions() {
     socket.write_all(&other[..10]).unwrap();
     let (answer, text) = answer_of(&mut socket);
     assert_eq!(answer.status, Status::Version);
-    assert!(text.contains("version 2") && text.contains('9'), "{text}");
+    assert!(text.contains("version 3") && text.contains('9'), "{text}");
 
     let mut socket = server.connect();
     socket.write_all(&hello().encode()).unwrap();

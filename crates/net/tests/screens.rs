@@ -116,6 +116,8 @@ fn the_server_and_the_help_speak_as_documented() {
         file: "standfast-net.tmp".into(),
         buffer: 2 << 20,
         connections: 1,
+        allow: Vec::new(),
+        key: None,
     };
     let started = screen::server_started(&plan, "[::]:7460".parse().unwrap(), (14, 40, 0));
     golden("server.txt", &started);

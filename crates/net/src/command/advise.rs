@@ -33,7 +33,7 @@ struct Redo {
 }
 
 pub fn main(args: &AdviseArgs) -> Result<u8> {
-    let target = args.target.target();
+    let target = args.target.target()?;
     let (peak, history) = args.peak()?;
     let redo = Redo { peak, write: args.redo_write()? };
     if let Some(history) = &history {

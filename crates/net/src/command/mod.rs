@@ -44,11 +44,13 @@ fn server(args: ServerArgs) -> Result<()> {
         file: args.file,
         buffer: args.window,
         connections: args.max_connections.into(),
+        allow: args.allow,
+        key: arguments::key("--psk-file", args.psk_file.as_deref())?,
     })
 }
 
 fn client(args: &ClientArgs) -> Result<u8> {
-    let (target, plan) = (args.target.target(), args.plan()?);
+    let (target, plan) = (args.target.target()?, args.plan()?);
     let stop = interrupt::flag();
     let mut output = Output::new(args.format(), args.output.as_deref(), &plan)?;
     let mut watch = |event: Event<'_>| match event {

@@ -180,7 +180,7 @@ pub fn document(sweep: &Sweep) -> Value {
 }
 
 pub fn main(args: &SweepArgs) -> Result<u8> {
-    let target = args.target.target();
+    let target = args.target.target()?;
     let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop: interrupt::flag() };
     let directions = if args.both { Directions::Both } else { Directions::ToServer };
     let ways: Vec<&str> = directions.all().iter().map(|direction| direction.name()).collect();

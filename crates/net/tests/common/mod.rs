@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+use standfast_net::access::Network;
+use standfast_net::auth::Key;
 use standfast_net::plan::Plan;
 use standfast_net::run::{Outcome, run};
 use standfast_net::server::{Server, ServerPlan};
@@ -32,7 +34,13 @@ pub fn scratch(name: &str) -> PathBuf {
 
 impl Running {
     pub fn start(name: &str) -> Running {
+        Running::start_with(name, Vec::new(), None)
+    }
+
+    pub fn start_with(name: &str, allow: Vec<Network>, key: Option<Key>) -> Running {
         let plan = ServerPlan {
+            allow,
+            key,
             host: Some("127.0.0.1".into()),
             port: 0,
             file: scratch(name).join("file"),
@@ -48,7 +56,7 @@ impl Running {
     }
 
     pub fn target(&self) -> Target {
-        Target { host: "127.0.0.1".into(), port: self.port }
+        Target { host: "127.0.0.1".into(), port: self.port, key: None }
     }
 
     pub fn connect(&self) -> TcpStream {

@@ -3,13 +3,15 @@
 mod client;
 mod values;
 
+use crate::access::Network;
+use crate::auth::Key;
 use crate::log_history::{self, LogHistory};
 use crate::stream::Target;
 use crate::units;
 use crate::{NetError, Result};
 use clap::{Args, Subcommand};
 pub use client::ClientArgs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use values::{buffer, percent, positive_seconds, write_size};
 
@@ -20,10 +22,19 @@ Examples:
 
 Exit codes: 0 every transport mode passes or warns, 3 one fails, 4 refused.";
 
+const SERVER_EXAMPLES: &str = "\
+Examples:
+  standfast net server --bind 10.1.0.7 --file /var/lib/standfast/test.tmp
+  (umask 077; head -c 32 /dev/urandom | base64 > test.psk)
+  standfast net server --allow 10.1.0.0/16 --psk-file test.psk
+
+Exit codes: 0 ended by Ctrl-C, 1 failed, 2 usage, 4 the file cannot be used.";
+
 /// Measures the way to another host, and the disks at both ends; no instance is needed.
 #[derive(Debug, Subcommand)]
 pub enum NetCommand {
     /// Serve tests of other hosts, until it is interrupted
+    #[command(after_help = SERVER_EXAMPLES)]
     Server(ServerArgs),
     /// Carry out one test
     #[command(after_help = client::EXAMPLES)]
@@ -57,6 +68,22 @@ pub struct ServerArgs {
     /// Most connections of tests at the same time
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     pub max_connections: u16,
+    /// Serve only clients of this network or address; may be given several times [default: all]
+    #[arg(long, value_name = "CIDR")]
+    pub allow: Vec<Network>,
+    /// Serve only clients that have the secret in this file, of at least 16 bytes
+    #[arg(long, value_name = "FILE")]
+    pub psk_file: Option<PathBuf>,
+}
+
+/// The secret of an option, with a word to stderr when others can read it too.
+pub fn key(option: &str, file: Option<&Path>) -> Result<Option<Key>> {
+    let Some(file) = file else { return Ok(None) };
+    let (key, exposed) = Key::load(option, file)?;
+    if exposed {
+        eprintln!("note: {} can be read by others on this host; chmod 600 ends that", file.display());
+    }
+    Ok(Some(key))
 }
 
 /// Where the server is.
@@ -67,13 +94,17 @@ pub struct TargetArgs {
     /// Its port, when HOST does not say it
     #[arg(long, default_value_t = 7460, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
+    /// Prove the secret in this file, and go on only with a server that has it too
+    #[arg(long, value_name = "FILE")]
+    psk_file: Option<PathBuf>,
 }
 
 impl TargetArgs {
     /// As the engine wants it.
-    pub fn target(&self) -> Target {
+    pub fn target(&self) -> Result<Target> {
         let (host, port) = split_port(&self.host);
-        Target { host: host.to_owned(), port: port.unwrap_or(self.port) }
+        let key = key("--psk-file", self.psk_file.as_deref())?;
+        Ok(Target { host: host.to_owned(), port: port.unwrap_or(self.port), key })
     }
 }
 
