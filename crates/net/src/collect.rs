@@ -165,7 +165,9 @@ impl<'a> Collector<'a> {
                 shares.disk += after.far.disk_ns.saturating_sub(before.far.disk_ns) as f64;
             }
             let sender = &after.sender;
-            acknowledged += sender.acknowledged.saturating_sub(before.sender.acknowledged);
+            // What the other side tells may be anything.
+            let more = sender.acknowledged.saturating_sub(before.sender.acknowledged);
+            acknowledged = u64::saturating_add(acknowledged, more);
             let again = sender.retransmissions.saturating_sub(before.sender.retransmissions);
             tcp.retransmissions += u64::from(again);
             tcp.congestion_window += u64::from(sender.congestion_window) / self.streams.len() as u64;
@@ -198,7 +200,7 @@ impl<'a> Collector<'a> {
         let mut total = self.interval(&self.base, &self.counted, &self.latencies, self.begin, self.end);
         // The last word of the server is exact. Without it the acknowledged bytes stand.
         if self.plan.mode == Mode::Async && complete && self.plan.omit.is_zero() {
-            total.bytes = self.seen.iter().map(|seen| seen.far.received).sum();
+            total.bytes = self.seen.iter().fold(0, |sum, seen| sum.saturating_add(seen.far.received));
         }
         let of_stream = |number: usize| match self.plan.mode {
             Mode::Sync => self.counted[number].bytes,

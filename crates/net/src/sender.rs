@@ -184,7 +184,9 @@ impl Driver<'_> {
         let header = Header { kind: Kind::Data, length, sequence: self.sequence, answered_ns };
         // At a rate the latency counts from when the message was due, otherwise from when it is sent.
         let began = if self.orders.pace.period.is_some() { due } else { Instant::now() };
-        self.send(&header, length as usize)?;
+        if let Err(error) = self.send(&header, length as usize) {
+            return Err(self.cause(error));
+        }
         self.sequence += 1;
         match self.orders.pace.mode {
             Mode::Sync => {
@@ -205,6 +207,14 @@ impl Driver<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A receiver whose disk fails says so and closes. The close may be seen first: then its word lies there unread.
+    fn cause(&mut self, error: NetError) -> NetError {
+        match self.listen() {
+            Err(disk @ NetError::FarDisk(_)) if matches!(error, NetError::Cut { .. }) => disk,
+            _ => error,
+        }
     }
 
     fn send(&self, header: &Header, length: usize) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::access::{Network, is_allowed};
 use crate::auth::{Key, NONCE_BYTES, PROOF_BYTES, Side, Transcript, nonce};
 use crate::file::TestFile;
 use crate::link::Link;
-use crate::lobby::{Arrival, Challenge, Lobby, Said};
+use crate::lobby::{self, Arrival, Challenge, Lobby, Said};
 use crate::plan::Direction;
 use crate::random::Random;
 use crate::sender::{Orders, drive};
@@ -22,10 +22,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-/// Longest time a server waits for the next message, beyond the pause that the client announced.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest time a server waits for the next message, beyond the pause that the client announced, unless it is told
+/// another.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections accepted before the waiting ones are looked at again.
 const ACCEPTED_AT_ONCE: usize = 64;
+/// Descriptors beyond those of connections.
+const SPARE_DESCRIPTORS: usize = 64;
 /// A session needs little: its buffers are on the heap.
 const STACK_BYTES: usize = 256 << 10;
 /// Bytes that a sending server repeats in its messages, the same for all connections.
@@ -46,6 +49,8 @@ pub struct ServerPlan {
     pub buffer: u32,
     /// Most connections of tests at the same time.
     pub connections: usize,
+    /// Longest time without progress of a test, beyond the pause that its client announced.
+    pub patience: Duration,
     /// Networks whose clients are served; none: all.
     pub allow: Vec<Network>,
     /// What clients must have as well.
@@ -86,6 +91,8 @@ impl Server {
                 TcpListener::bind(("::", plan.port)).or_else(|_| TcpListener::bind(("0.0.0.0", plan.port)))
             }
         };
+        // With less it serves as many as it can.
+        let _ = socket::allow_descriptors(plan.connections + lobby::PLACES + SPARE_DESCRIPTORS);
         let listening = listener.and_then(|listener| {
             // Connections inherit the buffer, and with it the right window from their first segment on.
             socket::request_buffers(&listener, plan.buffer)?;
@@ -240,7 +247,7 @@ impl Server {
         }
         answer(socket, Status::Ready, proof.as_ref().map_or(&[], |proof| &proof[..]));
         let pace = hello.pace;
-        let patience = Some(PATIENCE + 2 * pace.longest_pause());
+        let patience = Some(self.plan.patience + 2 * pace.longest_pause());
         let link = Link { socket, abort: stop, patience };
         match hello.direction {
             Direction::ToServer => serve(&link, (pace.mode, pace.length), ring, &()),

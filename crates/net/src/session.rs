@@ -257,3 +257,84 @@ fn garbled(error: WireError) -> NetError {
         _ => "bytes that are no message".into(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+    use crate::sender::{Ledger, Orders, drive};
+    use standfast_io::LogFile;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    /// Takes some writes, and then has no space left.
+    struct Filling(AtomicU64);
+
+    impl LogFile for Filling {
+        fn write_durable(&self, _data: &[u8], _offset: u64) -> std::io::Result<()> {
+            match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+                Ok(_) => Ok(()),
+                Err(_) => Err(std::io::Error::from_raw_os_error(libc::ENOSPC)),
+            }
+        }
+        fn write(&self, data: &[u8], offset: u64) -> std::io::Result<()> {
+            self.write_durable(data, offset)
+        }
+        fn sync(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn read_at(&self, _out: &mut [u8], _offset: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn len(&self) -> std::io::Result<u64> {
+            Ok(crate::file::FILE_BYTES)
+        }
+    }
+
+    struct Count(AtomicU64);
+
+    impl Ledger for Count {
+        fn acknowledged(&self, _length: u32, _latency_ns: u64, _report: &Report) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fills_up_in_the_middle_ends_the_test_and_the_sender_hears_why() {
+        for mode in [Mode::Sync, Mode::Async] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (far, _) = listener.accept().unwrap();
+            [&near, &far].into_iter().for_each(|socket| crate::socket::prepare(socket).unwrap());
+            static ABORT: AtomicBool = AtomicBool::new(false);
+            let patience = Some(Duration::from_secs(20));
+            let orders = Orders {
+                pace: Plan { mode, length: 5000, ..Plan::default() }.pace(),
+                payload: vec![7; 5000].into(),
+                start: Instant::now(),
+                deadline: None,
+                budget: None,
+                tells: false,
+                seed: 1,
+            };
+            let acknowledged = Count(AtomicU64::new(0));
+            let (sent, served) = std::thread::scope(|scope| {
+                let ring = Arc::new(Ring::over(Arc::new(Filling(AtomicU64::new(3)))));
+                // Closed at the end, with what it has not read.
+                let serving = scope.spawn(move || {
+                    let link = Link { socket: &far, abort: &ABORT, patience };
+                    serve(&link, (mode, 5000), Some(ring), &())
+                });
+                let link = Link { socket: &near, abort: &ABORT, patience };
+                (drive(link, &orders, &acknowledged), serving.join().unwrap())
+            });
+            assert!(matches!(served, Err(NetError::System { .. })), "{served:?}");
+            match sent {
+                Err(NetError::FarDisk(error)) => assert_eq!(error.raw_os_error(), Some(libc::ENOSPC)),
+                other => panic!("{mode:?}: {other:?}"),
+            }
+            let written = acknowledged.0.load(Ordering::Relaxed);
+            assert_eq!(written, if mode == Mode::Sync { 3 } else { 0 });
+        }
+    }
+}

@@ -183,6 +183,25 @@ pub fn is_pause(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
+/// Raises the bound on this process's descriptors to `wanted`, or as far as the system lets it. It is never lowered.
+pub fn allow_descriptors(wanted: usize) -> Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: limit is valid for the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return Err(Error::last_os_error());
+    }
+    let raised = limit.rlim_max.min(wanted as libc::rlim_t);
+    if raised <= limit.rlim_cur {
+        return Ok(());
+    }
+    limit.rlim_cur = raised;
+    // SAFETY: limit is valid for the call.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
 /// Which of the sockets can be read, waiting at most `timeout`.
 pub fn readable(sockets: &[i32], timeout: Duration) -> Result<Vec<bool>> {
     let watch = |fd: &i32| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };

@@ -10,7 +10,7 @@ mod sweep;
 
 use crate::loaded::{IDLE, run_loaded};
 use crate::run::{Event, run};
-use crate::server::ServerPlan;
+use crate::server::{PATIENCE, ServerPlan};
 use crate::units::Extent;
 use crate::{Result, interrupt, tcptest};
 pub use arguments::NetCommand;
@@ -44,6 +44,7 @@ fn server(args: ServerArgs) -> Result<()> {
         file: args.file,
         buffer: args.window,
         connections: args.max_connections.into(),
+        patience: PATIENCE,
         allow: args.allow,
         key: arguments::key("--psk-file", args.psk_file.as_deref())?,
     })
