@@ -5,6 +5,7 @@
 use crate::auth::NONCE_BYTES;
 use crate::socket::receive_now;
 use crate::wire::{HELLO_BYTES, Hello, RESPONSE_BYTES, WireError, may_be_hello};
+use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -63,7 +64,7 @@ pub struct Arrival {
 /// The waiting connections, oldest first.
 #[derive(Default)]
 pub struct Lobby {
-    guests: Vec<Guest>,
+    guests: VecDeque<Guest>,
 }
 
 impl Lobby {
@@ -91,21 +92,19 @@ impl Lobby {
         challenge: Option<Challenge>,
     ) {
         self.make_room();
-        self.guests.push(Guest { socket, address, since, challenge, bytes: [0; HELLO_BYTES], have: 0 });
+        self.guests.push_back(Guest { socket, address, since, challenge, bytes: [0; HELLO_BYTES], have: 0 });
     }
 
     /// Lets the oldest one go when all places are taken.
     fn make_room(&mut self) {
         if self.guests.len() >= PLACES {
-            self.guests.remove(0);
+            self.guests.pop_front();
         }
     }
 
     /// Lets the oldest one go, e.g. when the process has no descriptor left.
     pub fn drop_oldest(&mut self) {
-        if !self.guests.is_empty() {
-            self.guests.remove(0);
-        }
+        self.guests.pop_front();
     }
 
     /// Descriptors to watch, in order.
@@ -117,7 +116,7 @@ impl Lobby {
     /// what they want. Those that hang up or wait too long are dropped.
     pub fn listen(&mut self, ready: &[bool], now: Instant) -> Vec<Arrival> {
         let mut arrivals = Vec::new();
-        let mut staying = Vec::with_capacity(self.guests.len());
+        let mut staying = VecDeque::with_capacity(self.guests.len());
         for (number, mut guest) in std::mem::take(&mut self.guests).into_iter().enumerate() {
             if ready.get(number).copied().unwrap_or(false) && !guest.read() {
                 continue;
@@ -127,7 +126,7 @@ impl Lobby {
                     let Guest { socket, address, since, .. } = guest;
                     arrivals.push(Arrival { socket, address, since, said });
                 }
-                None if now.saturating_duration_since(guest.since) < PATIENCE => staying.push(guest),
+                None if now.saturating_duration_since(guest.since) < PATIENCE => staying.push_back(guest),
                 None => {}
             }
         }

@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections accepted before the waiting ones are looked at again.
 const ACCEPTED_AT_ONCE: usize = 64;
+/// Connections that may wait to be accepted.
+const QUEUE: u16 = 4096;
 /// Descriptors beyond those of connections.
 const SPARE_DESCRIPTORS: usize = 64;
 /// A session needs little: its buffers are on the heap.
@@ -96,6 +98,7 @@ impl Server {
         let listening = listener.and_then(|listener| {
             // Connections inherit the buffer, and with it the right window from their first segment on.
             socket::request_buffers(&listener, plan.buffer)?;
+            socket::lengthen_queue(&listener, QUEUE)?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         });
