@@ -209,3 +209,25 @@ fn a_file_that_cannot_be_made_refuses_the_tests_that_write_and_no_others() {
     }
     assert!(test(&server, &plan).trouble.is_none());
 }
+
+#[test]
+fn on_a_link_that_is_slow_one_way_the_figures_of_each_way_are_its_own() {
+    let server = Running::start("lopsided");
+    // 64 KiB in 20 ms at most.
+    let relay = Relay::start_slow(&server.target(), Duration::from_millis(20));
+    let bound = 65_536.0 / 0.020;
+    let plan = Plan {
+        duration: Extent::Time(Duration::from_secs(1)),
+        timeout: Some(Duration::from_secs(20)),
+        buffer: 65_536,
+        far_buffer: 65_536,
+        ..endless(Mode::Async, Directions::Both)
+    };
+    let outcome = run(&relay.target(), &plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert!(outcome.trouble.is_none(), "{:?}", outcome.trouble);
+    let back = outcome.reverse.as_deref().unwrap();
+    assert_eq!((outcome.direction, back.direction), (Direction::ToServer, Direction::FromServer));
+    // It never had the chance to be faster, and the other way did.
+    assert!(back.total.rate() > 0.0 && back.total.rate() < bound * 1.1, "{}", back.total.rate());
+    assert!(outcome.total.rate() > bound * 1.5, "{}", outcome.total.rate());
+}

@@ -20,6 +20,11 @@ pub struct Relay {
 impl Relay {
     /// In front of a server.
     pub fn start(server: &Target) -> Relay {
+        Relay::start_slow(server, Duration::ZERO)
+    }
+
+    /// One whose way back takes so long for each 64 KiB.
+    pub fn start_slow(server: &Target, back: Duration) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(AtomicU8::new(PASSING));
@@ -32,10 +37,10 @@ impl Relay {
                 let far = TcpStream::connect(&far).unwrap();
                 let ends = [near.try_clone().unwrap(), far.try_clone().unwrap()];
                 kept.lock().unwrap().extend(ends);
-                for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
-                {
+                let there = (near.try_clone().unwrap(), far.try_clone().unwrap(), Duration::ZERO);
+                for (mut from, mut to, pause) in [there, (far, near, back)] {
                     let passing = Arc::clone(&passing);
-                    std::thread::spawn(move || pass(&mut from, &mut to, &passing));
+                    std::thread::spawn(move || pass(&mut from, &mut to, pause, &passing));
                 }
             }
         });
@@ -67,7 +72,7 @@ impl Drop for Relay {
     }
 }
 
-fn pass(from: &mut TcpStream, to: &mut TcpStream, state: &AtomicU8) {
+fn pass(from: &mut TcpStream, to: &mut TcpStream, pause: Duration, state: &AtomicU8) {
     from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -82,6 +87,8 @@ fn pass(from: &mut TcpStream, to: &mut TcpStream, state: &AtomicU8) {
             Err(error) if standfast_net::socket::is_pause(&error) => continue,
             Err(_) => break,
         };
+        // Not waiting for anything: it is the speed of the link.
+        std::thread::sleep(pause.mul_f64(bytes as f64 / buffer.len() as f64));
         if to.write_all(&buffer[..bytes]).is_err() {
             break;
         }
