@@ -34,9 +34,9 @@ campaign-kill: ## kill -9 of applications and instances at random [COUNT=200]
 	cargo build --release --workspace --locked
 	$(target)/release/standfast-campaign kill --cycles $(or $(COUNT),200)
 
-campaign-power: ## power loss in the simulator at random [COUNT=2000]
+campaign-power: ## power loss in the simulator, at random and at every sync boundary [COUNT=2000]
 	@scripts/setup.sh build
 	cargo build --release --workspace --locked
-	$(target)/release/standfast-campaign power --seeds $(or $(COUNT),2000)
+	$(target)/release/standfast-campaign power --seeds $(or $(COUNT),2000) --boundaries
 
 .PHONY: help build demo test bench figures campaign-kill campaign-power

@@ -47,7 +47,7 @@ check "documents" scripts/check-docs.py
 step "build" cargo build --release --workspace --locked
 check "reference" scripts/reference.py --check
 step "cargo test" cargo_tests
-passed=$(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }' "$output")
+passed=$((passed + $(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }' "$output")))
 
 for script in $(scripts_in tests/demo tests/hosts); do check "$script" "$script"; done
 if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi

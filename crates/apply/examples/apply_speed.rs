@@ -4,7 +4,7 @@
 //! `cargo run --release -p standfast-apply --example apply_speed -- [DATABASES] [TRANSACTIONS] [WORKERS] [KIB]`
 //! where KIB is the redo given in one call. The time ends when every database is synced.
 
-use standfast_apply::{Apply, ApplyConfig, ApplyReport, Limits, RedoInMemory};
+use standfast_apply::{Apply, ApplyConfig, ApplyReport, Limits, Pace, RedoInMemory};
 use standfast_format::{Attach, RecordBuilder, page_sum};
 use standfast_io::DirectDisk;
 use standfast_testkit::{Rng, TempDir};
@@ -141,7 +141,7 @@ fn main() {
             total.transactions += report.transactions;
             total.pages += report.pages;
             total.errors.extend(report.errors);
-            apply.checkpoint_if_due(false, &mut total).expect("checkpoints work");
+            apply.checkpoint_if_due(&Pace::AtOnce, &mut total).expect("checkpoints work");
         }
         assert!(total.errors.is_empty(), "{:?}", total.errors);
         total

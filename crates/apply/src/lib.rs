@@ -35,4 +35,5 @@ pub use database::Condition;
 pub use error::ApplyError;
 pub use recover::{RedoInMemory, RedoSource};
 pub use replay::{Replay, Replayed};
+pub use standfast_sqlite_wal::pace::Pace;
 pub use upkeep::DatabaseStatus;

@@ -17,6 +17,7 @@ use crate::never_vacuum::never_vacuum;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, cut_stale_frames};
 use standfast_types::{PageNo, PageSize, WalPosition};
@@ -363,17 +364,12 @@ impl StandbyFile {
         self.write_back.advance(frames);
     }
 
-    /// Copies frames into the database file as far as readers allow, without waiting for them; `paced` leaves the
-    /// disk to others half of the time.
+    /// Copies frames into the database file as far as readers allow, without waiting for them.
     ///
     /// # Errors
     /// `Sqlite`.
-    pub fn checkpoint(&self, paced: bool) -> Result<(), ApplyError> {
-        let guard = self.guard()?;
-        guard.pace_checkpoints(paced);
-        let result = self.run_checkpoint("PRAGMA wal_checkpoint(PASSIVE)");
-        guard.pace_checkpoints(false);
-        result
+    pub fn checkpoint(&self, pace: &Pace) -> Result<(), ApplyError> {
+        self.guard()?.at_pace(pace, || self.run_checkpoint("PRAGMA wal_checkpoint(PASSIVE)"))
     }
 
     /// Copies all frames and starts the WAL anew, if the readers are gone within 20 ms.

@@ -7,6 +7,7 @@ use crate::database::{Condition, Database, Done};
 use crate::history::Fact;
 use crate::{ApplyError, ApplyReport};
 use standfast_io::fault::{self, Fault};
+use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, PageSize, Scn};
 
 /// A database as seen from outside.
@@ -84,11 +85,11 @@ impl Apply {
     }
 
     /// Checkpoints the databases whose WAL has grown enough. Apply does not wait for readers longer than
-    /// 20 ms a database. `paced` when there is no hurry: the disk is left to others half of the time.
+    /// 20 ms a database.
     ///
     /// # Errors
     /// When the journal cannot be written; what concerns one database is in the report.
-    pub fn checkpoint_if_due(&mut self, paced: bool, report: &mut ApplyReport) -> Result<(), ApplyError> {
+    pub fn checkpoint_if_due(&mut self, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
         let (every, reset_at) = (self.limits.checkpoint_frames, self.limits.reset_frames);
         let mut due = Vec::new();
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
@@ -117,7 +118,7 @@ impl Apply {
         share_out(databases, &mut self.overlays, |database, _| {
             let result = match database.due {
                 Due::Reset => reset(database),
-                _ => database.file.checkpoint(paced),
+                _ => database.file.checkpoint(pace),
             };
             database.outcome = Some(result.map(|()| Done::default()));
         });

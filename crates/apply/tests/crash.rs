@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use rusqlite::Connection;
-use standfast_apply::{Apply, Limits};
+use standfast_apply::{Apply, Limits, Pace};
 use standfast_testkit::{Rng, TempDir};
 use standfast_types::{Scn, WAL_HEADER_BYTES};
 use std::path::Path;
@@ -91,7 +91,7 @@ impl Scene {
             }
             let (checkpoint, sync) = (self.rng.chance(20), self.rng.chance(20));
             if checkpoint {
-                apply.checkpoint_if_due(false, &mut Default::default()).unwrap();
+                apply.checkpoint_if_due(&Pace::AtOnce, &mut Default::default()).unwrap();
             }
             if sync {
                 apply.sync(&mut Default::default()).unwrap();

@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use rusqlite::Connection;
-use standfast_apply::{Apply, ApplyError, ApplyEvent, Condition, RedoInMemory, StartPoint};
+use standfast_apply::{Apply, ApplyError, ApplyEvent, Condition, Pace, RedoInMemory, StartPoint};
 use standfast_format::RecordBuilder;
 use standfast_testkit::{Rng, TempDir};
 use standfast_types::{IncarnationId, Scn};
@@ -222,7 +222,7 @@ fn a_reader_sees_only_committed_states_while_redo_is_applied() {
             );
             primary.run(&mut stream, &sql);
             follow_well(&mut apply, &stream);
-            apply.checkpoint_if_due(false, &mut Default::default()).unwrap();
+            apply.checkpoint_if_due(&Pace::AtOnce, &mut Default::default()).unwrap();
         }
         done.store(true, Ordering::Relaxed);
         reader.join().unwrap();
@@ -239,7 +239,7 @@ fn a_reader_that_stays_keeps_its_snapshot_and_does_not_stop_apply() {
     for _ in 0..40 {
         pair.a.run(&mut pair.stream, "UPDATE t SET body=randomblob(100)");
         follow_well(&mut pair.apply, &pair.stream);
-        pair.apply.checkpoint_if_due(false, &mut Default::default()).unwrap();
+        pair.apply.checkpoint_if_due(&Pace::AtOnce, &mut Default::default()).unwrap();
     }
     assert_eq!(pages(&reader), before);
     reader.execute_batch("COMMIT").unwrap();

@@ -8,7 +8,8 @@ mod common;
 use common::*;
 use rusqlite::{Connection, OpenFlags};
 use standfast_apply::{
-    Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Condition, Limits, RedoInMemory, StartPoint,
+    Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Condition, Limits, Pace, RedoInMemory,
+    StartPoint,
 };
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine, TempDir, crash_replay_line, seeds};
 use standfast_types::{DatabaseId, PageSize, Scn};
@@ -152,7 +153,7 @@ fn live(
         well(&report)?;
         let mut report = ApplyReport::default();
         if rng.chance(40) {
-            apply.checkpoint_if_due(false, &mut report).map_err(failed)?;
+            apply.checkpoint_if_due(&Pace::AtOnce, &mut report).map_err(failed)?;
         }
         if rng.chance(20) {
             let promised = apply.sync(&mut report).map_err(failed)?;

@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use rusqlite::Connection;
-use standfast_apply::Limits;
+use standfast_apply::{Limits, Pace};
 use standfast_testkit::{Rng, TempDir};
 use standfast_types::{WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use std::path::Path;
@@ -25,7 +25,7 @@ fn a_history_ends_in_the_same_pages_at_every_page_size() {
             history(&mut primary, &mut stream, 15, &mut rng);
             let report = follow_well(&mut apply, &stream);
             assert!(report.transactions >= 15);
-            apply.checkpoint_if_due(false, &mut Default::default()).unwrap();
+            apply.checkpoint_if_due(&Pace::AtOnce, &mut Default::default()).unwrap();
             primary.check(&standby);
         }
     }
@@ -77,7 +77,7 @@ fn growth_and_shrinking_are_followed_within_a_batch_and_across() {
         }
         follow_well(&mut apply, &stream);
         primary.check(&standby);
-        let _ = apply.checkpoint_if_due(false, &mut Default::default());
+        let _ = apply.checkpoint_if_due(&Pace::AtOnce, &mut Default::default());
         primary.check(&standby);
     }
 }
@@ -219,7 +219,7 @@ fn many_databases_share_the_stream() {
                 history(&mut primaries[index], &mut stream, 2, &mut rng);
             }
             follow_well(&mut apply, &stream);
-            apply.checkpoint_if_due(false, &mut Default::default()).unwrap();
+            apply.checkpoint_if_due(&Pace::AtOnce, &mut Default::default()).unwrap();
             apply.sync(&mut Default::default()).unwrap();
             assert_eq!(apply.durable_scn(), stream.end());
         }

@@ -5,6 +5,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use standfast_bench::command::{BenchCommand, this_program};
 
+/// As in the daemon, whose stations are measured here.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Measures Standfast beside the systems it is compared with
 #[derive(Parser)]
 #[command(version)]

@@ -63,9 +63,23 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Stops the process where it is (`true`) or lets it go on.
+    /// Stops the process where it is (`true`) or lets it go on. Once stopped none of its threads runs.
     pub fn freeze(&self, frozen: bool) {
-        self.signal(if frozen { libc::SIGSTOP } else { libc::SIGCONT });
+        if !frozen {
+            return self.signal(libc::SIGCONT);
+        }
+        self.signal(libc::SIGSTOP);
+        // The signal is taken by one thread when it is its turn; until then the others go on.
+        let events = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+        loop {
+            let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+            // SAFETY: room for the answer; the child is not reaped before `self` is consumed, nor by this call.
+            let stopped = unsafe { libc::waitid(libc::P_PID, self.child.id(), info.as_mut_ptr(), events) };
+            let interrupted = std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted;
+            if stopped == 0 || !interrupted {
+                return;
+            }
+        }
     }
 
     fn signal(&self, signal: libc::c_int) {
@@ -252,6 +266,24 @@ mod tests {
         assert!(process.failed("is tested").to_string().contains("| started"));
         drop(process);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn a_frozen_process_stands_still_at_once() {
+        let (_directory, log) = log("frozen");
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        let process = Process::start(command, &log).unwrap();
+        let state = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap();
+            stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+        };
+        for _ in 0..20 {
+            process.freeze(true);
+            assert_eq!(state(), 'T');
+            process.freeze(false);
+            assert_ne!(state(), 'T');
+        }
     }
 
     #[test]

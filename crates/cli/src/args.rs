@@ -136,6 +136,11 @@ pub enum Command {
         #[arg(long)]
         output: Option<PathBuf>,
     },
+    /// A WAN in a box: hosts on this machine with emulated links between them (root only).
+    Wan {
+        #[command(subcommand)]
+        command: standfast_wan::command::WanCommand,
+    },
     /// Test the way to another host and onto its disk, with the classic options (-server, -port=N, -mode=...).
     #[command(disable_help_flag = true)]
     Tcptest {

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     let args = match args.command {
         Command::Tcptest { words } => return standfast_net::tcptest::main(&words).into(),
         Command::Net { command } => return command.main().into(),
+        Command::Wan { command } => return command.main().into(),
         _ => args,
     };
     server::end_on_broken_pipe();
@@ -126,7 +127,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         Command::Completions { shell } => generated::completions(shell),
         Command::Man { output } => generated::manual(output.as_deref())?,
         // These have exit codes of their own and were carried out by main().
-        Command::Tcptest { .. } | Command::Net { .. } => {}
+        Command::Tcptest { .. } | Command::Net { .. } | Command::Wan { .. } => {}
         Command::Bench { command } => {
             let program = standfast_bench::command::this_program(&["bench"]);
             let program = program.map_err(|error| InstanceError::Failed(error.to_string()))?;

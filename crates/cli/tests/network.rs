@@ -213,6 +213,59 @@ fn a_sweep_and_advice_of_both_directions_name_them() {
 }
 
 #[test]
+fn a_page_is_written_for_good_failed_interrupted_and_killed_tests_and_replaces_no_other_file() {
+    let server = Server::start("pages");
+    let (port, path) = (server.port, server.directory.join("report.html"));
+    let html = format!("--html {}", path.display());
+    let page = || std::fs::read_to_string(&path).unwrap();
+    let client = format!("net client 127.0.0.1 --port {port} --length 1k {html}");
+    let output = done(&format!("{client} --duration 200ms --fail-if p50>1h --json"));
+    assert_eq!(output.status.code(), Some(0), "{}", complained(&output));
+    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    let mean = result["summary"]["latency"]["mean"].as_f64().unwrap();
+    assert!(page().contains(&format!("<td class=\"n\">{:.3}</td>", mean * 1e3)), "{mean} {}", page());
+    assert!(page().contains("p50&gt;1h, to server: not met"));
+
+    let mut child = standfast(&client).stdout(Stdio::piped()).spawn().unwrap();
+    let mut rows = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(rows.by_ref().map(Result::unwrap).any(|line| line.starts_with('(')));
+    assert!(page().contains("NO RESULT"), "what a killed command leaves");
+    interrupt(&child);
+    assert!(child.wait().unwrap().success());
+    assert!(page().contains("INTERRUPTED") && page().contains("</svg>"));
+
+    let output =
+        done(&format!("net sweep 127.0.0.1 --port {port} --duration 100ms --max-streams 2 {html} --json"));
+    assert_eq!(output.status.code(), Some(0), "{}", complained(&output));
+    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    let best = result["to_server"]["best"]["bytes_per_second"].as_f64().unwrap();
+    assert!(page().contains(&format!("{:.3} MiB/s", best / 1_048_576.0)));
+
+    let output = done(&format!(
+        "net advise 127.0.0.1 --port {port} --peak-redo 1m --duration 100ms --max-traffic 1m {html}"
+    ));
+    assert!([Some(0), Some(3)].contains(&output.status.code()), "{}", complained(&output));
+    assert!(page().contains("<strong>SYNC AFFIRM</strong>"));
+
+    let output = done(&format!("{client} --output {}", path.display()));
+    assert_eq!(output.status.code(), Some(2), "one file for two");
+    let foreign = server.directory.join("foreign.html");
+    std::fs::write(&foreign, "<!DOCTYPE html>").unwrap();
+    for words in ["client", "sweep", "advise --peak-redo 1m"] {
+        let output = done(&format!("net {words} 127.0.0.1 --port {port} --html {}", foreign.display()));
+        assert_eq!(output.status.code(), Some(4), "{}", complained(&output));
+        assert!(complained(&output).contains("foreign.html"));
+    }
+    assert_eq!(std::fs::read_to_string(&foreign).unwrap(), "<!DOCTYPE html>");
+    for words in ["client", "sweep", "advise --peak-redo 1m"] {
+        std::fs::remove_file(&path).unwrap();
+        // Nobody listens at port 1.
+        assert_eq!(done(&format!("net {words} 127.0.0.1:1 {html}")).status.code(), Some(1));
+        assert!(page().contains("FAILED") && page().contains("cannot connect"), "{words}");
+    }
+}
+
+#[test]
 fn a_criterion_or_a_regression_exits_3() {
     let server = Server::start("criteria");
     let client = format!("net client 127.0.0.1 --port {} --length 1k --duration 200ms", server.port);

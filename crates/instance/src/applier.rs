@@ -9,6 +9,7 @@ use standfast_apply::{
     Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Condition, Limits, StartPoint,
 };
 use standfast_log::{RecordReader, RedoLog};
+use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, Scn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -74,7 +75,8 @@ impl Applier {
         if progressed {
             let mut report = ApplyReport::default();
             let backlog = self.shared.confirmed().bytes_since(self.shared.applied());
-            self.apply.checkpoint_if_due(backlog < HURRY_BYTES, &mut report)?;
+            let pace = if backlog < HURRY_BYTES { self.shared.leisurely() } else { Pace::AtOnce };
+            self.apply.checkpoint_if_due(&pace, &mut report)?;
             self.note(&report);
         }
         Ok(progressed)

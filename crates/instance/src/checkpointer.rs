@@ -14,14 +14,19 @@ use standfast_io::fault::{self, Fault};
 use standfast_session::Segment;
 use standfast_sqlite_wal::VfsFile;
 use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_types::{DatabaseId, Scn};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// After a gate that did not lead to a reset, the next one comes no sooner.
 const GATE_BACK_OFF: Duration = Duration::from_millis(200);
+
+/// Passes right before a gate.
+const PASSES_BEFORE_GATE: u64 = 4;
 
 /// How checkpoints of a database stand.
 struct Progress {
@@ -53,6 +58,7 @@ pub struct Checkpointer {
     progress: HashMap<DatabaseId, Progress>,
     counts: CheckpointCounts,
     gate_back_off: Duration,
+    hurry: Arc<AtomicBool>,
 }
 
 impl Checkpointer {
@@ -64,7 +70,13 @@ impl Checkpointer {
             progress: HashMap::new(),
             counts: CheckpointCounts::default(),
             gate_back_off: GATE_BACK_OFF,
+            hurry: Arc::default(),
         }
+    }
+
+    /// Once it is set, no pass leaves the disk to others any more, not even the one under way.
+    pub fn hurry(&self) -> Arc<AtomicBool> {
+        self.hurry.clone()
     }
 
     /// For simulations without time: a gate that did not lead to a reset is tried again in the next round.
@@ -101,8 +113,12 @@ impl Checkpointer {
         if frames - progress.passive_at >= self.config.passive_frames {
             progress.passive_at = frames;
             // A log that is long already must not grow while pages are moved at leisure.
-            let paced = frames < self.config.reset_frames / 2;
-            passive(&database.connection(), paced);
+            let pace = if frames < self.config.reset_frames / 2 {
+                Pace::LeisurelyUntil(self.hurry.clone())
+            } else {
+                Pace::AtOnce
+            };
+            passive(&database.connection(), &pace);
             self.counts.passive += 1;
         }
         if frames >= self.config.reset_frames && Instant::now() >= progress.gate_again {
@@ -114,15 +130,20 @@ impl Checkpointer {
     /// Resets the log while new transactions wait at their start. Commits in flight are let out first.
     fn reset_behind_gate(&mut self, database: &Arc<Database>) {
         let connection = database.connection();
-        for _ in 0..2 {
-            passive(&connection, false);
+        // What comes while a pass moves is left to the next one, and each is shorter: the gate gets the last of it.
+        for _ in 0..PASSES_BEFORE_GATE {
+            passive(&connection, &Pace::AtOnce);
         }
-        self.counts.passive += 2;
+        self.counts.passive += PASSES_BEFORE_GATE;
         let segment = self.shared.segment;
         let id = database.id().0;
         let start = Instant::now();
         let limit = Duration::from_millis(self.config.gate_ms);
         segment.close_gate(id);
+        // Nobody begins to write any more: while the last commits wait for their redo, their pages are moved.
+        if wait_until(start + limit, || !segment.owned(id)) {
+            passive(&connection, &Pace::AtOnce);
+        }
         let calm = wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
         let done = calm && fault::check(Fault::CheckpointReset).is_ok() && reset(&connection, &segment, id);
         segment.open_gate(id);
@@ -232,13 +253,12 @@ fn checkpoint(connection: &Connection, mode: &str) -> bool {
     matches!(busy, Ok(0))
 }
 
-/// Moves what readers allow, at leisure or at once.
-fn passive(connection: &Connection, paced: bool) {
-    let guard = Guard::of(connection);
-    let pace = |paced| guard.iter().for_each(|guard| guard.pace_checkpoints(paced));
-    pace(paced);
-    checkpoint(connection, "PASSIVE");
-    pace(false);
+/// Moves what readers allow.
+fn passive(connection: &Connection, pace: &Pace) {
+    // Without the guard nothing would keep a checkpoint from moving what is not in the redo.
+    if let Ok(guard) = Guard::of(connection) {
+        guard.at_pace(pace, || checkpoint(connection, "PASSIVE"));
+    }
 }
 
 /// A TRUNCATE checkpoint, whose truncation the guard swallows: the log starts anew. The new generation is

@@ -320,7 +320,27 @@ impl Config {
                 "more than checkpoint.passive_frames, which is at least 1",
             );
         }
+        let instance = &self.instance;
+        if !is_name(&instance.name) {
+            return fail("instance.name", format!("\"{}\"", instance.name), NAME_RULE);
+        }
+        if !instance.listen.is_empty() && !is_address(&instance.listen) {
+            return fail("instance.listen", instance.listen.clone(), ADDRESS_RULE);
+        }
         for destination in &self.destinations {
+            if !is_name(&destination.name) {
+                return fail("destination.name", format!("\"{}\"", destination.name), NAME_RULE);
+            }
+            if !is_address(&destination.address) {
+                return fail("destination.address", destination.address.clone(), ADDRESS_RULE);
+            }
+            if !instance.insecure && is_beyond_loopback(&destination.address) {
+                return fail(
+                    "destination.address",
+                    destination.address.clone(),
+                    "a loopback address, or insecure = true in [instance]: redo would cross the network unencrypted",
+                );
+            }
             if destination.net_timeout_ms < 100 || destination.net_timeout_ms > 1_200_000 {
                 return fail(
                     "destination.net_timeout_ms",
@@ -366,9 +386,56 @@ impl Config {
     }
 }
 
+const NAME_RULE: &str = "1 to 64 letters, digits, dots, underscores or hyphens";
+const ADDRESS_RULE: &str = "HOST:PORT, as in 10.0.0.2:7411 or [::1]:7411";
+
+fn is_name(text: &str) -> bool {
+    let allowed = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
+    (1..=64).contains(&text.len()) && text.chars().all(allowed)
+}
+
+/// Host and port; whether the host exists is found out when it is needed.
+fn split_address(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    // Colons of an address of version 6 are in brackets.
+    let host = bare.or_else(|| (!host.contains(':')).then_some(host))?;
+    let port = port.parse().ok()?;
+    (!host.is_empty() && !host.contains(char::is_whitespace)).then_some((host, port))
+}
+
+fn is_address(text: &str) -> bool {
+    split_address(text).is_some()
+}
+
+/// Whether the address is a number, and not of this host.
+fn is_beyond_loopback(text: &str) -> bool {
+    let host = split_address(text).and_then(|(host, _)| host.parse::<std::net::IpAddr>().ok());
+    host.is_some_and(|address| !address.is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_and_names_are_looked_at_before_they_are_used() {
+        for good in ["h:1", "10.0.0.2:7411", "[::1]:7411", "far.example:65535"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in ["nonsense", "h:", ":1", "h:70000", "::1:7411", "a b:1", ""] {
+            assert!(!is_address(bad), "{bad}");
+        }
+        assert!(is_beyond_loopback("10.0.0.2:1") && !is_beyond_loopback("127.0.0.1:1"));
+        assert!(!is_beyond_loopback("far.example:1"), "known only when it is resolved");
+        let error = |text: &str| Config::parse(text, Path::new("standfast.toml")).unwrap_err().to_string();
+        assert!(error("[instance]\nname = ''").contains("instance.name = \"\""));
+        assert!(error("[instance]\nlisten = 'nonsense'").contains("HOST:PORT"));
+        assert!(
+            error("[[destination]]\nname='b'\naddress='garbage'").contains("destination.address = garbage")
+        );
+        assert!(error("[[destination]]\nname='b'\naddress='10.0.0.2:1'").contains("insecure"));
+    }
 
     #[test]
     fn defaults_survive_text_and_pass_their_own_checks() {

@@ -78,6 +78,10 @@ pub struct Control {
     pub databases: Vec<DatabaseRecord>,
     /// Number for the next protected database.
     pub next_database: u16,
+    /// Whether a copy of this family may exist elsewhere: a database that is protected from then on is copied into the
+    /// redo, since no later copy brings it there. A file that does not say counts as yes.
+    #[serde(default = "yes")]
+    pub copied: bool,
     /// Databases into which recovery is applying redo, and from where on: until it has said in the redo where they
     /// stand, their own state says nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -92,6 +96,10 @@ pub struct Control {
     /// Set by a clean stop, cleared by a start.
     #[serde(default)]
     pub clean: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Control {
@@ -186,6 +194,7 @@ mod tests {
             checkpoint: Scn(5),
             databases: vec![],
             next_database: 1,
+            copied: false,
             replays: vec![],
             left_out: vec![(DatabaseId(3), Scn(4))],
             fenced: None,

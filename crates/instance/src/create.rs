@@ -3,6 +3,7 @@
 use crate::config::{CONFIG_FILE, Config};
 use crate::control::{Control, DatabaseRecord, Incarnation, Role};
 use crate::error::InstanceError;
+use crate::file_system;
 use crate::now_us;
 use crate::paths::Paths;
 use standfast_format::{LogKind, StreamCrc};
@@ -45,6 +46,7 @@ fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
     }
     for folder in paths.members.iter().chain([&paths.archive, &paths.databases]) {
         make_directory(folder)?;
+        file_system::check(folder, "an instance, its redo and its databases")?;
     }
     let text = config.to_toml();
     DirectDisk
@@ -78,6 +80,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         checkpoint: Scn::START,
         databases: Vec::new(),
         next_database: 1,
+        copied: false,
         replays: Vec::new(),
         left_out: Vec::new(),
         fenced: None,
@@ -246,6 +249,7 @@ fn copy_into(
         checkpoint: start.start,
         databases,
         next_database,
+        copied: true,
         replays: Vec::new(),
         left_out: Vec::new(),
         fenced: None,

@@ -84,6 +84,7 @@ pub fn take_over(
 
     environment.update_control(|control| {
         control.role = Role::Primary;
+        control.copied = true;
         control.incarnations.push(incarnation);
         control.checkpoint = branch;
         let unknown = control.databases.iter().map(|record| record.id).filter(|id| !known.contains(id));

@@ -14,6 +14,7 @@ pub mod environment;
 pub mod error;
 
 pub mod failover;
+pub mod file_system;
 pub mod open_primary;
 pub mod paths;
 pub mod primary;

@@ -58,6 +58,8 @@ pub struct PrimaryThreads {
     others: Vec<JoinHandle<()>>,
     failed: Arc<Mutex<Option<String>>>,
     counts: Arc<Mutex<CheckpointCounts>>,
+    /// See [`Checkpointer::hurry`].
+    hurry: Arc<AtomicBool>,
 }
 
 /// What connects the log writer to the other threads; made before the primary is opened.
@@ -172,6 +174,7 @@ impl PrimaryThreads {
         }));
         let failed: Arc<Mutex<Option<String>>> = Arc::default();
         let checkpointer = Checkpointer::new(shared.clone(), environment.config.checkpoint.clone());
+        let hurry = checkpointer.hurry();
         let quiet = Arc::new(AtomicBool::new(false));
         let counts: Arc<Mutex<CheckpointCounts>> = Arc::default();
         let mut others = Vec::new();
@@ -219,6 +222,7 @@ impl PrimaryThreads {
             others,
             failed,
             counts,
+            hurry,
         })
     }
 
@@ -278,6 +282,8 @@ impl PrimaryThreads {
     /// # Errors
     /// When the last redo or checkpoint could not be written; the threads have ended all the same.
     pub fn stop(mut self, clean: bool) -> Result<(), InstanceError> {
+        // First: the checkpointer takes no order before it is done with the pass under way.
+        self.hurry.store(true, SeqCst);
         let mut result = Ok(());
         if clean && self.failure().is_none() {
             for database in self.shared.all_databases() {

@@ -4,12 +4,11 @@ use crate::control::DatabaseRecord;
 use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::file_system;
 use rusqlite::ErrorCode;
 use standfast_types::{DATABASES_MAX, DatabaseId, PageSize, Scn};
-use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -95,7 +94,7 @@ pub fn open_for_protection(
             format!("run `chmod u+w {shown}` if it is meant to be written"),
         ));
     }
-    check_file_system(path)?;
+    file_system::check(path, "the database")?;
     let name = name.map_or_else(
         || path.file_name().map_or_else(String::new, |file| file.to_string_lossy().into()),
         str::to_owned,
@@ -158,33 +157,5 @@ fn explain(path: &Path, error: InstanceError) -> InstanceError {
             "run the instance as a user who may write the database and its directory",
         ),
         _ => error,
-    }
-}
-
-/// Shared memory and locks of SQLite's WAL mode need a local file system, and durability a disk.
-fn check_file_system(path: &Path) -> Result<(), InstanceError> {
-    const REFUSED: [(i64, &str); 6] = [
-        (0x0102_1994, "tmpfs, which is lost when the machine stops"),
-        (0x8584_58F6, "ramfs, which is lost when the machine stops"),
-        (0x6969, "NFS, whose locks and shared memory SQLite cannot rely on"),
-        (0xFF53_4D42, "CIFS, whose locks and shared memory SQLite cannot rely on"),
-        (0xFE53_4D42, "SMB, whose locks and shared memory SQLite cannot rely on"),
-        (0x0102_1997, "9P, whose locks and shared memory SQLite cannot rely on"),
-    ];
-    let text = CString::new(path.as_os_str().as_bytes())
-        .map_err(|error| InstanceError::Failed(error.to_string()))?;
-    let mut info = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: a NUL-terminated path and room for the result.
-    if unsafe { libc::statfs(text.as_ptr(), info.as_mut_ptr()) } != 0 {
-        return Err(InstanceError::io(path)(std::io::Error::last_os_error()));
-    }
-    // SAFETY: statfs succeeded and filled it in.
-    let kind = unsafe { info.assume_init() }.f_type;
-    match REFUSED.iter().find(|(magic, _)| *magic == kind) {
-        None => Ok(()),
-        Some((_, why)) => Err(InstanceError::refused(
-            format!("{} is on {why}", path.display()),
-            "move the database to a local disk file system such as ext4 or XFS",
-        )),
     }
 }

@@ -11,7 +11,7 @@ use crate::open_primary::{OpenedPrimary, install_hook, open_primary};
 use crate::primary::Entry;
 use crate::primary_threads::{PrimaryThreads, Wiring};
 use crate::protect;
-use crate::shipping::{Destinations, PrimarySource, peer_identity};
+use crate::shipping::{Destinations, FencedCall, PrimarySource, peer_identity};
 use crate::standby::{LentLog, ReceivedLog, Standby};
 use standfast_session::{DatabaseState, Segment};
 use standfast_transport as transport;
@@ -29,6 +29,24 @@ pub struct RunningPrimary {
     pub source: Arc<PrimarySource>,
     /// Its senders.
     pub destinations: Arc<Destinations>,
+}
+
+impl RunningPrimary {
+    /// Nothing is acknowledged any more, also of what waits.
+    fn refuse_commits(&self) {
+        let shared = self.threads.shared();
+        for database in shared.all_databases() {
+            shared.segment.set_state(database.id().0, DatabaseState::Failed);
+            shared.segment.wake_all(database.id().0);
+        }
+    }
+
+    /// Another instance is primary now.
+    fn end_fenced(self) {
+        self.refuse_commits();
+        self.destinations.stop();
+        let _ = self.threads.stop(false);
+    }
 }
 
 /// A standby with everything around it.
@@ -81,11 +99,15 @@ impl Running {
             me: me.clone(),
         });
         running.listen()?;
-        match control.role {
-            Role::Primary => running.open_as_primary()?,
-            Role::Standby => running.open_as_standby()?,
+        let opened = match control.role {
+            Role::Primary => running.open_as_primary(),
+            Role::Standby => running.open_as_standby(),
+        };
+        match opened {
+            // As when it happens later: the instance serves nobody and says why, until it is stopped.
+            Err(_) if matches!(*running.mode(), Mode::Fenced(_)) => Ok(running),
+            opened => opened.map(|()| running),
         }
-        Ok(running)
     }
 
     /// The mode, locked.
@@ -168,7 +190,7 @@ impl Running {
             let destinations = running.as_ref().map_or(Scn(u64::MAX), |running| running.needed_from());
             held.held_from().min(destinations)
         });
-        let destinations = self.start_destinations(&shared, &log, &source)?;
+        let destinations = self.start_destinations(&shared, &source, None)?;
         shared.ship_through(destinations.clone());
         let threads = PrimaryThreads::start(environment, wiring, primary, log, needed_from)?;
         for database in shared.all_databases() {
@@ -177,7 +199,14 @@ impl Running {
         }
         shared.segment.set_running(true, &environment.segment_config());
         environment.update_control(|control| control.clean = false)?;
-        *self.mode() = Mode::Primary(Box::new(RunningPrimary { threads, source, destinations }));
+        let opened = RunningPrimary { threads, source, destinations };
+        let mut mode = self.mode();
+        // A destination may have said meanwhile that another instance has taken over: the fence found no primary to end.
+        if let Mode::Fenced(why) = &*mode {
+            opened.end_fenced();
+            return Err(fenced_error(why));
+        }
+        *mode = Mode::Primary(Box::new(opened));
         environment.alert.say(format!("primary opened at SCN {}", shared.buffer.captured()));
         Ok(())
     }
@@ -185,11 +214,12 @@ impl Running {
     fn start_destinations(
         &self,
         shared: &Arc<crate::primary::PrimaryShared>,
-        log: &Arc<standfast_log::RedoLog>,
         source: &Arc<PrimarySource>,
+        before: Option<&Destinations>,
     ) -> Result<Arc<Destinations>, InstanceError> {
         let me = self.me.clone();
-        let fenced = Box::new(move |why: String| {
+        let fenced: FencedCall = Arc::new(move |why: String| {
+            let me = me.clone();
             // Not on the sender's own thread, which the change of role ends.
             let _ = std::thread::Builder::new().name("fence".into()).spawn(move || {
                 if let Some(running) = me.upgrade() {
@@ -197,7 +227,7 @@ impl Running {
                 }
             });
         });
-        Destinations::start(&self.environment, shared, log, source, &self.configured(), fenced)
+        Destinations::start(&self.environment, shared, source, &self.configured(), before, &fenced)
     }
 
     fn needed_from(&self) -> Scn {
@@ -211,11 +241,11 @@ impl Running {
     /// Another instance is primary now: nothing is accepted any more, now or after a restart.
     fn fence(&self, why: &str) {
         let mut mode = self.mode();
+        if let Mode::Fenced(_) = &*mode {
+            return;
+        }
         if let Mode::Primary(primary) = &*mode {
-            for database in primary.threads.shared().all_databases() {
-                primary.threads.shared().segment.set_state(database.id().0, DatabaseState::Failed);
-                primary.threads.shared().segment.wake_all(database.id().0);
-            }
+            primary.refuse_commits();
         }
         let stored = self.environment.update_control(|control| control.fenced = Some(why.to_owned()));
         if let Err(error) = stored {
@@ -223,8 +253,7 @@ impl Running {
         }
         self.environment.alert.say(format!("FENCED: {why}"));
         if let Mode::Primary(primary) = std::mem::replace(&mut *mode, Mode::Fenced(why.to_owned())) {
-            primary.destinations.stop();
-            let _ = primary.threads.stop(false);
+            primary.end_fenced();
         }
     }
 
@@ -275,6 +304,7 @@ impl Running {
     ) -> Result<String, InstanceError> {
         let environment = &self.environment;
         let shared = primary.threads.shared();
+        let _no_copy_begins = primary.source.hold_copies();
         let database = Arc::new(protect::open_for_protection(environment, path, name)?);
         let record = database.record().clone();
         shared.segment.set_state(record.id.0, DatabaseState::Recovering);
@@ -285,7 +315,7 @@ impl Running {
             control.databases.push(record.clone());
         })?;
         environment.write_marker(&record)?;
-        let copy_now = !self.configured().is_empty();
+        let copy_now = environment.control().copied || !self.configured().is_empty();
         let served = database.clone();
         primary.threads.call(move |primary| {
             let (_, (position, pages)) = served.snapshot_and(|connection, header| {
@@ -392,11 +422,12 @@ impl Running {
 
     fn restart_destinations(&self, primary: &mut RunningPrimary) -> Result<(), InstanceError> {
         let shared = primary.threads.shared().clone();
-        let log = primary.source.redo_log().clone();
+        let before = primary.destinations.clone();
         // The new senders are in force before the old ones end, so that no commit slips between them.
-        let fresh = self.start_destinations(&shared, &log, &primary.source)?;
+        let fresh = self.start_destinations(&shared, &primary.source, Some(&*before))?;
         shared.ship_through(fresh.clone());
-        std::mem::replace(&mut primary.destinations, fresh).stop();
+        primary.destinations = fresh.clone();
+        before.stop_without(&fresh);
         Ok(())
     }
 

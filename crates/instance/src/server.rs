@@ -61,6 +61,10 @@ pub enum Request {
 }
 
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// How long a command waits for an instance that is starting: recovery may take a while.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a command waits for the process of an instance to appear.
+const BEGIN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs the instance in `directory` until SIGTERM, SIGINT or a stop request.
 ///
@@ -102,20 +106,32 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
 fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&paths.lock);
     let file = file.map_err(InstanceError::io(&paths.lock))?;
-    let lock = libc::flock {
-        l_type: libc::F_WRLCK as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: 0,
-        l_len: 1,
-        l_pid: 0,
-    };
     // SAFETY: an open descriptor and a valid lock structure.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) } != 0 {
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &whole_lock()) } != 0 {
         return Err(InstanceError::AlreadyRunning { directory: paths.directory.clone() });
     }
     // Sessions of other users test the lock.
     let _ = std::fs::set_permissions(&paths.lock, PermissionsExt::from_mode(0o644));
     Ok(file)
+}
+
+fn whole_lock() -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+/// Whether an instance process has the directory. Looks without taking the lock, which would keep one from starting.
+fn is_locked(paths: &Paths) -> bool {
+    let Ok(file) = File::open(&paths.lock) else { return false };
+    let mut lock = whole_lock();
+    // SAFETY: an open descriptor and a valid lock structure, which the kernel fills.
+    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+    asked == 0 && lock.l_type != libc::F_UNLCK as i16
 }
 
 fn block_signals() -> libc::sigset_t {
@@ -264,7 +280,7 @@ pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> 
     let config = Config::load(directory)?;
     let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
     let gone = |_| InstanceError::NotRunning { directory: paths.directory.clone() };
-    let stream = UnixStream::connect(&paths.socket).map_err(gone)?;
+    let stream = connect(&paths, !matches!(request, Request::Status)).map_err(gone)?;
     let line = serde_json::to_string(request).map_err(|error| InstanceError::Failed(error.to_string()))?;
     writeln!(&stream, "{line}").map_err(gone)?;
     let mut answer = String::new();
@@ -281,6 +297,27 @@ pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> 
     }
 }
 
+/// The control socket of an instance that runs. One that is starting is waited for; `patient`: also one whose process
+/// has only just been begun, as by the line before in a script.
+fn connect(paths: &Paths, patient: bool) -> std::io::Result<UnixStream> {
+    let start = std::time::Instant::now();
+    loop {
+        let error = match UnixStream::connect(&paths.socket) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => error,
+        };
+        let limit = match is_locked(paths) {
+            true => START_PATIENCE,
+            false if patient => BEGIN_PATIENCE,
+            false => Duration::ZERO,
+        };
+        if start.elapsed() >= limit {
+            return Err(error);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Waits until the instance in `directory` no longer runs.
 ///
 /// # Errors
@@ -289,7 +326,7 @@ pub fn wait_until_stopped(directory: &Path, limit: Duration) -> Result<(), Insta
     let config = Config::load(directory)?;
     let paths = Paths::new(directory, &config).map_err(InstanceError::io(directory))?;
     let end = std::time::Instant::now() + limit;
-    while lock_directory(&paths).is_err() {
+    while is_locked(&paths) {
         if std::time::Instant::now() > end {
             return Err(InstanceError::Failed(format!(
                 "the instance still runs after {} s",

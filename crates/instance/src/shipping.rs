@@ -41,6 +41,7 @@ pub struct PrimarySource {
     shared: Arc<PrimaryShared>,
     log: Arc<RedoLog>,
     held: Mutex<Vec<(Scn, Instant)>>,
+    membership: Mutex<()>,
 }
 
 impl PrimarySource {
@@ -50,7 +51,13 @@ impl PrimarySource {
         shared: Arc<PrimaryShared>,
         log: Arc<RedoLog>,
     ) -> PrimarySource {
-        PrimarySource { environment, shared, log, held: Mutex::default() }
+        PrimarySource { environment, shared, log, held: Mutex::default(), membership: Mutex::default() }
+    }
+
+    /// While this is held no copy begins: a database that is protected meanwhile is in the next copy, or in the redo
+    /// of those that were given out.
+    pub fn hold_copies(&self) -> MutexGuard<'_, ()> {
+        self.membership.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The redo log.
@@ -150,7 +157,12 @@ impl RedoSource for PrimarySource {
         self.log.log_containing(at).map(log_switch)
     }
 
-    fn databases(&self) -> Vec<DatabaseInfo> {
+    fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError> {
+        let _membership = self.hold_copies();
+        // Durable before anybody has a copy.
+        if !self.environment.control().copied {
+            self.environment.update_control(|control| control.copied = true).map_err(failed)?;
+        }
         let info = |database: Arc<crate::database::Database>| {
             let record = database.record();
             DatabaseInfo {
@@ -160,7 +172,7 @@ impl RedoSource for PrimarySource {
                 path: record.path.display().to_string(),
             }
         };
-        self.shared.all_databases().into_iter().map(info).collect()
+        Ok(self.shared.all_databases().into_iter().map(info).collect())
     }
 
     fn snapshot(
@@ -228,39 +240,57 @@ impl PrimarySource {
 
 /// All senders of a primary.
 pub struct Destinations {
-    senders: Vec<Sender>,
+    senders: Vec<Arc<Sender>>,
+    /// What each of the senders was started for.
+    configured: Vec<DestinationConfig>,
     buffer: Arc<standfast_log::LogBuffer>,
     log: Arc<RedoLog>,
 }
 
 impl Destinations {
-    /// Starts a sender per configured destination.
+    /// Starts a sender per configured destination. A sender of `before` goes on when its destination is configured as
+    /// it was: a change of another one does not interrupt it.
     ///
     /// # Errors
     /// When a thread cannot be started.
     pub fn start(
         environment: &Arc<Environment>,
         shared: &Arc<PrimaryShared>,
-        log: &Arc<RedoLog>,
         source: &Arc<PrimarySource>,
         configured: &[DestinationConfig],
-        fenced: FencedCall,
+        before: Option<&Destinations>,
+        fenced: &FencedCall,
     ) -> Result<Arc<Destinations>, InstanceError> {
-        let names = configured.iter().map(|destination| destination.name.clone()).collect();
-        let observer = Arc::new(Observer {
-            environment: environment.clone(),
-            shared: Arc::downgrade(shared),
-            names,
-            fenced: Mutex::new(Some(fenced)),
-        });
         let mut senders = Vec::new();
-        for (index, destination) in configured.iter().enumerate() {
+        for destination in configured {
+            if let Some(sender) = before.and_then(|before| before.sender_for(destination)) {
+                senders.push(sender.clone());
+                continue;
+            }
+            let observer = Observer {
+                environment: environment.clone(),
+                shared: Arc::downgrade(shared),
+                name: destination.name.clone(),
+                fenced: fenced.clone(),
+            };
             let config = sender_config(destination, environment.config.instance.insecure);
-            let sender = Sender::start(index, config, source.clone(), observer.clone())
+            let sender = Sender::start(0, config, source.clone(), Arc::new(observer))
                 .map_err(|error| InstanceError::Failed(error.to_string()))?;
-            senders.push(sender);
+            senders.push(Arc::new(sender));
         }
-        Ok(Arc::new(Destinations { senders, buffer: shared.buffer.clone(), log: log.clone() }))
+        let (buffer, log) = (shared.buffer.clone(), source.redo_log().clone());
+        Ok(Arc::new(Destinations { senders, configured: configured.to_vec(), buffer, log }))
+    }
+
+    fn sender_for(&self, destination: &DestinationConfig) -> Option<&Arc<Sender>> {
+        let known = self.configured.iter().zip(&self.senders).find(|(config, _)| *config == destination);
+        known.map(|(_, sender)| sender)
+    }
+
+    /// Ends the senders that `others` do not go on with.
+    pub fn stop_without(&self, others: &Destinations) {
+        let ended = |sender: &&Arc<Sender>| !others.senders.iter().any(|other| Arc::ptr_eq(other, sender));
+        self.senders.iter().filter(ended).for_each(|sender| sender.stop());
     }
 
     /// State of all destinations.
@@ -321,7 +351,7 @@ impl Shipping for Destinations {
 
     fn releasable(&self, local: Scn) -> Scn {
         let required = self.senders.iter().filter(|sender| sender.is_required());
-        required.map(Sender::acknowledged).fold(local, Scn::min)
+        required.map(|sender| sender.acknowledged()).fold(local, Scn::min)
     }
 
     fn unanswered(&self, local: Scn) -> Option<String> {
@@ -342,20 +372,15 @@ fn wait_name(destination: &DestinationStatus) -> Option<String> {
     Some(format!("SYNC destination {} ({why})", destination.name))
 }
 
-/// Called once when a destination turns out to have been opened as primary.
-pub type FencedCall = Box<dyn FnOnce(String) + Send>;
+/// Called when a destination turns out to have been opened as primary.
+pub type FencedCall = Arc<dyn Fn(String) + Send + Sync>;
 
 struct Observer {
     environment: Arc<Environment>,
     shared: Weak<PrimaryShared>,
-    names: Vec<String>,
-    fenced: Mutex<Option<FencedCall>>,
-}
-
-impl Observer {
-    fn fenced(&self) -> MutexGuard<'_, Option<FencedCall>> {
-        self.fenced.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
+    /// Name of the destination.
+    name: String,
+    fenced: FencedCall,
 }
 
 impl SenderObserver for Observer {
@@ -365,13 +390,11 @@ impl SenderObserver for Observer {
         }
     }
 
-    fn event(&self, destination: usize, event: &SenderEvent) {
-        let name = self.names.get(destination).map_or("?", String::as_str);
+    fn event(&self, _: usize, event: &SenderEvent) {
+        let name = &self.name;
         self.environment.alert.say(format!("destination {name}: {event}"));
-        if let SenderEvent::Fenced { .. } = event
-            && let Some(call) = self.fenced().take()
-        {
-            call(format!("{name}: {event}"));
+        if let SenderEvent::Fenced { .. } = event {
+            (self.fenced)(format!("{name}: {event}"));
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::received_log::archive_confirmed;
 use crate::stopped::Stopped;
 use standfast_apply::Limits;
 use standfast_log::{LogBuffer, RedoLog};
+use standfast_sqlite_wal::pace::Pace;
 use standfast_transport::StoppedDatabases;
 use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -42,7 +43,7 @@ pub struct StandbyShared {
     pub(crate) confirmed: AtomicU64,
     pub(crate) applied: AtomicU64,
     pub(crate) transactions: AtomicU64,
-    stop: AtomicBool,
+    stop: Arc<AtomicBool>,
     news: Mutex<bool>,
     news_came: Condvar,
     pub(crate) stopped: Stopped,
@@ -58,7 +59,7 @@ impl StandbyShared {
             confirmed: AtomicU64::new(confirmed.0),
             applied: AtomicU64::new(0),
             transactions: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
+            stop: Arc::default(),
             news: Mutex::new(false),
             news_came: Condvar::new(),
             stopped: Stopped::default(),
@@ -104,7 +105,7 @@ impl StandbyShared {
         }
     }
 
-    /// Ends whatever waits for room in the standby log.
+    /// Ends whatever waits for room in the standby log, and checkpoints at leisure.
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);
         *self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = true;
@@ -113,6 +114,11 @@ impl StandbyShared {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop.load(SeqCst)
+    }
+
+    /// How checkpoints go while nothing is urgent.
+    pub(crate) fn leisurely(&self) -> Pace {
+        Pace::LeisurelyUntil(self.stop.clone())
     }
 
     /// Ends early only when everything ends: who brings news need not wake anybody meanwhile.

@@ -1,7 +1,9 @@
 //! From measurements to a verdict per transport mode, with causes and settings. Pure.
 
 use crate::limit::Limit;
-use crate::search::{Tried, bandwidth_delay};
+use crate::plan::Direction;
+use crate::run::Outcome;
+use crate::search::{Sweep, Tried, bandwidth_delay};
 use crate::stats::Latency;
 use crate::units::{megabits, readable_size};
 use serde::Serialize;
@@ -68,6 +70,40 @@ pub struct Measured {
     pub ceiling: Option<u64>,
     /// Largest automatic buffer of this host (`net.ipv4.tcp_wmem` or `tcp_rmem`, third number), bytes.
     pub automatic_ceiling: Option<u64>,
+}
+
+/// The tests of the procedure, as far as they were carried out.
+#[derive(Default)]
+pub struct Findings {
+    /// Round trips on the idle link.
+    pub idle: Option<Outcome>,
+    /// SYNC messages of one redo write, without disk.
+    pub fastsync: Option<Outcome>,
+    /// The same with the durable write.
+    pub affirm: Option<Outcome>,
+    /// Socket buffers and connections.
+    pub sweep: Sweep,
+    /// A stream at the peak, or as near to it as the link allows.
+    pub paced: Option<Outcome>,
+    /// Round trips while one connection fills the link.
+    pub loaded: Option<Outcome>,
+}
+
+impl Findings {
+    /// Median idle round trip, seconds; None when it was not measured.
+    pub fn round_trip(&self) -> Option<f64> {
+        self.idle.as_ref().map(|idle| idle.latency().map_or(0.0, |latency| latency.total.p50))
+    }
+}
+
+/// What came of the procedure in one direction.
+pub struct Way {
+    /// The way of the redo.
+    pub direction: Direction,
+    /// The tests.
+    pub findings: Findings,
+    /// Their figures and the verdicts; None when the tests did not come to their end.
+    pub judged: Option<(Measured, Advice)>,
 }
 
 /// How good.
@@ -349,7 +385,7 @@ fn notes(measured: &Measured) -> Vec<String> {
         None => "whether they were used is unknown".into(),
     };
     let mut notes = vec![
-        format!("selective acknowledgements: {enabled} on this host, {negotiated}, {used}"),
+        format!("selective acknowledgements: {enabled} at this host, {negotiated}, {used}"),
         format!(
             "session data unit: {SESSION_DATA_UNIT} bytes (the most) where redo goes through a layer that has one; \
              Standfast sends whole redo writes"

@@ -2,9 +2,9 @@
 //! and what limits them.
 //!
 //! A test has a [`server`](crate::server) on one host and a client ([`run`](crate::run)) on the other. Pure parts:
-//! [`units`], [`plan`], [`wire`], [`framer`], [`limit`], [`stats`]. Threads and sockets: [`server`] and [`lobby`],
-//! [`run`] and [`stream`] on the two sides; [`sender`] and [`session`] are the two ends of a connection, either
-//! of which may be on either side.
+//! [`units`], [`plan`], [`wire`], [`framer`], [`limit`], [`stats`], [`html`]. Threads and sockets: [`server`] and
+//! [`lobby`], [`run`] and [`stream`] on the two sides; [`sender`] and [`session`] are the two ends of a connection,
+//! either of which may be on either side.
 
 pub mod access;
 pub mod advice;
@@ -14,6 +14,7 @@ pub mod command;
 pub mod error;
 pub mod file;
 pub mod framer;
+pub mod html;
 pub mod interrupt;
 pub mod limit;
 pub mod link;

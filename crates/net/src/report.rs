@@ -3,7 +3,7 @@
 use crate::loaded::RoundTrips;
 use crate::plan::{Direction, Plan};
 use crate::run::Outcome;
-use crate::stats::{Interval, Latency};
+use crate::stats::{Interval, Latency, Quantile};
 use crate::stream::Target;
 use crate::units::Extent;
 use crate::{NetError, Result};
@@ -13,11 +13,24 @@ use std::fmt::Write;
 /// Version of the form below.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// What made a result.
+pub const PROGRAM: &str = concat!("standfast ", env!("CARGO_PKG_VERSION"));
+
+/// How a procedure of several tests ended, as the fields `status` and `error`.
+pub fn ending(report: &mut Value, ended: &Result<()>) {
+    (report["status"], report["error"]) = ("ok".into(), Value::Null);
+    match ended {
+        Ok(()) => {}
+        Err(NetError::Interrupted { .. }) => report["status"] = "interrupted".into(),
+        Err(error) => fail(report, error),
+    }
+}
+
 /// One test.
 pub fn json(target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Value {
     let mut report = json!({
         "schema_version": SCHEMA_VERSION,
-        "program": concat!("standfast ", env!("CARGO_PKG_VERSION")),
+        "program": PROGRAM,
         "status": "ok",
         "error": null,
         "server": target.to_string(),
@@ -59,7 +72,13 @@ fn figures(report: &mut Value, outcome: &Outcome) {
     report["intervals"] = outcome.intervals.iter().map(|one| interval(direction, one)).collect();
     report["streams"] = outcome.streams.iter().map(|bytes| json!({ "bytes": bytes })).collect();
     report["summary"] = interval(direction, &outcome.total);
-    report["summary"]["distribution"] = json!(outcome.latencies.distribution());
+    let quantiles = outcome.latencies.quantiles();
+    let pairs = |of: fn(&Quantile) -> f64| {
+        quantiles.iter().map(|point| json!([point.share, of(point)])).collect::<Value>()
+    };
+    report["summary"]["distribution"] = pairs(|point| point.total);
+    report["summary"]["distribution_network"] = pairs(|point| point.network);
+    report["summary"]["distribution_disk"] = pairs(|point| point.disk);
 }
 
 fn round_trips(trips: &RoundTrips) -> Value {

@@ -1,5 +1,8 @@
 //! Which settings a sweep tries next. Pure: results in, the next candidate out.
 
+use crate::run::Outcome;
+use serde_json::{Value, json};
+
 /// A result that is better by less is no gain.
 pub const GAIN: f64 = 1.03;
 /// First explicit socket buffer, bytes.
@@ -18,6 +21,64 @@ pub struct Tried {
     pub rate: f64,
     /// The system did not grant the buffer.
     pub clamped: bool,
+}
+
+/// All settings that were tried.
+#[derive(Default)]
+pub struct Sweep {
+    /// One connection, different buffers.
+    pub windows: Vec<Tried>,
+    /// The best buffer, different numbers of connections; the first is that of `windows`.
+    pub streams: Vec<Tried>,
+    /// The runs behind both, in order.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Sweep {
+    /// The fastest setting of one connection.
+    pub fn best_window(&self) -> Option<Tried> {
+        best(&self.windows)
+    }
+
+    /// The fastest setting of all.
+    pub fn best(&self) -> Option<Tried> {
+        best(&self.streams).or(self.best_window())
+    }
+
+    /// Every run once: what was set, and what came of it.
+    pub fn runs(&self) -> impl Iterator<Item = (&Tried, &Outcome)> {
+        self.windows.iter().chain(self.streams.iter().skip(1)).zip(&self.outcomes)
+    }
+
+    /// The run of a setting.
+    pub fn outcome(&self, tried: &Tried) -> Option<&Outcome> {
+        self.runs().find(|(run, _)| *run == tried).map(|(_, outcome)| outcome)
+    }
+
+    /// For machines.
+    pub fn document(&self) -> Value {
+        let one = |tried: &Tried| {
+            let run = self.outcome(tried).map(|outcome| &outcome.total);
+            json!({
+                "window": tried.window,
+                "streams": tried.streams,
+                "bytes_per_second": tried.rate,
+                "clamped": tried.clamped,
+                "retransmissions": run.map(|total| total.tcp.retransmissions),
+                "limited_by": run.and_then(|total| total.limit).map(|limit| limit.code()),
+            })
+        };
+        json!({
+            "windows": self.windows.iter().map(one).collect::<Vec<_>>(),
+            "streams": self.streams.iter().map(one).collect::<Vec<_>>(),
+            "best": self.best().as_ref().map(one),
+        })
+    }
+
+    /// Three times the bandwidth-delay product at the fastest rate, bytes: what buffers want.
+    pub fn wanted_window(&self, rtt: f64) -> Option<f64> {
+        Some(3.0 * bandwidth_delay(self.best()?.rate, rtt))
+    }
 }
 
 /// The fastest one; of those within the noise the first, which asks for least.

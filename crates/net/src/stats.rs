@@ -130,13 +130,34 @@ impl Latencies {
         })
     }
 
-    /// Points of the distribution: (share of messages at most so slow, seconds).
-    pub fn distribution(&self) -> Vec<(f64, f64)> {
+    /// Points of the distributions, from the fastest message to the slowest.
+    pub fn quantiles(&self) -> Vec<Quantile> {
         let Some(histograms) = &self.histograms else { return Vec::new() };
-        let steps =
-            [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 100.0];
-        steps.map(|step| (step / 100.0, histograms[0].value_at_percentile(step) as f64 / 1e9)).to_vec()
+        let steps = [
+            0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999,
+            99.9999, 100.0,
+        ];
+        let one = |step: f64| {
+            let at = |histogram: &Histogram<u64>| histogram.value_at_percentile(step) as f64 / 1e9;
+            let [total, network, disk] = [0, 1, 2].map(|part| at(&histograms[part]));
+            Quantile { share: step / 100.0, total, network, disk }
+        };
+        steps.map(one).to_vec()
     }
+}
+
+/// Times within which a share of the messages was done, seconds. Each part has an order of its own: the slowest write
+/// need not be part of the slowest message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantile {
+    /// Share of the messages, 0 to 1.
+    pub share: f64,
+    /// From the start of the send to the acknowledgement.
+    pub total: f64,
+    /// Without the receiver's durable write.
+    pub network: f64,
+    /// The receiver's durable write.
+    pub disk: f64,
 }
 
 /// Mean and percentiles, seconds.
@@ -253,6 +274,6 @@ mod tests {
         }
         sum.add(&one);
         assert_eq!(sum.figures(), all.figures());
-        assert_eq!(sum.distribution().last(), all.distribution().last());
+        assert_eq!(sum.quantiles(), all.quantiles());
     }
 }

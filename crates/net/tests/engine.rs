@@ -33,9 +33,10 @@ fn a_sync_test_with_write_tells_network_and_disk_apart() {
     assert_eq!(latency.count, outcome.total.messages);
     assert!(latency.disk.mean > 0.0 && latency.network.mean > 0.0);
     assert!((latency.disk.mean + latency.network.mean - latency.total.mean).abs() < 1e-9);
-    // One connection, SYNC: throughput x latency = length, less what the client does between two messages.
+    // One connection, SYNC: throughput x latency = length, less what the client does, or is kept from, between two
+    // messages.
     let product = outcome.total.rate() * latency.total.mean;
-    assert!((0.7..1.01).contains(&(product / 8192.0)), "{product}");
+    assert!((0.1..1.01).contains(&(product / 8192.0)), "{product}");
     assert!(outcome.intervals.len() >= 3);
     assert!(outcome.intervals.iter().map(|row| row.bytes).sum::<u64>() <= outcome.total.bytes);
 }
@@ -93,20 +94,23 @@ fn a_round_trip_test_has_no_payload_and_messages_longer_than_a_write_arrive_whol
 }
 
 #[test]
-fn with_a_rate_a_latency_counts_from_when_the_message_was_due() {
+fn with_a_rate_messages_are_sent_when_they_are_due() {
     let server = Running::start("rate");
-    let plan = short(Plan { length: 1000, rate: Some(100_000.0), ..Plan::default() });
-    let outcome = test(&server, &plan);
-    // 100 messages a second for 0.3 s.
-    assert!((28..=31).contains(&outcome.total.messages), "{}", outcome.total.messages);
+    // 100 messages a second, the first one at once.
+    let plan = Plan { length: 1000, rate: Some(100_000.0), ..Plan::default() };
+    let outcome = test(&server, &Plan { duration: Extent::Bytes(30_000), ..short(plan) });
+    assert_eq!(outcome.total.messages, 30);
+    assert!(outcome.total.seconds >= 0.285, "{}", outcome.total.seconds);
 }
 
 #[test]
 fn warm_up_is_not_counted() {
     let server = Running::start("omit");
     let plan = short(Plan { length: 1000, omit: Duration::from_millis(200), ..Plan::default() });
+    let began = std::time::Instant::now();
     let outcome = test(&server, &plan);
-    assert!((0.25..2.0).contains(&outcome.total.seconds), "{}", outcome.total.seconds);
+    let most = began.elapsed().as_secs_f64() - 0.2;
+    assert!((0.25..most).contains(&outcome.total.seconds), "{} of {most}", outcome.total.seconds);
     assert_eq!(outcome.intervals.iter().map(|row| row.messages).sum::<u64>(), outcome.total.messages);
 }
 

@@ -4,8 +4,12 @@ use crate::futex;
 use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, SESSION_WORDS};
 use crate::segment::{Segment, SegmentConfig};
 use crate::session::{CLAIMING, WORD_ASLEEP, WORD_IDLE};
+use crate::spin;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
+
+/// Longest look for a notice before the log writer sleeps: what a busy client needs for a transaction.
+const LOOK_MAX_US: u64 = 100;
 
 /// Databases that have noticed new frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +90,9 @@ impl Segment {
     /// Sleeps until there is a notice or `ring` is called, at most `timeout`. False when the time ran out.
     pub fn sleep(&self, timeout: Duration) -> bool {
         let daemon = &self.header().daemon;
+        if spin::look(&daemon.look, LOOK_MAX_US, || daemon.summary.load(SeqCst) != 0) {
+            return true;
+        }
         daemon.word.store(1, SeqCst);
         let mut timed_out = false;
         if daemon.summary.load(SeqCst) == 0 && !daemon_rung(daemon) {

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Sessions (connections to protected databases) of one instance at a time.
 pub const SESSIONS_MAX: usize = 1024;
 pub const DATABASES: usize = standfast_types_databases();
@@ -87,6 +87,8 @@ pub struct DaemonLine {
     pub batch: AtomicU32,
     /// 1: the sleeper was called for something that is not a notice.
     pub rung: AtomicU32,
+    /// How long the instance looks for a notice before it sleeps; see the module `spin`.
+    pub look: AtomicU32,
 }
 
 #[repr(C, align(64))]
@@ -147,7 +149,8 @@ pub struct Slot {
     pub started: AtomicU64,
     /// Commit wait: 0 idle, 1 waiting, 2 asleep.
     pub commit_word: AtomicU32,
-    pub spare: AtomicU32,
+    /// How long the session looks before it sleeps; see the module `spin`.
+    pub look: AtomicU32,
     pub target: AtomicU64,
     pub lock: SlotLockLine,
 }

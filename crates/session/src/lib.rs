@@ -18,6 +18,7 @@ mod marker;
 mod queue;
 mod segment;
 mod session;
+mod spin;
 
 pub use daemon::{DirtySet, SessionCounts};
 pub use layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};

@@ -4,6 +4,7 @@ use crate::futex;
 use crate::layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
 use crate::monotonic_ns;
 use crate::segment::Segment;
+use crate::spin;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
@@ -11,6 +12,9 @@ pub(crate) const CLAIMING: u32 = u32::MAX;
 pub(crate) const WORD_IDLE: u32 = 0;
 pub(crate) const WORD_WAITING: u32 = 1;
 pub(crate) const WORD_ASLEEP: u32 = 2;
+
+/// Longest look for durability before a commit sleeps: a write here and one on a near standby.
+const LOOK_MAX_US: u64 = 250;
 
 /// COMMIT WAIT | NOWAIT and IMMEDIATE | BATCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +164,9 @@ impl Session {
         let slot = self.segment.slot(self.slot);
         let stall = Duration::from_millis(RELEASE_STALL_MS);
         let mut stalled_since = None;
+        if self.waits_alone() && spin::look(&slot.look, LOOK_MAX_US, reached) {
+            return WaitOutcome::Durable;
+        }
         loop {
             if reached() {
                 return WaitOutcome::Durable;
@@ -185,6 +192,14 @@ impl Session {
                 slot.commit_word.store(WORD_WAITING, SeqCst);
             }
         }
+    }
+
+    /// Whether no other commit of the database waits: several that look would keep the processors from the work that
+    /// they wait for.
+    fn waits_alone(&self) -> bool {
+        let own = |word: usize| if word == self.slot / 64 { 1 << (self.slot % 64) } else { 0 };
+        let waiters = &self.segment.database(self.database).commit_waiters;
+        waiters.iter().enumerate().all(|(word, bits)| bits.load(Relaxed) & !own(word) == 0)
     }
 
     /// After a time-out: has the instance failed or gone? `None` says go on waiting.

@@ -4,6 +4,8 @@
 
 use standfast_session::{CommitMode, DatabaseState, Segment, SegmentConfig, Session, WaitOutcome};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
 const CONFIG: SegmentConfig =
@@ -87,37 +89,36 @@ fn notices_are_gathered_once_and_wake_the_instance() {
 
 #[test]
 fn turns_go_to_everyone() {
+    const TURNS: u64 = 5_000;
     let (segment, path) = segment("queue");
-    let lock = std::sync::Arc::new(std::sync::Mutex::new(()));
-    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let threads: Vec<_> = (0..4)
-        .map(|_| {
-            let (lock, stop) = (lock.clone(), stop.clone());
-            let session = Session::attach(segment, 3, 1, 1).unwrap();
-            std::thread::spawn(move || {
-                let mut turns = 0u64;
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    if session.try_turn() {
-                        let guard = lock.try_lock().expect("two owners at once");
-                        session.lock_taken();
-                        turns += 1;
-                        std::hint::black_box((0..2000u64).sum::<u64>());
-                        drop(guard);
-                        session.release_turn();
-                    } else {
-                        session.enqueue().sleep(Duration::from_millis(20));
-                    }
-                }
-                turns
+    let (lock, begun, start) = (Mutex::new(()), AtomicU64::new(0), Barrier::new(4));
+    let take_turns = &|session: Session| {
+        start.wait();
+        let mut turns = 0u64;
+        while begun.load(Relaxed) < TURNS {
+            if session.try_turn() {
+                let guard = lock.try_lock().expect("two owners at once");
+                session.lock_taken();
+                begun.fetch_add(1, Relaxed);
+                turns += 1;
+                std::hint::black_box((0..2000u64).sum::<u64>());
+                drop(guard);
+                session.release_turn();
+            } else {
+                session.enqueue().sleep(Duration::from_millis(20));
+            }
+        }
+        turns
+    };
+    let turns: Vec<u64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let session = Session::attach(segment, 3, 1, 1).unwrap();
+                scope.spawn(move || take_turns(session))
             })
-        })
-        .collect();
-    let start = standfast_session::monotonic_ns();
-    while standfast_session::monotonic_ns() - start < 300_000_000 {
-        std::thread::yield_now();
-    }
-    stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    let turns: Vec<u64> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
     assert!(turns.iter().all(|t| *t > 20), "somebody starved: {turns:?}");
     std::fs::remove_file(path).unwrap();
 }

@@ -1,6 +1,7 @@
 //! Holding SQLite's own locks for good, and reading what it has published.
 
 use crate::guard_vfs::{self, GuardFile, GuardState};
+use crate::pace::Pace;
 use crate::wal_index::WalIndexView;
 use crate::{sqlite_code, wal_index::WalIndexHeader};
 use rusqlite::{Connection, ffi};
@@ -173,11 +174,17 @@ impl<'c> Guard<'c> {
         }
     }
 
-    /// From now on checkpoints of this connection leave the disk to others half of the time, or do not.
-    pub fn pace_checkpoints(&self, paced: bool) {
-        if let Ok(state) = self.state() {
-            state.paced.store(paced, SeqCst);
-        }
+    /// Runs `checkpoint`, which is one of this connection, at `pace`; all others are at once.
+    pub fn at_pace<T>(&self, pace: &Pace, checkpoint: impl FnOnce() -> T) -> T {
+        let begin = |pace| {
+            if let Ok(state) = self.state() {
+                state.portions().begin(pace);
+            }
+        };
+        begin(pace.clone());
+        let result = checkpoint();
+        begin(Pace::AtOnce);
+        result
     }
 
     /// Installs what is asked before a checkpoint of this connection moves anything; see [`guard_vfs`].

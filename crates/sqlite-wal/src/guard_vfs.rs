@@ -4,17 +4,18 @@
 //! - asks before the WAL is synced for a checkpoint, so that nothing reaches the database file that is not
 //!   captured and durable in the redo log (redo before data);
 //! - writes the frames of a transaction at once;
-//! - on request lets a checkpoint leave the disk to others half of the time;
+//! - lets a checkpoint go at the pace that was asked for;
 //! - keeps the WAL file at its length: a log that is truncated has to be allocated again.
 
 #![allow(clippy::missing_safety_doc)]
 
+use crate::pace::{PAUSE_MAX, Portions};
 use rusqlite::ffi;
 use standfast_types::FrameRun;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Called before the WAL is synced for a checkpoint; false refuses the checkpoint.
 pub type BeforeBackfill = Box<dyn Fn() -> bool + Send + Sync>;
@@ -25,10 +26,7 @@ pub struct GuardState {
     pub write_held: AtomicBool,
     pub checkpoint_held: AtomicBool,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
-    /// Pages go into the database file in small portions.
-    pub paced: AtomicBool,
-    /// Pages of the portion that were written.
-    portion: AtomicU32,
+    portions: Mutex<Portions>,
     /// Frames of the open transaction that are not in the WAL yet.
     frames: Mutex<FrameRun>,
 }
@@ -49,11 +47,6 @@ pub struct GuardFile {
     state: *mut GuardState,
     real: *mut ffi::sqlite3_file,
 }
-
-/// Pages of a portion of a paced checkpoint.
-const PORTION_PAGES: u32 = 64;
-/// Longest pause between two portions.
-const PAUSE_MAX: Duration = Duration::from_millis(10);
 
 const WRITE_LOCK: c_int = 0;
 const CHECKPOINT_LOCK: c_int = 1;
@@ -111,6 +104,10 @@ pub unsafe fn guard_of(file: *mut ffi::sqlite3_file) -> Option<*mut GuardFile> {
 impl GuardState {
     fn frames(&self) -> MutexGuard<'_, FrameRun> {
         self.frames.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub fn portions(&self) -> MutexGuard<'_, Portions> {
+        self.portions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -315,25 +312,21 @@ unsafe extern "C" fn write(
         Some(mut frames) => frames.write(offset as u64, data, |offset, data| guard.write_below(offset, data)),
         None => guard.write_below(offset as u64, data),
     };
-    match (written, guard.state()) {
-        (Ok(()), Some(state)) if guard.kind == Kind::Main => pace(guard, state),
-        (written, _) => written.err().unwrap_or(ffi::SQLITE_OK),
+    if let Err(code) = written {
+        return code;
     }
+    let portion_ends =
+        guard.kind == Kind::Main && guard.state().is_some_and(|state| state.portions().page_written());
+    // SAFETY: as above.
+    if portion_ends { unsafe { end_portion(file) } } else { ffi::SQLITE_OK }
 }
 
-/// Without this a checkpoint's sync hands thousands of scattered pages to the disk at once, and the log writer's
-/// next write waits behind them. So every portion is synced by itself and followed by a pause as long as that took.
-fn pace(guard: &GuardFile, state: &GuardState) -> c_int {
-    if !state.paced.load(SeqCst) || state.portion.fetch_add(1, SeqCst) + 1 < PORTION_PAGES {
-        return ffi::SQLITE_OK;
-    }
-    state.portion.store(0, SeqCst);
+/// Syncs what was written of the database and then leaves the disk to others.
+unsafe fn end_portion(file: *mut ffi::sqlite3_file) -> c_int {
     let begun = Instant::now();
-    let flags = ffi::SQLITE_SYNC_NORMAL | ffi::SQLITE_SYNC_DATAONLY;
-    // SAFETY: real is the open file below.
-    let synced = unsafe {
-        (*(*guard.real).pMethods).xSync.map_or(ffi::SQLITE_IOERR_FSYNC, |sync| sync(guard.real, flags))
-    };
+    // SAFETY: see `below`.
+    let synced = unsafe { sync_below(file, ffi::SQLITE_SYNC_NORMAL | ffi::SQLITE_SYNC_DATAONLY) };
+    // Nothing tells when the log writer has had its turn.
     std::thread::sleep(begun.elapsed().min(PAUSE_MAX));
     synced
 }

@@ -8,6 +8,7 @@
 pub mod capture;
 pub mod guard;
 mod guard_vfs;
+pub mod pace;
 mod page_map;
 mod recent_pages;
 pub mod snapshot;

@@ -208,7 +208,13 @@ impl SimMachine {
         self.lock().schedule.plan(n, Event::Fail);
     }
 
-    /// Forgets a planned crash or failure.
+    /// Runs `work` at the `n`th sync boundary from now, before the call that reaches it does anything. It may use
+    /// the machine. Replaces what was planned before.
+    pub fn at_boundary(&self, n: u64, work: impl FnOnce() + Send + 'static) {
+        self.lock().schedule.plan(n, Event::Run(Box::new(work)));
+    }
+
+    /// Forgets a planned crash, failure or work.
     pub fn cancel_crash(&self) {
         self.lock().schedule.cancel();
     }
@@ -323,6 +329,11 @@ impl SimMachine {
             Event::Fail => {
                 let _ = call(&mut state, Reach::InFlight);
                 return Err(Error::from_raw_os_error(libc::EIO));
+            }
+            Event::Run(work) => {
+                drop(state);
+                work();
+                return call(&mut *self.powered(boot)?, reach);
             }
             Event::Crash(place) => place,
         };

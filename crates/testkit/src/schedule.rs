@@ -1,4 +1,4 @@
-//! When the power fails, or a sync: at counted sync boundaries.
+//! When the power fails, or a sync, or something else happens: at counted sync boundaries.
 
 /// Where, within one call at a sync boundary, the power fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +18,22 @@ impl CrashPlace {
 }
 
 /// What happens at the boundary that was just reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Nothing,
     Crash(CrashPlace),
     Fail,
+    Run(Box<dyn FnOnce() + Send>),
+}
+
+impl std::fmt::Debug for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Event::Nothing => f.write_str("Nothing"),
+            Event::Crash(place) => f.debug_tuple("Crash").field(place).finish(),
+            Event::Fail => f.write_str("Fail"),
+            Event::Run(_) => f.write_str("Run"),
+        }
+    }
 }
 
 /// Counts boundaries and knows which one is the last.
@@ -48,12 +59,12 @@ impl Schedule {
 
     pub(crate) fn next(&mut self) -> Event {
         self.reached += 1;
-        match self.planned {
-            Some((at, event)) if at == self.reached => {
-                self.planned = None;
-                event
+        match self.planned.take() {
+            Some((at, event)) if at == self.reached => event,
+            later => {
+                self.planned = later;
+                Event::Nothing
             }
-            _ => Event::Nothing,
         }
     }
 }

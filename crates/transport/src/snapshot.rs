@@ -105,7 +105,8 @@ pub(crate) fn answer(
 
 fn send_copies(source: &dyn RedoSource, writer: &mut FrameWriter<&TcpStream>) -> Result<Scn, TransportError> {
     let copying = TransportError::io("sending a copy");
-    let manifest = Manifest { source: source.identity(), databases: source.databases() };
+    let databases = source.databases().map_err(refused)?;
+    let manifest = Manifest { source: source.identity(), databases };
     writer.write_json(FrameKind::Data, MANIFEST, &manifest).map_err(&copying)?;
     // With no database at all the standby begins with what is durable now.
     let mut start = source.durable();

@@ -136,8 +136,11 @@ pub trait RedoSource: Send + Sync {
     /// The log that contains `at`, or would contain the next byte there. `None` when no such log is left.
     fn log_containing(&self, at: Scn) -> Option<LogSwitch>;
 
-    /// All protected databases.
-    fn databases(&self) -> Vec<DatabaseInfo>;
+    /// All protected databases, for a copy: what is protected from now on comes with the redo.
+    ///
+    /// # Errors
+    /// When it cannot be made sure of that.
+    fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError>;
 
     /// Gives a consistent copy of `database` to `sink`, in calls of whole pages that begin at the page number
     /// given, ascending, without holes. Commits go on meanwhile. The redo from the copy's SCN on must stay

@@ -287,7 +287,7 @@ fn stopping_does_not_wait_for_anybody() {
     sender.stop();
     live.stop();
     receiver.stop();
-    assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(10), "it took {:?}", began.elapsed());
     assert!(observer.events.read(|events| events.is_empty()), "a stop is no trouble");
 }
 

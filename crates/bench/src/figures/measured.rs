@@ -111,8 +111,13 @@ impl Measured {
             Group::Log => self.log = log(context, with, rounds)?,
             Group::Kill => self.kill = outcome(kill(context, count.unwrap_or(KILL_CYCLES)))?,
             Group::Power => {
-                self.power =
-                    outcome(campaign(context, "power", "--seeds", count.unwrap_or(POWER_SEEDS), &[]))?
+                self.power = outcome(campaign(
+                    context,
+                    "power",
+                    "--seeds",
+                    count.unwrap_or(POWER_SEEDS),
+                    &[OsStr::new("--boundaries")],
+                ))?
             }
             Group::Idle => self.idle = outcome(idle(context))?,
         }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OpenFlags};
-use standfast_apply::{Apply, ApplyConfig, ApplyError, ApplyReport, Limits, RedoInMemory, StartPoint};
+use standfast_apply::{Apply, ApplyConfig, ApplyError, ApplyReport, Limits, Pace, RedoInMemory, StartPoint};
 use standfast_io::DirectDisk;
 use standfast_sqlite_wal::capture::{Capture, CaptureError, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
@@ -231,7 +231,7 @@ impl Received {
             let done = self.apply.apply(from, stretch, upto)?;
             transactions += done.transactions;
             report.errors.extend(done.errors);
-            self.apply.checkpoint_if_due(false, &mut report)?;
+            self.apply.checkpoint_if_due(&Pace::AtOnce, &mut report)?;
             if let Some((_, error)) = report.errors.pop() {
                 return Err(error);
             }

@@ -3,6 +3,7 @@
 mod litestream;
 mod pgbench;
 mod postgres;
+mod site;
 mod standfast;
 mod stock;
 
@@ -58,7 +59,7 @@ pub enum SystemKind {
     Fastsync,
     /// Standfast, nobody waits for the standby.
     Async,
-    /// Sync-affirm with acknowledgements delayed by 10 ms.
+    /// Sync-affirm over a link with a round trip of 10 ms.
     SyncAffirm10ms,
     /// Litestream beside SQLite FULL (asynchronous).
     Litestream,

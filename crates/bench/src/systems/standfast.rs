@@ -11,7 +11,8 @@ use crate::error::During;
 use crate::process::{Process, Scratch, run};
 use crate::processes::ProcessGroup;
 use crate::run::RunResult;
-use crate::systems::{Case, System, drive_config, free_port};
+use crate::systems::site::{Hosts, Site};
+use crate::systems::{Case, System, drive_config};
 use crate::workload::create_databases;
 use crate::{BenchError, Context, Result, interrupt};
 
@@ -44,16 +45,17 @@ impl Mode {
     }
 }
 
-/// Standfast, with or without a standby, each with an instance process of its own on this machine.
+/// Standfast, with or without a standby, each with an instance process of its own on this machine,
+/// on two emulated hosts when there is to be a distance between them.
 pub(super) struct Standfast {
     name: &'static str,
     standby: Option<Mode>,
-    ack_delay_us: u64,
+    rtt_us: u64,
 }
 
 impl Standfast {
-    pub(super) fn new(name: &'static str, standby: Option<Mode>, ack_delay_us: u64) -> Standfast {
-        Standfast { name, standby, ack_delay_us }
+    pub(super) fn new(name: &'static str, standby: Option<Mode>, rtt_us: u64) -> Standfast {
+        Standfast { name, standby, rtt_us }
     }
 }
 
@@ -71,10 +73,11 @@ impl System for Standfast {
         let extension = need(&context.programs.extension, BUILD)?.to_owned();
         let scratch = Scratch::new(&context.base)?;
         let databases = create_databases(scratch.path(), case.layout.databases(case.clients))?;
-        let primary = Instance::start(context, &scratch, "primary")?;
+        let hosts = Hosts::new(self.rtt_us)?;
+        let primary = Instance::start_at(&hosts.primary()?, context, &scratch, "primary")?;
         primary.protect(&databases)?;
         let standby = match self.standby {
-            Some(mode) => Some(primary.add_standby(context, &scratch, mode, self.ack_delay_us)?),
+            Some(mode) => Some(primary.add_standby(&hosts.standby()?, context, &scratch, mode)?),
             None => None,
         };
 
@@ -91,6 +94,7 @@ impl System for Standfast {
             }
             await_copy(&databases, standby, &result)?;
         }
+        hosts.check();
         // The standby first: a primary that waits for it must not be left waiting at its own end.
         let standby_stopped = standby.map_or(Ok(()), Instance::stop);
         primary.stop().and(standby_stopped)?;
@@ -109,35 +113,26 @@ pub struct Instance {
 impl Instance {
     /// Initialises a directory and starts an instance on it, listening on a free port of the loopback.
     pub fn start(context: &Context, scratch: &Scratch, name: &str) -> Result<Instance> {
-        let program = need(&context.programs.standfast, BUILD)?;
-        let directory = scratch.path().join(name);
-        let listen = format!("127.0.0.1:{}", free_port()?);
-        run(Command::new(program)
-            .arg("init")
-            .arg("-D")
-            .arg(&directory)
-            .args(["--name", name, "--listen", &listen]))?;
-        Instance::launch(program, scratch, directory, listen, 0)
+        Instance::start_at(&Site::here()?, context, scratch, name)
     }
 
-    fn launch(
-        program: &Path,
-        scratch: &Scratch,
-        directory: PathBuf,
-        listen: String,
-        ack_delay_us: u64,
-    ) -> Result<Instance> {
+    fn start_at(site: &Site<'_>, context: &Context, scratch: &Scratch, name: &str) -> Result<Instance> {
+        let program = need(&context.programs.standfast, BUILD)?;
+        let directory = scratch.path().join(name);
+        let mut init = Command::new(program);
+        run(init.arg("init").arg("-D").arg(&directory).args(["--name", name]).args(site.options()))?;
+        Instance::launch(site, program, scratch, directory)
+    }
+
+    fn launch(site: &Site<'_>, program: &Path, scratch: &Scratch, directory: PathBuf) -> Result<Instance> {
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let log = scratch.path().join(format!("{name}.out"));
-        let mut command = Command::new(program);
+        let mut command = site.command(program)?;
         command.arg("start").arg("-D").arg(&directory).env_remove("NOTIFY_SOCKET");
-        if ack_delay_us > 0 {
-            command.env("STANDFAST_ACK_DELAY_US", ack_delay_us.to_string());
-        }
         let process = Process::start(command, Some(&log), libc::SIGTERM)?;
         let ready = directory.join("ready");
         process.await_ready("the instance's file `ready`", PATIENCE, || Ok(ready.exists()))?;
-        Ok(Instance { process, program: program.to_owned(), directory, listen })
+        Ok(Instance { process, program: program.to_owned(), directory, listen: site.listen.clone() })
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -157,18 +152,17 @@ impl Instance {
     /// Creates a standby, starts it, makes it a destination and waits until it follows.
     fn add_standby(
         &self,
+        site: &Site<'_>,
         context: &Context,
         scratch: &Scratch,
         mode: Mode,
-        ack_delay_us: u64,
     ) -> Result<Instance> {
         let program = need(&context.programs.standfast, BUILD)?;
         let directory = scratch.path().join("standby");
-        let listen = format!("127.0.0.1:{}", free_port()?);
-        let mut create = Command::new(program);
+        let mut create = site.command(program)?;
         create.args(["standby", "create"]).arg("-D").arg(&directory);
-        run(create.args(["--from", &self.listen, "--name", STANDBY, "--listen", &listen]))?;
-        let standby = Instance::launch(program, scratch, directory, listen, ack_delay_us)?;
+        run(create.args(["--from", &self.listen, "--name", STANDBY]).args(site.options()))?;
+        let standby = Instance::launch(site, program, scratch, directory)?;
         run(self.command(&["destination", "add"]).args([STANDBY, &standby.listen, "--mode", mode.word()]))?;
         self.process
             .await_ready("the standby synchronised", PATIENCE, || Ok(follows(&self.status()?, mode)))?;

@@ -19,6 +19,8 @@ mod application;
 mod crash;
 mod history;
 mod link;
+#[cfg(test)]
+mod pace;
 mod primary;
 mod report;
 mod site;

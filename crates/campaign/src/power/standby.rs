@@ -55,7 +55,7 @@ pub fn create(
     let source = &*primary.source;
     let mut start = source.durable();
     let mut databases = Vec::new();
-    for info in source.databases() {
+    for info in source.databases().map_err(|error| error.to_string())? {
         let path = paths().databases.join(&info.name);
         let mut image = Vec::new();
         let mut keep = |_: u32, page: &[u8]| {

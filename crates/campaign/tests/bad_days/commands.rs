@@ -42,6 +42,16 @@ fn without_a_running_instance_commands_say_how_to_start_it() {
 }
 
 #[test]
+fn a_command_right_behind_the_start_waits_for_the_instance() {
+    let place = Place::new("right-behind");
+    let mut instance = place.instance("south");
+    let database = place.database("app.db");
+    instance.spawn().unwrap();
+    must(&instance, &["protect", &database.to_string_lossy()]);
+    place.application(&database).run(INSERT);
+}
+
+#[test]
 fn checkpoints_are_counted_in_the_status() {
     let place = Place::new("checkpoints");
     let mut primary = place.instance("south");

@@ -1,6 +1,8 @@
 //! The instance is not there, or comes and goes under a living application.
 
-use crate::support::{A_WHILE, INSERT, Place, SQLITE_IOERR, SQLITE_READONLY, assert_same, must, rows, start};
+use crate::support::{
+    A_WHILE, INSERT, Place, SQLITE_IOERR, SQLITE_READONLY, assert_same, await_rows, must, rows, start,
+};
 use standfast_campaign::application::client::Answer;
 use std::time::Instant;
 
@@ -83,9 +85,9 @@ fn a_commit_that_waits_for_durability_survives_the_death_of_the_instance() {
     assert_same(&primary, &standby, &database);
     primary.process().unwrap().freeze(true);
     application.send(INSERT);
-    assert_eq!(application.answer_within(A_WHILE), None, "acknowledged by a frozen instance");
     // In the write-ahead log and visible, but known to nobody else.
-    assert_eq!(rows(&database), 3);
+    await_rows(&database, 3);
+    assert_eq!(application.answer_within(A_WHILE), None, "acknowledged by a frozen instance");
     assert_eq!(rows(&standby.standby_database("app.db")), 2);
     primary.kill();
     start(&mut primary);

@@ -1,27 +1,49 @@
 //! The disk of the redo log: full, unwritable, broken.
 
 use crate::support::{
-    INSERT, INSERT_BULK, Place, SQLITE_IOERR, assert_same, await_alert, await_status, rows, start,
+    A_WHILE, Client, INSERT, INSERT_BULK, PATIENCE, Place, SQLITE_IOERR, assert_same, await_alert,
+    await_status, rows, start,
 };
 use standfast_campaign::application::client::Answer;
+use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
 use std::time::Duration;
 
 /// More redo than three log groups of 8 MiB hold, in half-megabyte rows.
 const MORE_THAN_THE_LOG: usize = 80;
-const STEP: Duration = Duration::from_secs(3);
+/// Between two looks while a commit is waited for that may never be answered.
+const LOOK: Duration = Duration::from_millis(20);
 const ARCHIVING_NEEDED: &str = "log file switch (archiving needed)";
 
-/// Writes until a commit gets no answer; returns how many got one.
-fn write_until_stuck(application: &mut crate::support::Client, sql: &str) -> i64 {
+/// Writes bulk until a commit gets no answer because nothing can be archived; returns how many got one.
+fn write_until_stuck(primary: &Instance, application: &mut Client) -> i64 {
     for written in 0..MORE_THAN_THE_LOG {
-        application.send(sql);
-        match application.answer_within(STEP) {
+        application.send(INSERT_BULK);
+        let mut answer = None;
+        await_status(primary, "the commit is answered, or waits under its name", |status| {
+            let stuck = status.text("/waiting_for") == ARCHIVING_NEEDED;
+            answer = application.answer_within(LOOK);
+            stuck || answer.is_some()
+        });
+        match answer {
             Some(Answer::Rows(_)) => {}
             None => return written as i64,
             Some(failed) => panic!("commit {written} failed: {failed:?}; {}", application.said()),
         }
     }
     panic!("everything was written although nothing can be archived");
+}
+
+/// The answer of the application, unless the instance ends first and leaves it waiting.
+fn answer_unless_ended(primary: &Instance, application: &Client) -> Option<Answer> {
+    let mut answer = None;
+    await_condition("the commit is answered or the instance ends", PATIENCE, || {
+        let ended = primary.has_ended();
+        answer = application.answer_within(if ended { A_WHILE } else { LOOK });
+        Ok(if ended || answer.is_some() { Ok(()) } else { Err("neither".into()) })
+    })
+    .unwrap_or_else(|error| panic!("{error}{}", primary.last_words()));
+    answer
 }
 
 #[test]
@@ -32,8 +54,7 @@ fn while_nothing_can_be_archived_commits_wait_under_a_name_and_then_go_on() {
     std::fs::rename(&archive, place.path("away")).unwrap();
     std::fs::write(&archive, "a file where a directory should be").unwrap();
     let mut application = place.application(&database);
-    let written = write_until_stuck(&mut application, INSERT_BULK);
-    await_status(&primary, "the wait has its name", |status| status.text("/waiting_for") == ARCHIVING_NEEDED);
+    let written = write_until_stuck(&primary, &mut application);
     await_alert(&primary, "rchiv");
 
     std::fs::remove_file(&archive).unwrap();
@@ -52,8 +73,7 @@ fn a_full_archive_volume_stalls_commits_and_a_restart_with_room_loses_none() {
     primary.faults = Some("copy=ENOSPC@1+".into());
     start(&mut primary);
     let mut application = place.application(&database);
-    let written = write_until_stuck(&mut application, INSERT_BULK);
-    await_status(&primary, "the wait has its name", |status| status.text("/waiting_for") == ARCHIVING_NEEDED);
+    let written = write_until_stuck(&primary, &mut application);
     primary.kill();
     primary.faults = None;
     start(&mut primary);
@@ -116,13 +136,11 @@ fn killed_between_writing_the_log_and_telling_anybody_nothing_is_lost() {
         let mut acknowledged = 0;
         loop {
             application.send(INSERT);
-            if application.answer_within(STEP).is_none() {
-                break;
-            }
+            let Some(answer) = answer_unless_ended(&primary, &application) else { break };
+            assert_eq!(answer, Answer::Rows(vec![]), "{point}");
             acknowledged += 1;
             assert!(acknowledged < 200, "{point} did not strike");
         }
-        assert!(primary.process().unwrap().ended_within(Duration::ZERO), "{point}: stuck but alive");
         primary.kill();
         primary.faults = None;
         start(&mut primary);

@@ -1,6 +1,7 @@
 //! Files that cannot be protected: refused with cause and remedy, exit code 3, and nothing changed.
 
 use crate::support::{Place, must, refuses};
+use standfast_campaign::instance::Instance;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -85,6 +86,16 @@ fn a_database_on_a_file_system_in_memory() {
         .map(|_| std::panic::catch_unwind(|| refuses_to_protect(&place, &file, &["tmpfs", "local disk"])));
     std::fs::remove_dir_all(&directory).unwrap();
     checked.unwrap().unwrap();
+}
+
+#[test]
+fn an_instance_on_a_file_system_in_memory() {
+    let place = Place::new("tmpfs-instance");
+    let directory = Path::new("/dev/shm").join(place.directory.file_name().unwrap());
+    let made = Instance::init(&place.programs, &directory, "south", &[]).map(|_| ());
+    let _ = std::fs::remove_dir_all(&directory);
+    let error = made.unwrap_err().to_string();
+    assert!(error.contains("tmpfs") && error.contains("local disk"), "{error}");
 }
 
 #[test]

@@ -171,6 +171,16 @@ pub fn rows(database: &Path) -> i64 {
     connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
 }
 
+/// Waits until `t` has `number` rows.
+#[track_caller]
+pub fn await_rows(database: &Path, number: i64) {
+    await_condition(&format!("{number} rows in {}", database.display()), PATIENCE, || {
+        let found = rows(database);
+        Ok(if found == number { Ok(()) } else { Err(found.to_string()) })
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
 /// Adds one row.
 pub const INSERT: &str = "INSERT INTO t(x) VALUES('row')";
 /// Adds one row of half a megabyte that no compression makes small.

@@ -5,16 +5,22 @@ mod arguments;
 mod criterion;
 mod diff;
 mod disk;
+mod html_file;
 mod output;
 mod sweep;
 
+use crate::html::{
+    self,
+    client::{ClientReport, Judged},
+};
 use crate::loaded::{IDLE, run_loaded};
-use crate::run::{Event, run};
+use crate::run::{Event, Outcome, run};
 use crate::server::{PATIENCE, ServerPlan};
 use crate::units::Extent;
-use crate::{Result, interrupt, tcptest};
+use crate::{NetError, Result, interrupt, tcptest};
 pub use arguments::NetCommand;
 use arguments::{ClientArgs, ServerArgs, split_port};
+use html_file::ReportFile;
 use output::Output;
 
 impl NetCommand {
@@ -52,8 +58,12 @@ fn server(args: ServerArgs) -> Result<()> {
 
 fn client(args: &ClientArgs) -> Result<u8> {
     let (target, plan) = (args.target.target()?, args.plan()?);
+    if args.html.is_some() && args.html == args.output {
+        return Err(NetError::Usage("--html and --output name the same file; give two".into()));
+    }
     let stop = interrupt::flag();
     let mut output = Output::new(args.format(), args.output.as_deref(), &plan)?;
+    let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
     let mut watch = |event: Event<'_>| match event {
         Event::Ready => output.begin(&plan),
         Event::Row(direction, interval) => output.row(direction, interval),
@@ -65,17 +75,23 @@ fn client(args: &ClientArgs) -> Result<u8> {
         run(&target, &plan, stop, &mut watch)
     };
     output.end(&target, &plan, &outcome)?;
+    let criteria = judged(args, &outcome);
+    if let Some(file) = file {
+        file.end(|identity| {
+            let (target, plan, outcome, criteria) = (&target, &plan, &outcome, &criteria);
+            let loaded = args.loaded;
+            html::client::page_of(&ClientReport { identity, target, plan, loaded, outcome, criteria })
+        })?;
+    }
     let outcome = outcome?;
     if let Some(trouble) = outcome.trouble {
         return Err(trouble);
     }
     let mut missed = false;
-    for criterion in &args.fail_if {
-        for one in outcome.directions() {
-            if let Some(found) = criterion.met(&one.total) {
-                eprintln!("criterion met {}: {criterion} ({found})", one.direction.name());
-                missed = true;
-            }
+    for Judged { criterion, direction, met } in criteria {
+        if let Some(found) = met {
+            eprintln!("criterion met {}: {criterion} ({found})", direction.name());
+            missed = true;
         }
     }
     Ok(match (missed, outcome.interrupted && plan.duration != Extent::Endless) {
@@ -83,4 +99,19 @@ fn client(args: &ClientArgs) -> Result<u8> {
         (false, true) => 130,
         (false, false) => 0,
     })
+}
+
+/// The criteria in each direction of a test that ran, with the figure of each that is met.
+fn judged(args: &ClientArgs, outcome: &Result<Outcome>) -> Vec<Judged> {
+    let outcome = outcome.as_ref().ok().filter(|outcome| outcome.trouble.is_none());
+    let Some(outcome) = outcome else { return Vec::new() };
+    let one_way = |one: &Outcome| {
+        let (direction, total) = (one.direction, one.total.clone());
+        args.fail_if.iter().map(move |criterion| Judged {
+            criterion: criterion.to_string(),
+            direction,
+            met: criterion.met(&total),
+        })
+    };
+    outcome.directions().flat_map(one_way).collect()
 }

@@ -1,11 +1,13 @@
 //! `net sweep`: socket buffers, then connections.
 
 use super::arguments::SweepArgs;
+use super::html_file::ReportFile;
+use crate::html::{self, sweep::SweepReport, words::window_name};
 use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::run::{Event, Outcome, run};
-use crate::search::{Tried, best, next_streams, next_window};
+use crate::search::{Sweep, Tried, next_streams, next_window};
 use crate::stream::Target;
-use crate::units::{Extent, megabits, readable_size};
+use crate::units::{Extent, classic_time, megabits, readable_size};
 use crate::{NetError, Result, interrupt};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,44 +66,21 @@ impl Budget<'_> {
     }
 }
 
-/// All settings that were tried.
-#[derive(Default)]
-pub struct Sweep {
-    /// One connection, different buffers.
-    pub windows: Vec<Tried>,
-    /// The best buffer, different numbers of connections.
-    pub streams: Vec<Tried>,
-    /// Reports of the runs behind both, in order.
-    pub outcomes: Vec<Outcome>,
-}
-
-impl Sweep {
-    /// The fastest setting of one connection.
-    pub fn best_window(&self) -> Option<Tried> {
-        best(&self.windows)
-    }
-
-    /// The fastest setting of all.
-    pub fn best(&self) -> Option<Tried> {
-        best(&self.streams).or(self.best_window())
-    }
-}
-
 /// How long a connection needs until it is at its speed.
 pub fn ramp_up(rtt: f64) -> Duration {
     Duration::from_secs_f64((RAMP_UP * rtt).clamp(0.1, 3.0))
 }
 
-/// Tries settings until nothing gains any more.
+/// Tries settings until nothing gains any more. What was found until an error stays in `sweep`.
 pub fn sweep(
     target: &Target,
     direction: Direction,
     budget: &mut Budget<'_>,
     rtt: f64,
     most: (u32, u16),
+    sweep: &mut Sweep,
     tell: &mut dyn FnMut(&Tried, &Outcome),
-) -> Result<Sweep> {
-    let mut sweep = Sweep::default();
+) -> Result<()> {
     let omit = ramp_up(rtt);
     let mut attempt = |window: u32, streams: u16| -> Result<(Tried, Outcome)> {
         let plan = Plan {
@@ -124,24 +103,19 @@ pub fn sweep(
         sweep.windows.push(tried);
         sweep.outcomes.push(outcome);
     }
-    let Some(one) = sweep.best_window() else { return Ok(sweep) };
+    let Some(one) = sweep.best_window() else { return Ok(()) };
     sweep.streams.push(one);
     while let Some(streams) = next_streams(&sweep.streams, most.1) {
         let (tried, outcome) = attempt(one.window, streams)?;
         sweep.streams.push(tried);
         sweep.outcomes.push(outcome);
     }
-    Ok(sweep)
+    Ok(())
 }
 
 /// Mean of round trips without payload, seconds.
 pub fn round_trip(target: &Target, budget: &mut Budget<'_>) -> Result<Outcome> {
     budget.run(target, &Plan { length: 0, ..Plan::default() })
-}
-
-/// A setting in words.
-pub fn window_name(window: u32) -> String {
-    if window == 0 { "auto".into() } else { readable_size(window.into()) }
 }
 
 /// A line for people.
@@ -162,26 +136,18 @@ pub fn line(tried: &Tried, outcome: &Outcome) -> String {
 /// Heads of the columns of [`line`].
 pub const HEADS: &str = "    window streams      MiB/s     Mbit/s   retr  limited by";
 
-/// For machines.
-pub fn document(sweep: &Sweep) -> Value {
-    let one = |tried: &Tried| {
-        json!({
-            "window": tried.window,
-            "streams": tried.streams,
-            "bytes_per_second": tried.rate,
-            "clamped": tried.clamped,
-        })
-    };
-    json!({
-        "windows": sweep.windows.iter().map(one).collect::<Vec<_>>(),
-        "streams": sweep.streams.iter().map(one).collect::<Vec<_>>(),
-        "best": sweep.best().as_ref().map(one),
-    })
+/// What was found, also when the tests did not come to their end.
+#[derive(Default)]
+struct Found {
+    /// Median idle round trip, seconds.
+    round_trip: Option<f64>,
+    /// Every direction that was begun.
+    ways: Vec<(Direction, Sweep)>,
 }
 
 pub fn main(args: &SweepArgs) -> Result<u8> {
     let target = args.target.target()?;
-    let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop: interrupt::flag() };
+    let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
     let directions = if args.both { Directions::Both } else { Directions::ToServer };
     let ways: Vec<&str> = directions.all().iter().map(|direction| direction.name()).collect();
     eprintln!(
@@ -189,30 +155,72 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
         args.duration.as_secs_f64(),
         ways.join(", then ").replace(" server", "")
     );
-    let idle = round_trip(&target, &mut budget)?;
-    let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
-    if !args.json {
-        println!("round trip {:.3} ms", rtt * 1e3);
-    }
-    let mut report = json!({ "schema_version": crate::report::SCHEMA_VERSION, "round_trip": rtt });
-    for direction in directions.all() {
-        if !args.json {
-            println!("{}\n{HEADS}", direction.name());
-        }
-        let most = (args.max_window, args.max_streams);
-        let found = sweep(&target, *direction, &mut budget, rtt, most, &mut |tried, outcome| {
-            if !args.json {
-                println!("{}", line(tried, outcome));
-            }
-        })?;
-        report[direction.code()] = document(&found);
-        if let Some(best) = found.best().filter(|_| !args.json) {
-            let window = window_name(best.window);
-            println!("best {}: socket buffers {window}, {} connections", direction.name(), best.streams);
-        }
-    }
+    let mut found = Found::default();
+    let ended = measure(args, &target, directions, &mut found);
     if args.json {
-        println!("{report:#}");
+        println!("{:#}", document(&found, &ended));
     }
-    Ok(0)
+    if let Some(file) = file {
+        file.end(|identity| {
+            html::sweep::page_of(&SweepReport {
+                identity,
+                target: &target,
+                directions,
+                options: options(args),
+                round_trip: found.round_trip,
+                ways: &found.ways,
+                ended: &ended,
+            })
+        })?;
+    }
+    ended.map(|()| 0)
+}
+
+fn document(found: &Found, ended: &Result<()>) -> Value {
+    let mut report =
+        json!({ "schema_version": crate::report::SCHEMA_VERSION, "round_trip": found.round_trip });
+    for (direction, sweep) in &found.ways {
+        report[direction.code()] = sweep.document();
+    }
+    crate::report::ending(&mut report, ended);
+    report
+}
+
+fn options(args: &SweepArgs) -> Vec<(&'static str, String)> {
+    vec![
+        ("time for each setting", classic_time(args.duration)),
+        ("largest socket buffer tried", readable_size(args.max_window.into())),
+        ("most connections tried", args.max_streams.to_string()),
+    ]
+}
+
+/// The tests, one direction after the other.
+fn measure(args: &SweepArgs, target: &Target, directions: Directions, found: &mut Found) -> Result<()> {
+    let say = |line: &dyn Fn() -> String| {
+        if !args.json {
+            println!("{}", line());
+        }
+    };
+    let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop: interrupt::flag() };
+    let idle = round_trip(target, &mut budget)?;
+    let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
+    found.round_trip = Some(rtt);
+    say(&|| format!("round trip {:.3} ms", rtt * 1e3));
+    let most = (args.max_window, args.max_streams);
+    for direction in directions.all() {
+        say(&|| format!("{}\n{HEADS}", direction.name()));
+        let mut tried = Sweep::default();
+        let ended = sweep(target, *direction, &mut budget, rtt, most, &mut tried, &mut |tried, outcome| {
+            say(&|| line(tried, outcome));
+        });
+        if let Some(best) = tried.best() {
+            let window = window_name(best.window);
+            say(&|| {
+                format!("best {}: socket buffers {window}, {} connections", direction.name(), best.streams)
+            });
+        }
+        found.ways.push((*direction, tried));
+        ended?;
+    }
+    Ok(())
 }

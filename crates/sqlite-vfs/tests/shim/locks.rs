@@ -1,56 +1,72 @@
 //! The queue for the write lock and the gate, through SQLite's own busy handling.
 
-use crate::support::{count, insert, open, protected, until};
-use rusqlite::ffi;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::support::{count, insert, open, protected, thread_id, until, until_asleep};
+use rusqlite::{Connection, ffi};
+use std::path::Path;
+use std::sync::{Barrier, atomic::AtomicU32, atomic::Ordering::SeqCst, mpsc};
 use std::time::{Duration, Instant};
+
+/// Eight connections execute `sql` until it was done `times` times; how often each of them did it.
+fn eight_writers(path: &Path, timeout: Duration, sql: &str, times: u32) -> Vec<u32> {
+    let (begun, start) = (AtomicU32::new(0), Barrier::new(8));
+    let write = |connection: Connection| {
+        start.wait();
+        let mut mine = 0;
+        while begun.fetch_add(1, SeqCst) < times {
+            connection.execute_batch(sql).unwrap();
+            mine += 1;
+        }
+        mine
+    };
+    let connections: Vec<_> = (0..8).map(|_| open(path)).collect();
+    std::thread::scope(|scope| {
+        let start = |connection: Connection| {
+            connection.busy_timeout(timeout).unwrap();
+            scope.spawn(|| write(connection))
+        };
+        let writers: Vec<_> = connections.into_iter().map(start).collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    })
+}
 
 #[test]
 fn eight_writers_on_one_database_all_progress() {
     let (_scratch, _instance, path) = protected("writers");
-    let stop = AtomicBool::new(false);
-    let commits: Vec<u32> = std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..8)
-            .map(|_| {
-                scope.spawn(|| {
-                    let connection = open(&path);
-                    let mut commits = 0;
-                    while !stop.load(SeqCst) {
-                        connection.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1); COMMIT").unwrap();
-                        commits += 1;
-                    }
-                    commits
-                })
-            })
-            .collect();
-        std::thread::sleep(Duration::from_millis(1000));
-        stop.store(true, SeqCst);
-        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
-    });
+    let transaction = "BEGIN IMMEDIATE; INSERT INTO t VALUES(1); COMMIT";
+    let commits = eight_writers(&path, Duration::from_secs(5), transaction, 12_000);
     let (least, most) = (commits.iter().min().unwrap(), commits.iter().max().unwrap());
     assert_eq!(i64::from(commits.iter().sum::<u32>()), count(&open(&path)));
     assert!(least * 4 > *most, "unfair: {commits:?}");
-    eprintln!("commits per writer in 1 s: {commits:?}");
+    eprintln!("commits per writer: {commits:?}");
+}
+
+#[test]
+fn eight_writers_with_a_short_busy_timeout_all_get_their_turns() {
+    let (_scratch, _instance, path) = protected("short-timeout");
+    eight_writers(&path, Duration::from_millis(1000), "INSERT INTO t VALUES(1)", 12_000);
+    assert_eq!(count(&open(&path)), 12_000);
 }
 
 /// The default busy handler counts its sleeps, not time: were a sleep in the queue shorter than asked for,
 /// it would give up after a few dozen of them.
 #[test]
-fn a_short_busy_timeout_is_not_used_up_by_being_woken_in_vain() {
-    let (_scratch, _instance, path) = protected("timeout");
-    let stop = AtomicBool::new(false);
+fn a_busy_timeout_is_not_used_up_by_being_woken_in_vain() {
+    let (_scratch, instance, path) = protected("timeout");
+    let (holder, other) = (open(&path), open(&path));
+    holder.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1)").unwrap();
+    let sleeps = || instance.segment.counts().lock_sleeps;
+    let mut before = sleeps();
     std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let connection = open(&path);
-                connection.busy_timeout(Duration::from_millis(1000)).unwrap();
-                while !stop.load(SeqCst) {
-                    insert(&connection).unwrap();
-                }
-            });
+        let waiter = scope.spawn(move || insert(&other));
+        for _ in 0..100 {
+            until("the other sleeps in the queue", || sleeps() > before || waiter.is_finished());
+            assert!(!waiter.is_finished(), "{:?}", waiter.join());
+            before = sleeps();
+            // Wakes the first in line, and the lock is still held.
+            instance.segment.open_gate(3);
         }
-        std::thread::sleep(Duration::from_millis(1000));
-        stop.store(true, SeqCst);
+        holder.execute_batch("COMMIT").unwrap();
+        assert_eq!(waiter.join().unwrap(), Ok(1));
     });
 }
 
@@ -64,12 +80,15 @@ fn a_long_transaction_makes_others_wait_for_their_timeout_and_no_longer() {
     let error = insert(&other).unwrap_err();
     assert_eq!(crate::support::code(&error), ffi::SQLITE_BUSY);
     let waited = start.elapsed();
-    assert!(waited >= Duration::from_millis(90) && waited < Duration::from_millis(1000), "{waited:?}");
+    assert!(waited >= Duration::from_millis(90) && waited < Duration::from_secs(20), "{waited:?}");
     other.busy_timeout(Duration::from_secs(5)).unwrap();
+    // Its place in the queue is still the one of before, which is not counted again; its sleeps are.
+    let before = instance.segment.counts().lock_sleeps;
     let moved = &mut other;
     std::thread::scope(|scope| {
         let waiter = scope.spawn(move || insert(moved).unwrap());
-        std::thread::sleep(Duration::from_millis(20));
+        until("the other waits in the queue", || instance.segment.counts().lock_sleeps > before);
+        assert!(!waiter.is_finished());
         holder.execute_batch("COMMIT").unwrap();
         waiter.join().unwrap();
     });
@@ -107,18 +126,19 @@ fn a_transaction_upgraded_from_a_stale_snapshot_is_told_so() {
 #[test]
 fn a_process_that_does_not_queue_is_waited_for_by_polling() {
     let (_scratch, _instance, path) = protected("foreign");
-    let foreign = rusqlite::Connection::open_with_flags_and_vfs(
-        &path,
-        rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE,
-        c"unix",
-    )
-    .unwrap();
+    let foreign =
+        Connection::open_with_flags_and_vfs(&path, rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE, c"unix")
+            .unwrap();
     foreign.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1)").unwrap();
     let mut waiter = open(&path);
     let moved = &mut waiter;
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(move || insert(moved).unwrap());
-        std::thread::sleep(Duration::from_millis(30));
+        let (tell, told) = mpsc::channel();
+        let waiting = scope.spawn(move || {
+            tell.send(thread_id()).unwrap();
+            insert(moved).unwrap()
+        });
+        until_asleep(told.recv().unwrap());
         assert!(!waiting.is_finished());
         foreign.execute_batch("COMMIT").unwrap();
         waiting.join().unwrap();
@@ -143,7 +163,7 @@ fn the_gate_holds_new_transactions_for_a_moment_only() {
         instance.segment.open_gate(3);
         writer.join().unwrap();
     });
-    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(start.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! What a protected database refuses, and with which words; and that others are left alone.
 
 use crate::fake::FakeInstance;
-use crate::support::{Scratch, code, count, insert, open, protected, status, unprotect, until};
+use crate::support::{
+    Scratch, code, count, insert, open, protected, status, thread_id, unprotect, until, until_asleep,
+};
 use rusqlite::{Connection, ffi};
 use standfast_session::{DatabaseState, marker_path};
 use standfast_types::WAL_HEADER_BYTES;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -148,16 +151,25 @@ fn without_an_instance_reading_works_and_writing_fails_after_the_wait_with_its_n
 #[test]
 fn a_writer_that_waits_for_its_instance_goes_on_when_it_starts() {
     let (_scratch, instance, path) = protected("starting");
-    let mut connection = open(&path);
+    let (_other_scratch, other_instance, other_path) = protected("not-starting");
+    let (mut connection, other) = (open(&path), open(&other_path));
     insert(&connection).unwrap();
+    insert(&other).unwrap();
     let config = standfast_session::SegmentConfig { write_wait_ms: 30_000, ..crate::fake::CONFIG };
     instance.segment.set_running(false, &config);
+    other_instance.segment.set_running(false, &crate::fake::CONFIG);
     let moved = &mut connection;
     std::thread::scope(|scope| {
-        let writer = scope.spawn(move || insert(moved).map(|_| ()).map_err(|error| code(&error)));
-        // Nothing tells that it waits; give it the chance to fail.
-        std::thread::sleep(Duration::from_millis(100));
+        let (tell, told) = mpsc::channel();
+        let writer = scope.spawn(move || {
+            tell.send(thread_id()).unwrap();
+            insert(moved).map(|_| ()).map_err(|error| code(&error))
+        });
+        until_asleep(told.recv().unwrap());
+        // One that waits for another instance, as long as is usual, gives up meanwhile.
+        assert_eq!(code(&insert(&other).unwrap_err()), ffi::SQLITE_READONLY_CANTLOCK);
         assert!(!writer.is_finished());
+        assert_eq!(count(&open(&path)), 1, "written without an instance");
         instance.segment.set_running(true, &config);
         assert_eq!(writer.join().unwrap(), Ok(()));
     });

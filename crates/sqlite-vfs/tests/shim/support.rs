@@ -7,7 +7,7 @@ use standfast_sqlite_vfs::initialise_extension;
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Once, atomic::AtomicPtr, atomic::Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The table of functions that SQLite passes to extensions.
 pub static API: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -112,12 +112,28 @@ pub fn code(error: &rusqlite::Error) -> c_int {
 }
 
 /// Waits until `condition` holds; fails after 10 s.
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(10), "never happened: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+#[track_caller]
+pub fn until(what: &str, condition: impl FnMut() -> bool) {
+    standfast_testkit::wait_until(what, Duration::from_secs(10), condition);
+}
+
+/// The kernel's number of the calling thread.
+pub fn thread_id() -> libc::pid_t {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Waits until a thread of this process sleeps; fails when it has ended.
+#[track_caller]
+pub fn until_asleep(thread: libc::pid_t) {
+    until("the thread sleeps", || {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"))
+            .unwrap_or_else(|error| panic!("the thread has ended instead of waiting: {error}"));
+        // The name before it, in parentheses, may hold anything.
+        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        assert!(!matches!(state, None | Some('Z' | 'X')), "the thread has ended instead of waiting: {stat}");
+        state == Some('S')
+    });
 }
 
 /// `standfast_status()` of a schema.

@@ -143,8 +143,8 @@ impl RedoSource for MemorySource {
     fn log_containing(&self, at: Scn) -> Option<LogSwitch> {
         self.0.read(|state| state.logs.iter().rev().find(|log| log.first_scn <= at).copied())
     }
-    fn databases(&self) -> Vec<DatabaseInfo> {
-        self.0.read(|state| state.databases.iter().map(|(info, _, _)| info.clone()).collect())
+    fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError> {
+        Ok(self.0.read(|state| state.databases.iter().map(|(info, _, _)| info.clone()).collect()))
     }
     fn snapshot(
         &self,

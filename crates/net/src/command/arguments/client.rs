@@ -18,6 +18,7 @@ Examples:
   standfast net client beta --mode async --rate 20MiB/s --format ndjson
   standfast net client beta --mode async --bidir --duration 30s
   standfast net client beta --loaded --duration 30s
+  standfast net client beta --write --duration 5m --html beta.html
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 a --fail-if is met, 4 refused,
 130 interrupted (0 without --duration).";
@@ -87,6 +88,9 @@ pub struct ClientArgs {
     /// Write the result as JSON to this file besides
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Write a report for people to this file besides, one HTML file with plots; replaces only an earlier report
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Exit 3 when this holds at the end, e.g. 'p99>5ms' or 'throughput<80MiB/s'; may be given several times
     #[arg(long, value_name = "CRITERION")]
     pub fail_if: Vec<Criterion>,

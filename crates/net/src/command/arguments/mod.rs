@@ -19,6 +19,7 @@ const ADVISE_EXAMPLES: &str = "\
 Examples:
   standfast net advise beta --peak-redo 20MiB/s --redo-write 8k
   standfast net advise beta --peak-redo 2MiB/s --max-traffic 500mb --json
+  standfast net advise beta --peak-redo 20MiB/s --both --html beta.html
 
 Exit codes: 0 every transport mode passes or warns, 3 one fails, 4 refused.";
 
@@ -157,6 +158,9 @@ pub struct SweepArgs {
     /// Also the other direction, which redo takes when the roles have changed
     #[arg(long)]
     pub both: bool,
+    /// Write a report for people to this file besides, one HTML file with plots; replaces only an earlier report
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     pub json: bool,
@@ -194,6 +198,9 @@ pub struct AdviseArgs {
     /// File for the writes of this host, with --both: made with 64 MiB, removed at the end
     #[arg(long, default_value = crate::tcptest::options::DEFAULT_FILE)]
     pub file: PathBuf,
+    /// Write a report for people to this file besides, one HTML file with plots; replaces only an earlier report
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// As JSON
     #[arg(long)]
     pub json: bool,

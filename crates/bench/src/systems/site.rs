@@ -1,0 +1,119 @@
+//! Where an instance runs: on the loopback, or on a host of its own at the end of an emulated link.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use standfast_wan::{Wan, WanConfig};
+
+use crate::systems::free_port;
+use crate::{BenchError, Result};
+
+/// Every host has all ports to itself.
+const PORT: u16 = 7411;
+/// Beyond this the emulator added to the round trip what a reader of the figures should know of.
+const LATE: f64 = 0.5e-3;
+
+/// The hosts of a primary and its standby.
+pub(super) enum Hosts {
+    /// This machine; the standby's acknowledgements leave so much later.
+    Loopback {
+        /// Microseconds.
+        ack_delay_us: u64,
+    },
+    /// Two nodes with a link between them.
+    Apart(Box<Wan>),
+}
+
+impl Hosts {
+    /// Hosts with this round trip between them. Where links cannot be emulated, acknowledgements are delayed instead.
+    pub(super) fn new(rtt_us: u64) -> Result<Hosts> {
+        if rtt_us == 0 {
+            return Ok(Hosts::Loopback { ack_delay_us: 0 });
+        }
+        if let Err(error) = standfast_wan::possible() {
+            eprintln!("the standby delays its acknowledgements instead of an emulated link: {error}");
+            return Ok(Hosts::Loopback { ack_delay_us: rtt_us });
+        }
+        let wan = Wan::start(WanConfig::with_rtt(Duration::from_micros(rtt_us))).map_err(failed)?;
+        Ok(Hosts::Apart(Box::new(wan)))
+    }
+
+    /// Where the primary runs.
+    pub(super) fn primary(&self) -> Result<Site<'_>> {
+        self.site(0, 0)
+    }
+
+    /// Where the standby runs.
+    pub(super) fn standby(&self) -> Result<Site<'_>> {
+        match self {
+            Hosts::Loopback { ack_delay_us } => self.site(1, *ack_delay_us),
+            Hosts::Apart(_) => self.site(1, 0),
+        }
+    }
+
+    fn site(&self, index: usize, ack_delay_us: u64) -> Result<Site<'_>> {
+        let (listen, node) = match self {
+            Hosts::Loopback { .. } => (format!("127.0.0.1:{}", free_port()?), None),
+            Hosts::Apart(wan) => {
+                let node = &wan.nodes()[index];
+                (format!("{}:{PORT}", node.address), Some((&**wan, node.name.as_str())))
+            }
+        };
+        Ok(Site { listen, ack_delay_us, node })
+    }
+
+    /// Says so when the emulated link was not what it should have been.
+    pub(super) fn check(&self) {
+        if let Hosts::Apart(wan) = self {
+            let late = wan.control().stats(false).late.p99;
+            if late > LATE {
+                eprintln!(
+                    "busy machine: 1 % of the packets was {:.1} ms late on the emulated link",
+                    late * 1e3
+                );
+            }
+        }
+    }
+}
+
+/// Where one instance runs.
+pub(super) struct Site<'a> {
+    /// Address to listen on.
+    pub(super) listen: String,
+    ack_delay_us: u64,
+    node: Option<(&'a Wan, &'a str)>,
+}
+
+impl Site<'_> {
+    /// The loopback, without any delay.
+    pub(super) fn here() -> Result<Site<'static>> {
+        Ok(Site { listen: format!("127.0.0.1:{}", free_port()?), ack_delay_us: 0, node: None })
+    }
+
+    /// A command that will run there.
+    pub(super) fn command(&self, program: &Path) -> Result<Command> {
+        let mut command = match self.node {
+            Some((wan, node)) => wan.command(node, program).map_err(failed)?,
+            None => Command::new(program),
+        };
+        if self.ack_delay_us > 0 {
+            command.env("STANDFAST_ACK_DELAY_US", self.ack_delay_us.to_string());
+        }
+        Ok(command)
+    }
+
+    /// What `init` and `standby create` need to be told about it.
+    pub(super) fn options(&self) -> Vec<&str> {
+        let mut options = vec!["--listen", &self.listen];
+        if self.node.is_some() {
+            // Nobody else is on the emulated link.
+            options.push("--insecure");
+        }
+        options
+    }
+}
+
+fn failed(error: standfast_wan::WanError) -> BenchError {
+    BenchError::Workload(error.to_string())
+}

@@ -1,0 +1,106 @@
+//! Tests: a checkpoint at leisure makes haste when its instance stops, so that a stop or a failover does not wait.
+
+use super::link::next_redo;
+use super::primary::PrimaryHost;
+use super::primary::tests::small_primary;
+use super::site::SegmentFile;
+use super::standby;
+use super::truth::open_plain;
+use standfast_apply::Limits;
+use standfast_instance::applier::Applier;
+use standfast_instance::primary::NoShipping;
+use standfast_instance::primary_threads::{PrimaryThreads, Wiring};
+use standfast_instance::received_log::ReceivedLog;
+use standfast_session::DatabaseState;
+use standfast_testkit::{SimMachine, wait_until};
+use standfast_transport::{RedoSource, StandbyLog};
+use standfast_types::Scn;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// Pages of a portion are 64: so many at least.
+const PORTIONS: u64 = 70;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One transaction of many pages, more than it takes for a checkpoint and fewer than make one urgent.
+fn write_many_pages(machine: &Arc<SimMachine>, host: &mut PrimaryHost) {
+    let application = open_plain(machine, Path::new("/app/d1.db")).unwrap();
+    let pages = PORTIONS * 64;
+    application
+        .execute_batch(&format!(
+            "INSERT INTO data SELECT 1, 1, zeroblob({pages} * page_size) FROM pragma_page_size"
+        ))
+        .unwrap();
+    host.drain().unwrap();
+}
+
+#[test]
+fn a_stop_of_the_primary_ends_the_leisure_of_the_checkpoint_under_way() {
+    let (machine, _geometry, _segment, mut host) = small_primary();
+    host.shared.ship_through(Arc::new(NoShipping));
+    write_many_pages(&machine, &mut host);
+    let PrimaryHost { primary, environment, shared, source, .. } = host;
+
+    // Sync boundaries to come are those of the checkpoint: all redo is written.
+    let (arrive, arrived) = channel();
+    let (go_on, may_go_on) = channel();
+    machine.at_boundary(5, move || {
+        arrive.send(()).unwrap();
+        may_go_on.recv().unwrap();
+    });
+    let log = source.redo_log().clone();
+    let threads =
+        PrimaryThreads::start(&environment, Wiring::default(), primary, log, Box::new(|| Scn(u64::MAX)))
+            .unwrap();
+    arrived.recv_timeout(PATIENCE).expect("a checkpoint syncs its portions");
+    let stopping = std::thread::spawn(move || threads.stop(true));
+    wait_until("the stop has begun", PATIENCE, || shared.segment.state(1) == DatabaseState::Stopped);
+    let before = machine.boundaries();
+    go_on.send(()).unwrap();
+    stopping.join().unwrap().unwrap();
+    let syncs = machine.boundaries() - before;
+    assert!(syncs < PORTIONS / 2, "{syncs} sync boundaries after the stop had begun");
+}
+
+/// Sync boundaries of the step in which a standby applies and checkpoints many pages. It is told to stop at the
+/// boundary given.
+fn syncs_of_a_step(told_at: Option<u64>) -> u64 {
+    let (primary_machine, geometry, _segment, mut primary) = small_primary();
+    primary.shared.ship_through(Arc::new(NoShipping));
+    let (machine, segment) = (SimMachine::new(2), SegmentFile::new());
+    standby::create(&machine, &geometry, &primary, 2).unwrap();
+    write_many_pages(&primary_machine, &mut primary);
+
+    let environment = geometry.environment(&machine, &segment).unwrap();
+    let mut received = ReceivedLog::open(&environment).unwrap();
+    let shared = received.shared().clone();
+    let mut applier = Applier::open(&environment, &shared, Limits::default()).unwrap();
+    applier.recover().unwrap();
+    let end = primary.source.durable();
+    while received.received_end() < end {
+        let redo = next_redo(&primary.source, received.received_end(), end, 1 << 20).unwrap();
+        received.append(&[&redo], end).unwrap();
+    }
+    received.confirm(end).unwrap();
+
+    if let Some(boundary) = told_at {
+        let shared = shared.clone();
+        machine.at_boundary(boundary, move || shared.stop());
+    }
+    let before = machine.boundaries();
+    assert!(applier.step().unwrap());
+    assert_eq!(shared.applied(), end);
+    assert!(shared.stopped().databases.is_empty());
+    machine.boundaries() - before
+}
+
+#[test]
+fn a_stop_of_the_standby_ends_the_leisure_of_the_checkpoint_under_way() {
+    let at_leisure = syncs_of_a_step(None);
+    assert!(at_leisure > PORTIONS, "{at_leisure} sync boundaries");
+    let told_at = at_leisure / 2;
+    let syncs = syncs_of_a_step(Some(told_at));
+    assert!((told_at..told_at + 5).contains(&syncs), "{syncs} sync boundaries, told to stop at {told_at}");
+}

@@ -1,0 +1,220 @@
+//! `standfast wan` as processes: ready lines, control, exit codes, and what a killed emulator leaves behind. Needs root;
+//! says SKIP where that is not possible.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+fn standfast(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standfast"));
+    command.args(words.split_whitespace()).stdin(Stdio::null());
+    command
+}
+
+fn done(words: &str) -> Output {
+    standfast(words).output().unwrap()
+}
+
+fn code(words: &str) -> Option<i32> {
+    done(words).status.code()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn possible() -> bool {
+    let checked = standfast_wan::possible();
+    if let Err(error) = &checked {
+        eprintln!("SKIP: {error}");
+    }
+    checked.is_ok()
+}
+
+/// An emulator in the background, under a name that no other test has.
+struct Emulator {
+    child: Child,
+    name: String,
+    ready: String,
+}
+
+impl Emulator {
+    fn start(test: &str, words: &str) -> Emulator {
+        let name = format!("{test}-{}", std::process::id());
+        let mut command = standfast(&format!("wan run {name} {words}"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        Emulator { child, name, ready }
+    }
+
+    fn namespace_exists(&self, node: &str) -> bool {
+        Path::new("/run/netns").join(format!("wan-{}-{node}", self.name)).exists()
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_running_emulator_is_changed_asked_and_stopped_by_its_name() {
+    if !possible() {
+        return;
+    }
+    let mut emulator = Emulator::start("control", "--rtt 4ms --nodes paris,oslo");
+    let name = emulator.name.clone();
+    assert_eq!(emulator.ready, format!("ready {name} paris=10.77.0.1 oslo=10.77.0.2\n"));
+    assert!(said(&done("wan list")).lines().any(|line| line == name));
+    assert_eq!(code(&format!("wan run {name}")), Some(4), "the name is taken");
+    assert_eq!(code(&format!("wan set {name} paris:oslo --rate 10mbit --loss 1%")), Some(0));
+    assert_eq!(code(&format!("wan cut {name} oslo:paris")), Some(0));
+    let stats = done(&format!("wan stats {name} --json"));
+    let stats: Value = serde_json::from_str(&said(&stats)).unwrap();
+    let links = &stats["links"];
+    assert_eq!((&links[0]["rate"], &links[0]["loss"]), (&1_250_000.0.into(), &0.01.into()));
+    assert_eq!((&links[0]["state"], &links[1]["state"]), (&"up".into(), &"cut".into()));
+    assert_eq!((&links[1]["rate"], &links[1]["delay"]), (&Value::Null, &0.002.into()));
+    assert_eq!(code(&format!("wan heal {name}")), Some(0));
+    assert!(said(&done(&format!("wan stats {name}"))).contains("paris:oslo"));
+    assert_eq!(code(&format!("wan stop {name}")), Some(0));
+    // All is gone when `stop` returns.
+    assert!(!emulator.namespace_exists("paris") && !emulator.namespace_exists("oslo"));
+    assert_eq!(emulator.child.wait().unwrap().code(), Some(0));
+    assert_eq!(code(&format!("wan stats {name}")), Some(4), "it runs no more");
+}
+
+#[test]
+fn a_command_runs_in_the_first_node_and_its_exit_code_is_ours() {
+    if !possible() {
+        return;
+    }
+    let output = done("wan run --rtt 2ms -- cat /proc/net/route");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(said(&output).contains("wan0") && !said(&output).contains("eth0"), "{}", said(&output));
+    let shell = |script: &str| standfast("wan run -- sh -c").arg(script).output().unwrap().status.code();
+    assert_eq!(shell("exit 7"), Some(7));
+    assert_eq!(shell("kill -9 $$"), Some(137));
+    assert_eq!(code("wan run -- /no/such/program"), Some(1));
+}
+
+#[test]
+fn exec_reaches_every_node() {
+    if !possible() {
+        return;
+    }
+    let emulator = Emulator::start("exec", "");
+    let knows = |node: &str, address: &str| {
+        said(&done(&format!("wan exec {} {node} -- cat /proc/net/fib_trie", emulator.name))).contains(address)
+    };
+    assert!(knows("a", "10.77.0.1\n") && !knows("a", "10.77.0.2\n"));
+    assert!(knows("b", "10.77.0.2\n") && !knows("b", "10.77.0.1\n"));
+    assert_eq!(code(&format!("wan exec {} z -- true", emulator.name)), Some(2));
+    assert_eq!(code(&format!("wan exec {} a -- false", emulator.name)), Some(1));
+}
+
+#[test]
+fn what_a_killed_emulator_left_behind_goes_at_the_next_start() {
+    if !possible() {
+        return;
+    }
+    let mut killed = Emulator::start("killed", "");
+    let mut inside = standfast(&format!("wan exec {} b -- sleep 1000", killed.name)).spawn().unwrap();
+    // It is in the namespace when it has become the other program.
+    let command = format!("/proc/{}/comm", inside.id());
+    while std::fs::read_to_string(&command).unwrap() != "sleep\n" {
+        std::thread::yield_now();
+    }
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    assert!(killed.namespace_exists("a") && killed.namespace_exists("b"));
+    assert!(!said(&done("wan list")).contains(&killed.name));
+    let next = Emulator::start("next", "");
+    assert!(next.ready.starts_with("ready"));
+    assert!(!killed.namespace_exists("a") && !killed.namespace_exists("b"));
+    assert_eq!(inside.wait().unwrap().signal(), Some(15));
+    assert!(!Path::new("/run/standfast-wan").join(&killed.name).exists());
+}
+
+#[test]
+fn a_signal_ends_it_in_good_order() {
+    if !possible() {
+        return;
+    }
+    let mut emulator = Emulator::start("signal", "--json");
+    let ready: Value = serde_json::from_str(&emulator.ready).unwrap();
+    assert_eq!(ready["nodes"][1]["address"], "10.77.0.2");
+    assert!(Command::new("kill").arg(emulator.child.id().to_string()).status().unwrap().success());
+    assert_eq!(emulator.child.wait().unwrap().code(), Some(0));
+    assert!(!emulator.namespace_exists("a"));
+}
+
+#[test]
+fn being_ready_is_told_to_a_descriptor_and_to_a_service_manager() {
+    if !possible() {
+        return;
+    }
+    let directory = std::env::temp_dir().join(format!("standfast-cli-wan-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let socket = std::os::unix::net::UnixDatagram::bind(directory.join("notify")).unwrap();
+    let program = env!("CARGO_BIN_EXE_standfast");
+    let script = format!("{program} wan run --ready-fd 3 -- true 3>{}", directory.join("ready").display());
+    let mut command = Command::new("sh");
+    let command = command.args(["-c", &script]).env("NOTIFY_SOCKET", directory.join("notify"));
+    assert!(command.status().unwrap().success());
+    let mut told = [0; 32];
+    let length = socket.recv(&mut told).unwrap();
+    assert_eq!(&told[..length], b"READY=1");
+    assert_eq!(std::fs::read_to_string(directory.join("ready")).unwrap(), "ready\n");
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_run_that_was_too_late_exits_3() {
+    if !possible() {
+        return;
+    }
+    // Nothing is released at the very nanosecond.
+    let mut emulator = Emulator::start("late", "--fail-late 0ms");
+    let name = emulator.name.clone();
+    let client =
+        done(&format!("wan exec {name} a -- {} net client 10.77.0.2", env!("CARGO_BIN_EXE_standfast")));
+    // Nobody listens there, and the answer says so: two packets.
+    assert!(String::from_utf8(client.stderr).unwrap().contains("refused"));
+    assert_eq!(code(&format!("wan stats {name} --fail-late 1h")), Some(0));
+    assert_eq!(code(&format!("wan stats {name} --fail-late 0ms --reset")), Some(3));
+    assert_eq!(code(&format!("wan stats {name} --fail-late 0ms")), Some(0), "reset");
+    done(&format!("wan exec {name} a -- {} net client 10.77.0.2", env!("CARGO_BIN_EXE_standfast")));
+    assert_eq!(code(&format!("wan stop {name}")), Some(0));
+    assert_eq!(emulator.child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn bad_input_has_its_exit_code_and_names_what_is_allowed() {
+    for (words, part) in [
+        ("wan run lab --rtt 5x", "25ms"),
+        ("wan run lab --loss 1", "with the sign"),
+        ("wan run lab --rate 1gbps", "100mbit"),
+        ("wan run lab --link ab,loss=1%", "FROM:TO"),
+        ("wan run lab --rtt 1ms --delay 1ms", "cannot be used with"),
+        ("wan run lab --rtt 1ms --jitter 1ms", "jitter larger than the delay"),
+        ("wan run Lab", "a-z"),
+        ("wan run lab --nodes a", "different names"),
+        ("wan run lab --link a:z,loss=1%", "a, b"),
+        ("wan run lab --ready-fd 77", "not an open file descriptor"),
+        ("wan set lab", "nothing to set"),
+        ("wan stats ../lab", "a-z"),
+    ] {
+        let output = done(words);
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{words}: {complaint}");
+        assert!(complaint.contains(part), "{words}: {complaint}");
+    }
+}

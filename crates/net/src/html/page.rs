@@ -1,0 +1,163 @@
+//! What all pages have: the head, the style, tables, figures, and how the tests ended.
+
+use super::markup::{Markup, text};
+use super::plot::Plot;
+use super::words::utc;
+use crate::NetError;
+use crate::report::PROGRAM;
+use std::fmt::Display;
+use std::time::{Duration, SystemTime};
+
+/// Every report begins with this, and no other file does: what has another begin is not overwritten.
+pub const MARK: &str = "<!DOCTYPE html>\n<!-- standfast network report, version 1 -->\n";
+
+const STYLE: &str = include_str!("style.css");
+
+/// Where and when the tests ran.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Name of this host.
+    pub host: String,
+    /// Its operating system and the version of it.
+    pub kernel: String,
+    /// Begin of the command.
+    pub begun: SystemTime,
+    /// Until the report was written.
+    pub took: Duration,
+}
+
+/// A column of a table.
+pub struct Column {
+    /// Its head.
+    pub name: &'static str,
+    /// It has numbers.
+    pub numeric: bool,
+}
+
+/// A column of words.
+pub fn words(name: &'static str) -> Column {
+    Column { name, numeric: false }
+}
+
+/// A column of numbers.
+pub fn numbers(name: &'static str) -> Column {
+    Column { name, numeric: true }
+}
+
+/// A page from its head and its sections.
+pub fn page(title: &str, identity: &Identity, target: &str, sections: Markup) -> String {
+    let identified = facts(&[
+        ("client, this host", format!("{} ({})", identity.host, identity.kernel)),
+        ("server", target.to_owned()),
+        ("begun", utc(identity.begun)),
+        ("took", format!("{:.1} s", identity.took.as_secs_f64())),
+        ("program", PROGRAM.to_owned()),
+    ]);
+    let head = Markup::new()
+        .raw("<meta charset=\"utf-8\" />\n")
+        .raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\" />\n")
+        // Whatever somebody may manage to write into it: the page loads nothing and runs nothing.
+        .raw("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\" />\n")
+        .leaf("title", format!("{title}, {}", utc(identity.begun)))
+        .raw("\n<style>\n")
+        .raw(STYLE)
+        .raw("</style>");
+    let main = Markup::new().leaf("h1", title).then(identified).then(sections);
+    let body = Markup::new().element("main", &[], main);
+    let content = Markup::new().element("head", &[], head).raw("\n").element("body", &[], body);
+    let html = Markup::new().element("html", &[("lang", "en")], content);
+    format!("{MARK}{}\n", html.into_string())
+}
+
+/// What stands in the file while the tests run: whoever finds it knows that they did not end.
+pub fn placeholder(identity: &Identity) -> String {
+    let said = "The tests have not ended, or the command was killed: there are no results.";
+    page("Network test without an end", identity, "-", remark("fail", "NO RESULT", said))
+}
+
+/// A section with its heading; nothing when it is empty.
+pub fn section(title: &str, content: Markup) -> Markup {
+    if content.is_empty() {
+        return content;
+    }
+    Markup::new().raw("\n").element("section", &[], Markup::new().leaf("h2", title).then(content))
+}
+
+/// A box with a word in front and more below; `class` is empty (good), `warn` or `fail`.
+pub fn notice(class: &str, word: &str, line: Markup, more: Markup) -> Markup {
+    let word = Markup::new().element("span", &[("class", "grade")], text(word));
+    let line = Markup::new().element("p", &[], word.raw(" ").then(line));
+    Markup::new().element("div", &[("class", format!("state {class}").trim_end())], line.then(more))
+}
+
+/// A box of one line.
+pub fn remark(class: &str, word: &str, said: impl Display) -> Markup {
+    notice(class, word, text(said), Markup::new())
+}
+
+/// How the tests ended, when not well: `so_far` says what of them is shown.
+pub fn ending(error: Option<&NetError>, interrupted: bool, so_far: &str) -> Markup {
+    let more = Markup::new().leaf("p", so_far);
+    match error {
+        Some(NetError::Interrupted { .. }) => notice("warn", "INTERRUPTED", Markup::new(), more),
+        Some(error) => notice("fail", "FAILED", text(format!("{}: {error}", error.code())), more),
+        None if interrupted => notice("warn", "INTERRUPTED", Markup::new(), more),
+        None => Markup::new(),
+    }
+}
+
+/// Names and what they are.
+pub fn facts<S: AsRef<str>>(rows: &[(S, String)]) -> Markup {
+    let row = |(name, value): &(S, String)| {
+        let head = Markup::new().element("th", &[("scope", "row")], text(name.as_ref()));
+        Markup::new().element("tr", &[], head.leaf("td", value))
+    };
+    let body = Markup::new().element("tbody", &[], Markup::new().all(rows.iter().map(row)));
+    Markup::new().element("table", &[("class", "facts")], body)
+}
+
+/// A table that a narrow screen can move; the first column names the row.
+pub fn table(caption: &str, columns: &[Column], rows: impl Iterator<Item = Vec<String>>) -> Markup {
+    let class =
+        |number: usize| columns.get(number).map_or("", |column| if column.numeric { "n" } else { "" });
+    let heads = columns.iter().enumerate().map(|(number, column)| {
+        Markup::new().element("th", &[("scope", "col"), ("class", class(number))], text(column.name))
+    });
+    let cell = |(number, value): (usize, String)| match number {
+        0 => Markup::new().element("th", &[("scope", "row"), ("class", class(0))], text(value)),
+        _ => Markup::new().element("td", &[("class", class(number))], text(value)),
+    };
+    let row = |cells: Vec<String>| {
+        let cells = Markup::new().all(cells.into_iter().enumerate().map(cell));
+        Markup::new().element("tr", &[], cells).raw("\n")
+    };
+    let head = Markup::new().element("tr", &[], Markup::new().all(heads));
+    let content =
+        Markup::new().element("thead", &[], head).element("tbody", &[], Markup::new().all(rows.map(row)));
+    let moved = [("class", "scroll"), ("role", "region"), ("aria-label", caption), ("tabindex", "0")];
+    Markup::new().element("div", &moved, Markup::new().element("table", &[], content))
+}
+
+/// A plot, what it shows in a sentence, and the numbers behind it.
+pub fn figure(plot: &Plot, numbers: Markup) -> Markup {
+    let caption = text(&plot.title).leaf("p", &plot.description);
+    let behind = Markup::new().leaf("summary", format!("Numbers: {}", plot.title)).then(numbers);
+    let content = Markup::new().element("figcaption", &[], caption).then(plot.drawings()).element(
+        "details",
+        &[],
+        behind,
+    );
+    Markup::new().raw("\n").element("figure", &[], content)
+}
+
+/// Lines to be copied as they are.
+pub fn copyable(title: &str, lines: &[String]) -> Markup {
+    let attributes = [("tabindex", "0"), ("role", "region"), ("aria-label", title)];
+    Markup::new().element("pre", &attributes, text(lines.join("\n")))
+}
+
+/// A list.
+pub fn list(items: impl Iterator<Item = Markup>) -> Markup {
+    let items: Vec<Markup> = items.map(|item| Markup::new().element("li", &[], item)).collect();
+    if items.is_empty() { Markup::new() } else { Markup::new().element("ul", &[], Markup::new().all(items)) }
+}

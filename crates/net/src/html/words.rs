@@ -1,0 +1,129 @@
+//! Numbers and names as the page says them: as the screens do. Pure.
+
+use crate::limit::Limit;
+use crate::plan::{Direction, Directions};
+use crate::units::readable_size;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// MiB per second, as on the screens.
+pub fn mebibytes(bytes_per_second: f64) -> String {
+    format!("{:.3}", bytes_per_second / 1_048_576.0)
+}
+
+/// Milliseconds, as on the screens.
+pub fn millis(seconds: f64) -> String {
+    format!("{:.3}", seconds * 1e3)
+}
+
+/// A rate with both of its units.
+pub fn rate(bytes_per_second: f64) -> String {
+    let bits = crate::units::megabits(bytes_per_second);
+    format!("{} MiB/s ({bits:.1} Mbit/s)", mebibytes(bytes_per_second))
+}
+
+/// A socket buffer as it was asked for.
+pub fn window_name(window: u32) -> String {
+    if window == 0 { "auto".into() } else { readable_size(window.into()) }
+}
+
+/// What held a run back; a dash when it is not known.
+pub fn limit_name(limit: Option<Limit>) -> String {
+    limit.map_or_else(|| "-".into(), |limit| limit.to_string())
+}
+
+/// What a limit of a direction means, and what would help.
+pub fn limit_meaning(limit: Limit, direction: Direction) -> String {
+    let (sender, receiver) = ends(direction);
+    match limit {
+        Limit::ReceiverWindow => format!(
+            "the {receiver}'s receive buffer was full of what was under way; a larger buffer at the {receiver} helps"
+        ),
+        Limit::SendBuffer => format!(
+            "the {sender}'s send buffer was full of what was not yet acknowledged; a larger buffer at the {sender} helps"
+        ),
+        Limit::Path => {
+            "nothing at the ends held it back: bandwidth, distance or loss did; bandwidth helps, or fewer \
+            retransmissions, or more bytes a message when each one is waited for"
+                .into()
+        }
+        Limit::Application => {
+            "the programs or processors at the ends, or a rate or pause that was asked for; faster \
+            hosts or more connections help"
+                .into()
+        }
+        Limit::Disk => format!(
+            "the {receiver} spent at least half of the time in durable writes; a faster disk helps, or FASTSYNC"
+        ),
+    }
+}
+
+/// Sender and receiver.
+pub fn ends(direction: Direction) -> (&'static str, &'static str) {
+    match direction {
+        Direction::ToServer => ("client", "server"),
+        Direction::FromServer => ("server", "client"),
+    }
+}
+
+/// What a direction is, in a sentence.
+pub fn who_sends(direction: Direction) -> String {
+    let (sender, receiver) = ends(direction);
+    format!("{}: the {sender} sends, the {receiver} receives", direction.name())
+}
+
+/// A title of figures that go one way.
+pub fn directed(title: &str, direction: Direction) -> String {
+    format!("{title}, {}", direction.name())
+}
+
+/// The directions as the word before the server's name.
+pub fn to_or_from(directions: Directions) -> &'static str {
+    match directions {
+        Directions::ToServer => "to",
+        Directions::FromServer => "from",
+        Directions::Both => "to and from",
+    }
+}
+
+/// The directions of tests that may have several.
+pub fn directions_name(directions: Directions) -> String {
+    let names: Vec<&str> = directions.all().iter().map(|direction| direction.name()).collect();
+    names.join(" and ")
+}
+
+/// `2026-11-21 16:10:48 UTC`.
+pub fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Counted in years that begin in March, the leap day is the last one of its year.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_calendar_knows_leap_days_and_new_years() {
+        for (seconds, said) in [
+            (0, "1970-01-01 00:00:00 UTC"),
+            (951_782_400, "2000-02-29 00:00:00 UTC"),
+            (1_772_323_199, "2026-02-28 23:59:59 UTC"),
+            (1_772_323_200, "2026-03-01 00:00:00 UTC"),
+            (1_798_761_599, "2026-12-31 23:59:59 UTC"),
+            (4_107_542_400, "2100-03-01 00:00:00 UTC"),
+        ] {
+            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), said);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! How a checkpoint shares the disk with the log writer.
+//!
+//! The sync of a checkpoint hands thousands of scattered pages to the disk at once, and the log writer's next write
+//! waits behind them. At leisure, pages go in portions: each is synced by itself and followed by a pause as long as
+//! that took.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+/// Pages of a portion.
+pub const PORTION_PAGES: u32 = 64;
+/// Longest pause between two portions.
+pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(10);
+
+/// How much of the disk a checkpoint takes.
+#[derive(Clone, Debug, Default)]
+pub enum Pace {
+    /// All of it.
+    #[default]
+    AtOnce,
+    /// Half of the time, until the flag is set: then there is hurry.
+    LeisurelyUntil(Arc<AtomicBool>),
+}
+
+/// The checkpoint of a connection: how it goes, and what it has written.
+#[derive(Debug, Default)]
+pub(crate) struct Portions {
+    pace: Pace,
+    /// Pages of the current portion.
+    pages: u32,
+}
+
+impl Portions {
+    /// A checkpoint at `pace` begins.
+    pub fn begin(&mut self, pace: Pace) {
+        *self = Portions { pace, pages: 0 };
+    }
+
+    /// A page was written. Whether it is the last one of a portion.
+    pub fn page_written(&mut self) -> bool {
+        let Pace::LeisurelyUntil(hurry) = &self.pace else { return false };
+        if hurry.load(SeqCst) {
+            return false;
+        }
+        self.pages += 1;
+        if self.pages < PORTION_PAGES {
+            return false;
+        }
+        self.pages = 0;
+        true
+    }
+}

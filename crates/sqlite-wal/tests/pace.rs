@@ -1,0 +1,115 @@
+//! What a checkpoint at leisure does to the disk, counted in syncs.
+
+#![allow(clippy::unwrap_used)]
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
+use standfast_sqlite_wal::pace::{PORTION_PAGES, Pace};
+use standfast_testkit::SimMachine;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+/// A guarded database on a machine of its own.
+struct Rig {
+    machine: Arc<SimMachine>,
+    connection: Connection,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let machine = SimMachine::new(1);
+        let vfs = register_guard_vfs(Some(machine.vfs_name())).unwrap();
+        let connection =
+            Connection::open_with_flags_and_vfs("/app.db", OpenFlags::default(), vfs.as_str()).unwrap();
+        connection
+            .execute_batch(
+                "PRAGMA page_size=512; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; CREATE TABLE t(x)",
+            )
+            .unwrap();
+        Rig { machine, connection }
+    }
+
+    /// Writes every page. Returns how many whole portions there are: fewer if a portion had a page more.
+    fn fill(&self) -> u64 {
+        self.connection
+            .execute_batch("BEGIN; DELETE FROM t; INSERT INTO t VALUES(randomblob(228000)); COMMIT")
+            .unwrap();
+        let pages: u32 = self.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        let portions = pages / PORTION_PAGES;
+        assert!(portions > 6 && portions > pages / (PORTION_PAGES + 1), "{pages} pages");
+        portions.into()
+    }
+
+    /// Syncs of a checkpoint that moves everything.
+    fn syncs(&self) -> u64 {
+        let before = self.machine.boundaries();
+        let counts = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let (busy, frames, moved): (i64, i64, i64) =
+            self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], counts).unwrap();
+        assert!(busy == 0 && frames > 0 && moved == frames, "{busy} {frames} {moved}");
+        self.machine.boundaries() - before
+    }
+
+    fn syncs_at(&self, pace: &Pace) -> u64 {
+        Guard::of(&self.connection).unwrap().at_pace(pace, || self.syncs())
+    }
+}
+
+fn leisurely_until(hurry: &Arc<AtomicBool>) -> Pace {
+    Pace::LeisurelyUntil(hurry.clone())
+}
+
+/// Those of the WAL before and of the database after.
+const ALWAYS: u64 = 2;
+
+#[test]
+fn a_checkpoint_at_leisure_syncs_every_portion_by_itself() {
+    let (rig, hurry) = (Rig::new(), Arc::default());
+    let portions = rig.fill();
+    assert_eq!(rig.syncs_at(&leisurely_until(&hurry)), ALWAYS + portions);
+}
+
+#[test]
+fn a_checkpoint_in_a_hurry_syncs_nothing_more_than_sqlite_does() {
+    let hurry = Arc::new(AtomicBool::new(true));
+    for pace in [Pace::AtOnce, leisurely_until(&hurry)] {
+        let rig = Rig::new();
+        rig.fill();
+        assert_eq!(rig.syncs_at(&pace), ALWAYS, "{pace:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_at_leisure_hurries_from_the_moment_that_it_is_told_to() {
+    for portion in [1, 3] {
+        let (rig, hurry) = (Rig::new(), Arc::<AtomicBool>::default());
+        rig.fill();
+        let told = hurry.clone();
+        rig.machine.at_boundary(1 + portion, move || told.store(true, SeqCst));
+        assert_eq!(rig.syncs_at(&leisurely_until(&hurry)), ALWAYS + portion, "told during portion {portion}");
+    }
+}
+
+#[test]
+fn each_checkpoint_has_a_pace_of_its_own() {
+    let (rig, hurry) = (Rig::new(), Arc::default());
+    for _ in 0..2 {
+        let portions = rig.fill();
+        assert_eq!(rig.syncs_at(&leisurely_until(&hurry)), ALWAYS + portions, "portions begin anew");
+        rig.fill();
+        assert_eq!(rig.syncs(), ALWAYS, "one of which nothing was said");
+    }
+}
+
+#[test]
+fn of_a_checkpoint_that_could_not_sync_a_portion_nothing_counts_as_moved() {
+    let (rig, hurry) = (Rig::new(), Arc::default());
+    rig.fill();
+    rig.machine.fail_at(3);
+    let guard = Guard::of(&rig.connection).unwrap();
+    let checkpoint = || rig.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+    let failed = guard.at_pace(&leisurely_until(&hurry), checkpoint).unwrap_err();
+    assert_eq!(failed.sqlite_error_code(), Some(ErrorCode::SystemIoFailure), "{failed}");
+    assert_eq!(guard.wal_index().unwrap().backfilled(), 0);
+    assert_eq!(rig.syncs(), ALWAYS, "the next one moves everything");
+}

@@ -1,0 +1,94 @@
+//! `standfast wan ...`.
+
+mod arguments;
+mod run;
+mod show;
+
+use crate::control::{Request, ask};
+use crate::settings::{Change, Nanos};
+use crate::{Result, WanError, namespace, place, wan};
+pub use arguments::WanCommand;
+use arguments::{ExecArgs, SetArgs, StatsArgs};
+use std::os::unix::process::CommandExt;
+
+impl WanCommand {
+    /// Carries it out and returns the exit code: 0 ok, 1 failed, 2 usage, 3 released too late, 4 refused; with a
+    /// command its own.
+    pub fn main(self) -> u8 {
+        let done = match self {
+            WanCommand::Run(args) => run::main(&args),
+            WanCommand::Exec(args) => Err(exec(&args)),
+            WanCommand::Set(args) => set(args),
+            WanCommand::Cut(args) => tell(&args.name, &Request::Cut { links: args.links }),
+            WanCommand::Stall(args) => tell(&args.name, &Request::Stall { links: args.links }),
+            WanCommand::Heal(args) => tell(&args.name, &Request::Heal { links: args.links }),
+            WanCommand::Stats(args) => stats(&args),
+            WanCommand::Stop(args) => tell(&args.name, &Request::Stop),
+            WanCommand::List => list(),
+        };
+        done.unwrap_or_else(|error| {
+            eprintln!("error: {error}");
+            error.exit_code()
+        })
+    }
+}
+
+fn tell(name: &str, request: &Request) -> Result<u8> {
+    ask(name, request).map(|_| 0)
+}
+
+fn set(args: SetArgs) -> Result<u8> {
+    let change = args.shape.change();
+    if change == Change::default() {
+        return Err(WanError::usage("nothing to set", "give one of the options: standfast wan set --help"));
+    }
+    tell(&args.links.name, &Request::Set { links: args.links.links, change })
+}
+
+/// Becomes the command; returns only when it cannot.
+fn exec(args: &ExecArgs) -> WanError {
+    let become_it = || {
+        let (nodes, _) = place::find(&args.name)?;
+        let node = wan::find_node(&nodes, &args.node)?;
+        // Required on the command line.
+        let (program, words) =
+            args.command.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
+        let source = namespace::command(&node.namespace, program)?.args(words).exec();
+        Err(WanError::System { what: format!("run {program}"), source })
+    };
+    match become_it() {
+        Ok(never) => never,
+        Err(error) => error,
+    }
+}
+
+fn stats(args: &StatsArgs) -> Result<u8> {
+    let Some(stats) = ask(&args.name, &Request::Stats { reset: args.reset })? else {
+        return Err(WanError::Answer("no statistics came back".into()));
+    };
+    if args.json {
+        show::json(&stats);
+    } else {
+        show::print(&show::table(&stats));
+    }
+    Ok(late(&stats, args.fail_late))
+}
+
+/// The exit code that the lateness gives.
+fn late(stats: &crate::emulator::Stats, most: Option<Nanos>) -> u8 {
+    match most {
+        Some(most) if stats.late.p99 > most as f64 / 1e9 => {
+            let found = show::time(stats.late.p99);
+            eprintln!("wan: 1 % of the packets was released {found} late or later; discard this run");
+            3
+        }
+        _ => 0,
+    }
+}
+
+fn list() -> Result<u8> {
+    for name in place::running()? {
+        show::print(&format!("{name}\n"));
+    }
+    Ok(0)
+}

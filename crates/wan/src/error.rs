@@ -1,0 +1,78 @@
+//! What can go wrong, with the exit code of each.
+
+use std::io;
+use thiserror::Error;
+
+/// An error of the emulator or its command line. The text names cause and remedy.
+#[derive(Debug, Error)]
+pub enum WanError {
+    /// A link that cannot be emulated.
+    #[error("{what} cannot be emulated\nhint: {hint}")]
+    Settings {
+        /// What was asked for.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+    /// Names or options that cannot be used as given.
+    #[error("{what}\nhint: {hint}")]
+    Usage {
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The system does not allow it, or an emulator of this name runs or does not run.
+    #[error("{what}\nhint: {hint}")]
+    Refused {
+        /// What is in the way.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The emulator answered that it cannot.
+    #[error("the emulator refused: {0}")]
+    Answer(String),
+    /// Anything else of the system.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl WanError {
+    /// Exit code of a command that ends with this error: 1 failed, 2 usage, 4 refused.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            WanError::Settings { .. } | WanError::Usage { .. } | WanError::Answer(_) => 2,
+            WanError::Refused { .. } => 4,
+            WanError::System { .. } => 1,
+        }
+    }
+
+    pub(crate) fn usage(what: impl Into<String>, hint: impl Into<String>) -> WanError {
+        WanError::Usage { what: what.into(), hint: hint.into() }
+    }
+
+    pub(crate) fn refused(what: impl Into<String>, hint: impl Into<String>) -> WanError {
+        WanError::Refused { what: what.into(), hint: hint.into() }
+    }
+}
+
+/// The result of most functions here.
+pub type Result<T> = std::result::Result<T, WanError>;
+
+/// Says what was tried when a system call fails.
+pub(crate) trait Doing<T> {
+    /// `what` completes the sentence "cannot ...".
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| WanError::System { what: what(), source })
+    }
+}

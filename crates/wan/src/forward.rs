@@ -1,0 +1,105 @@
+//! A packet meets a link: segment by segment it passes or is dropped, and what passes goes on in pieces. Pure.
+
+use crate::link::{Fate, Link, Passage};
+use crate::packet::{LARGEST, Shape};
+use crate::settings::Nanos;
+
+/// A piece arrives when its last segment does; so much wire time is the most by which its first one may be late.
+const MOST_IN_A_PIECE: Nanos = 100_000;
+/// Room of a small buffer: a full packet of the usual size.
+const SMALL: usize = 2 << 10;
+/// Buffers kept of each size.
+const KEPT: usize = 1 << 10;
+
+/// Bytes of a packet with its virtio header, in a room that is used again.
+pub struct Buffer {
+    room: Box<[u8]>,
+    length: usize,
+}
+
+impl Buffer {
+    /// The packet.
+    pub fn bytes(&self) -> &[u8] {
+        &self.room[..self.length]
+    }
+
+    /// The room for a packet.
+    pub fn room(&mut self) -> &mut [u8] {
+        &mut self.room
+    }
+
+    /// The first so many bytes of the room are the packet.
+    pub fn filled(&mut self, length: usize) {
+        self.length = length;
+    }
+}
+
+/// Buffers that are free: most packets are either small or as large as possible, and memory is dear to fill.
+#[derive(Default)]
+pub struct Pool {
+    small: Vec<Buffer>,
+    large: Vec<Buffer>,
+}
+
+impl Pool {
+    /// A buffer with room for so many bytes, at most [`LARGEST`].
+    pub fn take(&mut self, bytes: usize) -> Buffer {
+        let (free, size) = if bytes <= SMALL { (&mut self.small, SMALL) } else { (&mut self.large, LARGEST) };
+        free.pop().unwrap_or_else(|| Buffer { room: vec![0; size].into(), length: 0 })
+    }
+
+    /// Gives a buffer back.
+    pub fn give(&mut self, buffer: Buffer) {
+        let free = if buffer.room.len() <= SMALL { &mut self.small } else { &mut self.large };
+        if free.len() < KEPT {
+            free.push(buffer);
+        }
+    }
+}
+
+/// Gives a packet to a link. `packet` holds something else afterwards.
+pub fn forward(link: &mut Link<Buffer>, pool: &mut Pool, now: Nanos, shape: &Shape, packet: &mut Buffer) {
+    let segments = shape.segments();
+    let mut piece: Option<(usize, Passage)> = None;
+    for index in 0..segments {
+        let fate = link.offer(now, shape.segment_bytes(index) as u64);
+        let Fate::Passes(passage) = fate else {
+            finish(link, pool, shape, packet, piece.take(), index);
+            continue;
+        };
+        if passage.overtaken {
+            finish(link, pool, shape, packet, piece.take(), index);
+        }
+        let (from, grown) = match piece {
+            None => (index, passage),
+            Some((from, before)) => (from, before.with(&passage)),
+        };
+        piece = Some((from, grown));
+        if passage.overtaken || link.settings().wire_time(grown.bytes()) >= MOST_IN_A_PIECE {
+            finish(link, pool, shape, packet, piece.take(), index + 1);
+        }
+    }
+    finish(link, pool, shape, packet, piece, segments);
+}
+
+/// Lets the link hold the piece that ends before segment `to`.
+fn finish(
+    link: &mut Link<Buffer>,
+    pool: &mut Pool,
+    shape: &Shape,
+    packet: &mut Buffer,
+    piece: Option<(usize, Passage)>,
+    to: usize,
+) {
+    let Some((from, passage)) = piece else { return };
+    let bytes = shape.piece_bytes(from..to);
+    let mut out = pool.take(bytes);
+    // A whole large packet is not copied: the buffers change places.
+    if bytes == packet.length && bytes > SMALL {
+        std::mem::swap(&mut out, packet);
+    } else {
+        shape.cut_out(packet.bytes(), from..to, &mut out.room);
+        out.filled(bytes);
+    }
+    link.hold(passage, out);
+}

@@ -1,0 +1,256 @@
+//! One direction of a link: who is dropped, and when the others arrive. Pure: the caller brings the clock.
+//!
+//! A segment waits for the transmitter (rate, queue), is transmitted, and is then on its way (delay, jitter). What
+//! passes is held here together with its payload until it is due.
+
+use crate::chance::Chance;
+use crate::settings::{Nanos, Settings};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Most bytes that a direction holds, whatever its settings: beyond that segments are dropped as by a full queue.
+const MOST_HELD: u64 = 512 << 20;
+
+/// What became of a segment that was offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is transmitted, and has to be given to [`Link::hold`], alone or with neighbours.
+    Passes(Passage),
+    /// It is gone.
+    Dropped,
+}
+
+/// A segment, or several in one piece, that were transmitted. Moments are on the link's own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passage {
+    departs: Nanos,
+    due: Nanos,
+    bytes: u64,
+    segments: u64,
+    /// It arrives late enough for others to overtake it, and must stay a piece of its own.
+    pub overtaken: bool,
+}
+
+impl Passage {
+    /// This one with the next segment behind it: they arrive together, when the last one does.
+    pub fn with(&self, next: &Passage) -> Passage {
+        Passage { bytes: self.bytes + next.bytes, segments: self.segments + next.segments, ..*next }
+    }
+
+    /// Bytes on the wire.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Segments and bytes since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Segments that were offered.
+    pub segments: u64,
+    /// Bytes of IP packets that were offered.
+    pub bytes: u64,
+    /// Segments that were delivered.
+    pub delivered_segments: u64,
+    /// Bytes that were delivered.
+    pub delivered_bytes: u64,
+    /// Segments lost by chance.
+    pub lost: u64,
+    /// Segments that found the queue full.
+    pub queue_full: u64,
+    /// Segments that were under way or came while the link was cut.
+    pub cut: u64,
+    /// Segments that were held back so that others overtake them.
+    pub overtaken: u64,
+}
+
+/// Whether a direction works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It carries what it can.
+    Up,
+    /// Everything is lost.
+    Cut,
+    /// Time stands still on it: nothing is lost but what no longer fits, nothing arrives.
+    Stalled,
+}
+
+struct Held<P> {
+    passage: Passage,
+    payload: P,
+}
+
+/// One direction with what is under way in it.
+pub struct Link<P> {
+    settings: Settings,
+    chance: Chance,
+    /// The transmitter is busy until then.
+    busy_until: Nanos,
+    /// When the latest of those that keep their order is due.
+    latest: Nanos,
+    held: VecDeque<Held<P>>,
+    held_bytes: u64,
+    cut: bool,
+    /// When the link's clock was stopped, on the caller's.
+    stopped: Option<Nanos>,
+    /// How much the link's clock is behind the caller's.
+    behind: Nanos,
+    counts: Counts,
+}
+
+impl<P> Link<P> {
+    /// A link without anything on it.
+    pub fn new(settings: Settings, chance: Chance) -> Link<P> {
+        Link {
+            settings,
+            chance,
+            busy_until: 0,
+            latest: 0,
+            held: VecDeque::new(),
+            held_bytes: 0,
+            cut: false,
+            stopped: None,
+            behind: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// A segment of so many bytes comes.
+    pub fn offer(&mut self, now: Nanos, bytes: u64) -> Fate {
+        let number = self.counts.segments;
+        self.counts.segments += 1;
+        self.counts.bytes += bytes;
+        if self.cut {
+            self.counts.cut += 1;
+            return Fate::Dropped;
+        }
+        if self.chance.loses(number, self.settings.loss) {
+            self.counts.lost += 1;
+            return Fate::Dropped;
+        }
+        let arrived = self.clock(now);
+        let backlog = match self.settings.rate {
+            Some(_) => self.settings.carried_in(self.busy_until.saturating_sub(arrived)),
+            None => 0,
+        };
+        if backlog + bytes > self.settings.queue_bytes() || self.held_bytes + bytes > MOST_HELD {
+            self.counts.queue_full += 1;
+            return Fate::Dropped;
+        }
+        let overtaken = self.chance.reorders(number, self.settings.reorder);
+        self.counts.overtaken += u64::from(overtaken);
+        Fate::Passes(self.transmit(arrived, Passage { departs: 0, due: 0, bytes, segments: 1, overtaken }))
+    }
+
+    /// Sends a piece behind all that were sent before, not before `arrived`.
+    fn transmit(&mut self, arrived: Nanos, passage: Passage) -> Passage {
+        let departs = self.busy_until.max(arrived) + self.settings.wire_time(passage.bytes);
+        self.busy_until = departs;
+        let due = departs + self.chance.delay(departs, self.settings.delay, self.settings.jitter);
+        let due = match passage.overtaken {
+            true => due + self.settings.reorder_by,
+            false => due.max(self.latest),
+        };
+        if !passage.overtaken {
+            self.latest = due;
+        }
+        Passage { departs, due, ..passage }
+    }
+
+    /// Takes the payload of what passes, until it is due.
+    pub fn hold(&mut self, passage: Passage, payload: P) {
+        self.held_bytes += passage.bytes;
+        // All but the overtaken ones belong at the end; a few of those may be behind it.
+        let later = self.held.iter().rev().take_while(|held| held.passage.due > passage.due).count();
+        self.held.insert(self.held.len() - later, Held { passage, payload });
+    }
+
+    /// The next one that is due, and by how much it is late.
+    pub fn release(&mut self, now: Nanos) -> Option<(P, Nanos)> {
+        if self.stopped.is_some() {
+            return None;
+        }
+        let now = self.clock(now);
+        let held = self.held.pop_front_if(|held| held.passage.due <= now)?;
+        self.held_bytes -= held.passage.bytes;
+        self.counts.delivered_segments += held.passage.segments;
+        self.counts.delivered_bytes += held.passage.bytes;
+        Some((held.payload, now - held.passage.due))
+    }
+
+    /// When the next one is due on the caller's clock; None while there is nothing to wait for.
+    pub fn next_due(&self) -> Option<Nanos> {
+        let first = self.held.front().filter(|_| self.stopped.is_none())?;
+        Some(first.passage.due + self.behind)
+    }
+
+    /// Changes the settings. What was transmitted arrives as planned, what waits is planned again.
+    pub fn set(&mut self, now: Nanos, settings: Settings) {
+        self.settings = settings;
+        let clock = self.clock(now);
+        let gone = |held: &Held<P>| held.passage.departs <= clock;
+        let (gone, mut waiting): (Vec<_>, Vec<_>) = self.held.drain(..).partition(gone);
+        let in_order = gone.iter().filter(|held| !held.passage.overtaken);
+        self.latest = in_order.map(|held| held.passage.due).max().unwrap_or(0);
+        self.busy_until = clock;
+        self.held_bytes = gone.iter().map(|held| held.passage.bytes).sum();
+        self.held.extend(gone);
+        waiting.sort_by_key(|held| held.passage.departs);
+        for held in waiting {
+            let passage = self.transmit(clock, held.passage);
+            self.hold(passage, held.payload);
+        }
+    }
+
+    /// Loses what is under way and all that comes.
+    pub fn cut(&mut self) {
+        self.cut = true;
+        self.counts.cut += self.held.drain(..).map(|held| held.passage.segments).sum::<u64>();
+        self.held_bytes = 0;
+        self.busy_until = 0;
+        self.latest = 0;
+    }
+
+    /// Stops the link's clock.
+    pub fn stall(&mut self, now: Nanos) {
+        self.stopped.get_or_insert(now);
+    }
+
+    /// Ends a cut and a stall. After a stall the link goes on where it stood.
+    pub fn heal(&mut self, now: Nanos) {
+        self.cut = false;
+        if let Some(stopped) = self.stopped.take() {
+            self.behind += now - stopped;
+        }
+    }
+
+    fn clock(&self, now: Nanos) -> Nanos {
+        // A packet may have been sent a little before the link was healed.
+        self.stopped.unwrap_or(now).saturating_sub(self.behind)
+    }
+
+    /// Whether it works.
+    pub fn state(&self) -> State {
+        match (self.cut, self.stopped) {
+            (true, _) => State::Cut,
+            (false, Some(_)) => State::Stalled,
+            (false, None) => State::Up,
+        }
+    }
+
+    /// What it is like.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What happened so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Bytes that wait or are under way.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+}

@@ -1,0 +1,74 @@
+//! How old a packet is when the emulator first sees it: a thread that waits for one is woken only when the packet is
+//! there, and on a sleeping processor that takes its time. Some packets with the moment of their sending tell how long;
+//! the delay of a link then begins when a packet was sent.
+
+use crate::clock::Clock;
+use crate::settings::Nanos;
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
+/// Where probes go. No node has this address, so that no link sees them.
+pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 254);
+/// Probes sent at the start.
+const COUNT: usize = 21;
+/// Time in which the processor falls asleep again, as it does between the packets of a round trip.
+const PAUSE: Duration = Duration::from_millis(1);
+/// What takes longer is other work on the machine, which comes and goes.
+const MOST: Nanos = 40_000;
+
+/// What the probes told so far.
+#[derive(Debug, Default)]
+pub struct Probes(Vec<Nanos>);
+
+impl Probes {
+    /// A probe was read at `now`; its last eight bytes say when it was sent.
+    pub fn saw(&mut self, now: Nanos, packet: &[u8]) {
+        let Some(sent) = packet.last_chunk() else { return };
+        // A node may send there whatever it likes.
+        if self.0.len() < COUNT {
+            let age = now.saturating_sub(u64::from_ne_bytes(*sent));
+            self.0.insert(self.0.partition_point(|other| *other < age), age);
+        }
+    }
+
+    /// The median.
+    pub fn age(&self) -> Nanos {
+        self.0.get(self.0.len() / 2).copied().unwrap_or(0).min(MOST)
+    }
+}
+
+/// Sends the probes of a node, on a thread in it.
+pub fn send(clock: Clock) -> io::Result<()> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    for _ in 0..COUNT {
+        std::thread::sleep(PAUSE);
+        socket.send_to(&clock.now().to_ne_bytes(), (ADDRESS, 9))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_counts_and_a_busy_machine_does_not() {
+        let mut probes = Probes::default();
+        assert_eq!(probes.age(), 0);
+        for age in [9_000, 8_000_000, 12_000] {
+            probes.saw(10_000_000, &(10_000_000_u64 - age).to_ne_bytes());
+        }
+        assert_eq!(probes.age(), 12_000);
+        (0..100).for_each(|_| probes.saw(10_000_000, &0_u64.to_ne_bytes()));
+        assert_eq!(probes.age(), MOST);
+    }
+
+    #[test]
+    fn nonsense_from_a_node_is_harmless() {
+        let mut probes = Probes::default();
+        probes.saw(5, &[1, 2]);
+        probes.saw(5, &[0xff; 40]);
+        assert_eq!(probes.age(), 0);
+    }
+}
