@@ -185,19 +185,35 @@ fn latency_under_load_is_printed_and_in_the_document() {
         screen.contains("  idle ") && screen.contains("  loaded ") && screen.contains("  growth "),
         "{screen}"
     );
-    let result: Value = serde_json::from_str(&said(&done(&format!("{words} --json")))).unwrap();
+    let path = server.directory.join("loaded.html");
+    let output = done(&format!("{words} --bidir --json --html {}", path.display()));
+    let result: Value = serde_json::from_str(&said(&output)).unwrap();
     assert_eq!(result["test"]["mode"], "async");
-    assert!(result["round_trips"]["loaded"]["p99"].as_f64().unwrap() > 0.0, "{result}");
+    let loaded = result["round_trips"]["loaded"]["p99"].as_f64().unwrap();
+    assert!(loaded > 0.0, "{result}");
+    let page = std::fs::read_to_string(path).unwrap();
+    for words in [
+        "<h2>Result, to server</h2>",
+        "<h2>Result, from server</h2>",
+        "<h2>Round trips beside the test</h2>",
+        &format!("<td class=\"n\">{:.3}</td>", loaded * 1e3),
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
 }
 
 #[test]
 fn a_sweep_and_advice_of_both_directions_name_them() {
     let server = Server::start("sweep-both");
-    let target = format!("127.0.0.1 --port {} --duration 100ms --both --json", server.port);
+    let path = server.directory.join("both.html");
+    let page = || std::fs::read_to_string(&path).unwrap();
+    let html = path.display();
+    let target = format!("127.0.0.1 --port {} --duration 100ms --both --json --html {html}", server.port);
     let output = done(&format!("net sweep {target} --max-window 64k --max-streams 2"));
     let result: Value = serde_json::from_str(&said(&output)).unwrap();
     for direction in ["to_server", "from_server"] {
-        assert!(result[direction]["best"]["bytes_per_second"].as_f64().unwrap() > 0.0, "{result}");
+        let best = result[direction]["best"]["bytes_per_second"].as_f64().unwrap();
+        assert!(best > 0.0 && page().contains(&format!("{:.3} MiB/s", best / 1_048_576.0)), "{result}");
     }
     let file = server.directory.join("near");
     let output = standfast(&format!("net advise {target} --peak-redo 1mb --max-traffic 20mb"))
@@ -208,6 +224,9 @@ fn a_sweep_and_advice_of_both_directions_name_them() {
     for direction in ["to_server", "from_server"] {
         assert!(result[direction]["affirm"]["disk"]["mean"].as_f64().unwrap() > 0.0, "{result}");
         assert_eq!(result[direction]["advice"]["verdicts"].as_array().unwrap().len(), 3);
+    }
+    for head in ["Verdict, to server", "Verdict, from server", "Measurements, from server"] {
+        assert!(page().contains(&format!("<h2>{head}</h2>")), "{head}");
     }
     assert!(!file.exists());
 }
