@@ -40,12 +40,17 @@ struct Server {
 
 impl Server {
     fn start(name: &str) -> Server {
+        Server::start_with(name, &[])
+    }
+
+    fn start_with(name: &str, options: &[String]) -> Server {
         let directory = std::env::temp_dir().join(format!("standfast-cli-net-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         // A port that is free now is most likely still free in a moment.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut child = standfast(&format!("tcptest -server 127.0.0.1 -port={port}"))
             .arg(format!("-file={}", directory.join("file").display()))
+            .args(options)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -120,6 +125,113 @@ fn results_for_machines_are_written_for_good_and_failed_tests() {
 }
 
 #[test]
+fn every_row_of_a_test_both_ways_says_its_direction() {
+    let server = Server::start("both");
+    let words =
+        format!("net client 127.0.0.1 --port {} --mode async --duration 300ms --interval 100ms", server.port);
+    let screen = said(&done(&format!("{words} --bidir")));
+    for way in ["total      to server", "total      from server", ") to server", ") from server"] {
+        assert!(screen.contains(way), "{way}: {screen}");
+    }
+    let screen = said(&done(&format!("{words} --reverse")));
+    assert!(screen.contains("total      from server") && !screen.contains("to server"), "{screen}");
+    let table = said(&done(&format!("{words} --bidir --format csv")));
+    assert!(table.contains("0,to_server,") && table.contains("0,from_server,"), "{table}");
+    // A criterion that one direction meets is named with it.
+    let output = done(&format!("{words} --bidir --fail-if throughput<1000gb"));
+    assert_eq!(output.status.code(), Some(3));
+    assert!(complained(&output).contains("criterion met from server"), "{}", complained(&output));
+}
+
+#[test]
+fn a_server_with_a_key_refuses_clients_of_both_spellings_without_it_and_never_shows_it() {
+    let directory = std::env::temp_dir().join(format!("standfast-cli-psk-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let (right, wrong) = (directory.join("right"), directory.join("wrong"));
+    std::fs::write(&right, "correct horse battery staple\n").unwrap();
+    std::fs::write(&wrong, "incorrect horse battery staple\n").unwrap();
+    let option = |file: &PathBuf| format!("-psk_file={}", file.display());
+    let mut server = Server::start_with("psk", &[option(&right)]);
+    let classic = format!("tcptest 127.0.0.1 -port={} -length=1k -duration=100ms", server.port);
+    let modern = format!("net client 127.0.0.1 --port {} --length 1k --duration 100ms", server.port);
+    let mut heard = String::new();
+    for (words, code) in [
+        (classic.clone(), 4),
+        (format!("{classic} {}", option(&wrong)), 4),
+        (format!("{classic} {}", option(&right)), 0),
+        (modern.clone(), 4),
+        (format!("{modern} --psk-file {}", wrong.display()), 4),
+        (format!("{modern} --psk-file {}", right.display()), 0),
+    ] {
+        let output = done(&words);
+        assert_eq!(output.status.code(), Some(code), "{words}: {}", complained(&output));
+        assert_eq!(code == 4, complained(&output).contains("not authorised"), "{}", complained(&output));
+        heard += &(said(&output) + &complained(&output));
+    }
+    interrupt(&server.child);
+    server.out.read_to_string(&mut heard).unwrap();
+    assert!(heard.contains("another key than this server's"), "{heard}");
+    assert!(!heard.contains("horse"), "{heard}");
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn latency_under_load_is_printed_and_in_the_document() {
+    let server = Server::start("loaded");
+    let words = format!("net client 127.0.0.1 --port {} --loaded --duration 300ms", server.port);
+    let output = done(&words);
+    let screen = said(&output);
+    assert!(
+        screen.contains("  idle ") && screen.contains("  loaded ") && screen.contains("  growth "),
+        "{screen}"
+    );
+    let path = server.directory.join("loaded.html");
+    let output = done(&format!("{words} --bidir --json --html {}", path.display()));
+    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    assert_eq!(result["test"]["mode"], "async");
+    let loaded = result["round_trips"]["loaded"]["p99"].as_f64().unwrap();
+    assert!(loaded > 0.0, "{result}");
+    let page = std::fs::read_to_string(path).unwrap();
+    for words in [
+        "<h2>Result, to server</h2>",
+        "<h2>Result, from server</h2>",
+        "<h2>Round trips beside the test</h2>",
+        &format!("<td class=\"n\">{:.3}</td>", loaded * 1e3),
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+}
+
+#[test]
+fn a_sweep_and_advice_of_both_directions_name_them() {
+    let server = Server::start("sweep-both");
+    let path = server.directory.join("both.html");
+    let page = || std::fs::read_to_string(&path).unwrap();
+    let html = path.display();
+    let target = format!("127.0.0.1 --port {} --duration 100ms --both --json --html {html}", server.port);
+    let output = done(&format!("net sweep {target} --max-window 64k --max-streams 2"));
+    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    for direction in ["to_server", "from_server"] {
+        let best = result[direction]["best"]["bytes_per_second"].as_f64().unwrap();
+        assert!(best > 0.0 && page().contains(&format!("{:.3} MiB/s", best / 1_048_576.0)), "{result}");
+    }
+    let file = server.directory.join("near");
+    let output = standfast(&format!("net advise {target} --peak-redo 1mb --max-traffic 20mb"))
+        .arg(format!("--file={}", file.display()))
+        .output()
+        .unwrap();
+    let result: Value = serde_json::from_str(&said(&output)).unwrap();
+    for direction in ["to_server", "from_server"] {
+        assert!(result[direction]["affirm"]["disk"]["mean"].as_f64().unwrap() > 0.0, "{result}");
+        assert_eq!(result[direction]["advice"]["verdicts"].as_array().unwrap().len(), 3);
+    }
+    for head in ["Verdict, to server", "Verdict, from server", "Measurements, from server"] {
+        assert!(page().contains(&format!("<h2>{head}</h2>")), "{head}");
+    }
+    assert!(!file.exists());
+}
+
+#[test]
 fn a_page_is_written_for_good_failed_interrupted_and_killed_tests_and_replaces_no_other_file() {
     let server = Server::start("pages");
     let (port, path) = (server.port, server.directory.join("report.html"));
@@ -131,7 +243,7 @@ fn a_page_is_written_for_good_failed_interrupted_and_killed_tests_and_replaces_n
     let result: Value = serde_json::from_str(&said(&output)).unwrap();
     let mean = result["summary"]["latency"]["mean"].as_f64().unwrap();
     assert!(page().contains(&format!("<td class=\"n\">{:.3}</td>", mean * 1e3)), "{mean} {}", page());
-    assert!(page().contains("p50&gt;1h: not met"));
+    assert!(page().contains("p50&gt;1h, to server: not met"));
 
     let mut child = standfast(&client).stdout(Stdio::piped()).spawn().unwrap();
     let mut rows = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -145,7 +257,7 @@ fn a_page_is_written_for_good_failed_interrupted_and_killed_tests_and_replaces_n
         done(&format!("net sweep 127.0.0.1 --port {port} --duration 100ms --max-streams 2 {html} --json"));
     assert_eq!(output.status.code(), Some(0), "{}", complained(&output));
     let result: Value = serde_json::from_str(&said(&output)).unwrap();
-    let best = result["best"]["bytes_per_second"].as_f64().unwrap();
+    let best = result["to_server"]["best"]["bytes_per_second"].as_f64().unwrap();
     assert!(page().contains(&format!("{:.3} MiB/s", best / 1_048_576.0)));
 
     let output = done(&format!(
@@ -203,6 +315,16 @@ fn bad_input_and_foreign_files_have_their_exit_codes() {
         ("net client host --length 8kk", 2, "8kk"),
         ("net client host --fail-if p42>1", 2, "p99>5ms"),
         ("net client host --mode async --length 0", 2, "sends nothing"),
+        ("net client host --psk-file /dev/null", 2, "this one has 0"),
+        ("net client host --psk-file /no/such/file", 2, "--psk-file"),
+        ("tcptest host -port=1 -psk_file=/dev/null", 2, "-psk_file"),
+        ("net server --allow 10.0.0.1/8", 2, "10.0.0.0/8"),
+        ("net server --allow beta", 2, "fd00:1::/64"),
+        ("net client host --loaded --mode sync", 2, "fills the link"),
+        ("net client host --reverse --bidir", 2, "cannot be used with"),
+        ("net client host --reverse --payload /etc/passwd", 2, "random or zero"),
+        ("net client host --reverse --congestion cubic", 2, "the server sends"),
+        ("net client host --rate 0.0000000000000000001", 2, "message an hour"),
         ("net disk --dir /no/such/directory", 4, "directory"),
     ] {
         let output = done(words);

@@ -1,6 +1,7 @@
 //! From measurements to a verdict per transport mode, with causes and settings. Pure.
 
 use crate::limit::Limit;
+use crate::plan::Direction;
 use crate::run::Outcome;
 use crate::search::{Sweep, Tried, bandwidth_delay};
 use crate::stats::Latency;
@@ -14,6 +15,9 @@ pub const HEADROOM: f64 = 1.3;
 pub const FAR: f64 = 0.005;
 /// Round trip above which SYNC is no choice for them, seconds.
 pub const TOO_FAR: f64 = 0.05;
+/// Loaded round trips of more than so many idle ones come from queues on the path: those of twice the
+/// bandwidth-delay product, where one suffices. They count from [`FAR`] more on.
+pub const QUEUED: f64 = 3.0;
 /// Share of segments sent again above which a path counts as lossy.
 pub const LOSSY: f64 = 0.001;
 /// A standby's durable write slower than this is slow, seconds.
@@ -38,6 +42,10 @@ pub struct Measured {
     pub redo_write: u32,
     /// Median idle round trip, seconds.
     pub round_trip: f64,
+    /// Idle round trips.
+    pub idle: Option<Latency>,
+    /// Round trips while one connection filled the link.
+    pub loaded: Option<Latency>,
     /// SYNC messages of one redo write, without disk; FASTSYNC.
     pub fastsync: Option<Latency>,
     /// The same with the durable write; SYNC AFFIRM.
@@ -58,17 +66,17 @@ pub struct Measured {
     pub sack_enabled: Option<bool>,
     /// Losses that this host recovered by selective acknowledgements while it was measured; None when unknown.
     pub sack_recoveries: Option<u64>,
-    /// `net.core.wmem_max` of this host, bytes.
-    pub send_ceiling: Option<u64>,
-    /// Largest automatic send buffer of this host (`net.ipv4.tcp_wmem`, third number), bytes.
+    /// `net.core.wmem_max` of this host when it sends, else `rmem_max`, bytes.
+    pub ceiling: Option<u64>,
+    /// Largest automatic buffer of this host (`net.ipv4.tcp_wmem` or `tcp_rmem`, third number), bytes.
     pub automatic_ceiling: Option<u64>,
 }
 
 /// The tests of the procedure, as far as they were carried out.
 #[derive(Default)]
 pub struct Findings {
-    /// Median idle round trip, seconds.
-    pub round_trip: Option<f64>,
+    /// Round trips on the idle link.
+    pub idle: Option<Outcome>,
     /// SYNC messages of one redo write, without disk.
     pub fastsync: Option<Outcome>,
     /// The same with the durable write.
@@ -77,6 +85,25 @@ pub struct Findings {
     pub sweep: Sweep,
     /// A stream at the peak, or as near to it as the link allows.
     pub paced: Option<Outcome>,
+    /// Round trips while one connection fills the link.
+    pub loaded: Option<Outcome>,
+}
+
+impl Findings {
+    /// Median idle round trip, seconds; None when it was not measured.
+    pub fn round_trip(&self) -> Option<f64> {
+        self.idle.as_ref().map(|idle| idle.latency().map_or(0.0, |latency| latency.total.p50))
+    }
+}
+
+/// What came of the procedure in one direction.
+pub struct Way {
+    /// The way of the redo.
+    pub direction: Direction,
+    /// The tests.
+    pub findings: Findings,
+    /// Their figures and the verdicts; None when the tests did not come to their end.
+    pub judged: Option<(Measured, Advice)>,
 }
 
 /// How good.
@@ -104,7 +131,7 @@ impl fmt::Display for Grade {
 /// Why not better.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cause {
-    /// `bandwidth`, `distance`, `loss`, `buffers`, `far_disk` or `unmeasured`.
+    /// `bandwidth`, `distance`, `loss`, `buffers`, `far_disk`, `queueing` or `unmeasured`.
     pub name: &'static str,
     /// What it does to the verdict.
     pub grade: Grade,
@@ -303,7 +330,23 @@ fn waiting(measured: &Measured, latency: Option<&Latency>, disk: bool) -> Vec<Ca
             ),
         });
     }
+    causes.extend(queueing(measured));
     causes
+}
+
+/// What waits grow to while the link is full.
+fn queueing(measured: &Measured) -> Option<Cause> {
+    let (idle, loaded) = (measured.round_trip, measured.loaded?.total.p50);
+    (loaded > QUEUED * idle && loaded - idle > FAR).then(|| Cause {
+        name: "queueing",
+        grade: Grade::Warn,
+        text: format!(
+            "a round trip takes {:.2} ms while one connection fills the link, and {:.2} ms when it is idle: commits wait \
+             behind the queues on the path whenever something fills them; shorter queues, or traffic classes",
+            loaded * 1e3,
+            idle * 1e3
+        ),
+    })
 }
 
 fn settings(measured: &Measured, product: f64) -> Vec<String> {
@@ -311,7 +354,7 @@ fn settings(measured: &Measured, product: f64) -> Vec<String> {
     let ceiling = wanted.max(LEAST_CEILING).next_multiple_of(1 << 20);
     let low = |found: Option<u64>| found.is_none_or(|found| found < wanted);
     let mut settings = Vec::new();
-    if low(measured.automatic_ceiling) || low(measured.send_ceiling) {
+    if low(measured.automatic_ceiling) || low(measured.ceiling) {
         settings.extend([
             format!("net.core.rmem_max = {ceiling}"),
             format!("net.core.wmem_max = {ceiling}"),
@@ -341,12 +384,23 @@ fn notes(measured: &Measured) -> Vec<String> {
         Some(times) => format!("used {times} times here during the tests"),
         None => "whether they were used is unknown".into(),
     };
-    vec![
+    let mut notes = vec![
         format!("selective acknowledgements: {enabled} at this host, {negotiated}, {used}"),
         format!(
             "session data unit: {SESSION_DATA_UNIT} bytes (the most) where redo goes through a layer that has one; \
              Standfast sends whole redo writes"
         ),
         format!("segments sent again while the link was not full: {:.3} %", measured.loss * 100.0),
-    ]
+    ];
+    if let Some((idle, loaded)) = measured.idle.zip(measured.loaded) {
+        let millis = |latency: &Latency| {
+            format!("p50 {:.3} ms, p99 {:.3} ms", latency.total.p50 * 1e3, latency.total.p99 * 1e3)
+        };
+        notes.push(format!(
+            "round trips while one connection fills the link: {}; idle: {}",
+            millis(&loaded),
+            millis(&idle)
+        ));
+    }
+    notes
 }

@@ -23,6 +23,9 @@ pub enum NetError {
     /// The server answered, and does not take the test.
     #[error("the server refused the test: {0}")]
     Refused(String),
+    /// The server does not know this client, or the client not the server.
+    #[error("not authorised: {0}")]
+    NotAuthorised(String),
     /// The test file cannot be used.
     #[error("{}: {reason}", path.display())]
     File {
@@ -94,7 +97,7 @@ impl NetError {
     pub fn exit_code(&self) -> u8 {
         match self {
             NetError::Option { .. } | NetError::Usage(_) => 2,
-            NetError::Refused(_) | NetError::File { .. } => 4,
+            NetError::Refused(_) | NetError::NotAuthorised(_) | NetError::File { .. } => 4,
             _ => 1,
         }
     }
@@ -104,6 +107,7 @@ impl NetError {
         match self {
             NetError::Option { .. } | NetError::Usage(_) => "usage",
             NetError::Refused(_) => "refused",
+            NetError::NotAuthorised(_) => "not_authorised",
             NetError::File { .. } => "file",
             NetError::Connect { .. } => "connect",
             NetError::Listen { .. } => "listen",

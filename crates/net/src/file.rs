@@ -105,7 +105,11 @@ fn create(path: &Path) -> Result<Ring> {
         unusable(path, &format!("{what}: {error}; choose a directory with {} MiB free", FILE_BYTES >> 20))
     };
     // Taken anew, since an old one may have holes or another size.
-    DirectDisk.remove(path).map_err(|error| failed("cannot replace the file of an earlier server", error))?;
+    if path.exists() {
+        DirectDisk
+            .remove(path)
+            .map_err(|error| failed("cannot replace the file of an earlier server", error))?;
+    }
     let file = DirectDisk.create(path, FILE_BYTES).map_err(|error| failed("cannot be made", error))?;
     let mut first = AlignedBuf::new(ALIGNMENT);
     first[..MARK.len()].copy_from_slice(MARK);
@@ -117,6 +121,12 @@ fn create(path: &Path) -> Result<Ring> {
 }
 
 impl Ring {
+    /// Over any file.
+    #[cfg(test)]
+    pub(crate) fn over(file: Arc<dyn LogFile>) -> Ring {
+        Ring { file, next: AtomicU64::new(0) }
+    }
+
     /// Writes a whole number of blocks from the aligned start of `data`, at most [`MAX_WRITE`] bytes, and returns
     /// the time until they were durable.
     pub fn write(&self, data: &[u8]) -> std::io::Result<Duration> {

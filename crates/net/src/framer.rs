@@ -1,6 +1,7 @@
 //! Finds the messages in a stream of bytes whose payload nobody wants to keep. Pure.
 
-use crate::wire::{HEADER_BYTES, Header, WireError};
+use crate::stats::Sender;
+use crate::wire::{HEADER_BYTES, Header, Kind, STATE_BYTES, WireError};
 
 /// Counts messages and payload, wherever the reads happened to cut the stream.
 #[derive(Debug)]
@@ -9,7 +10,12 @@ pub struct Framer {
     header: [u8; HEADER_BYTES],
     have: usize,
     left: usize,
-    /// Complete headers seen, without the last one that finishes.
+    /// What the bytes that are left belong to.
+    kind: Kind,
+    state: [u8; STATE_BYTES],
+    /// The counters that a sending server told last.
+    pub sender: Option<Sender>,
+    /// Complete headers of messages with payload.
     pub messages: u64,
     /// Payload seen, bytes.
     pub payload: u64,
@@ -20,7 +26,18 @@ pub struct Framer {
 impl Framer {
     /// At the begin of a stream whose payloads have at most `most` bytes.
     pub fn new(most: u32) -> Framer {
-        Framer { most, header: [0; HEADER_BYTES], have: 0, left: 0, messages: 0, payload: 0, finished: false }
+        Framer {
+            most,
+            header: [0; HEADER_BYTES],
+            have: 0,
+            left: 0,
+            kind: Kind::Data,
+            state: [0; STATE_BYTES],
+            sender: None,
+            messages: 0,
+            payload: 0,
+            finished: false,
+        }
     }
 
     /// Takes the next bytes of the stream.
@@ -31,8 +48,7 @@ impl Framer {
             }
             if self.left > 0 {
                 let piece = self.left.min(bytes.len());
-                self.left -= piece;
-                self.payload += piece as u64;
+                self.take(&bytes[..piece]);
                 bytes = &bytes[piece..];
                 continue;
             }
@@ -44,11 +60,26 @@ impl Framer {
                 let header = Header::decode(&self.header, self.most)?;
                 self.have = 0;
                 self.left = header.length as usize;
-                self.finished = header.finish;
-                self.messages += u64::from(!header.finish);
+                self.kind = header.kind;
+                self.finished = header.kind == Kind::Finish;
+                self.messages += u64::from(header.kind == Kind::Data);
             }
         }
         Ok(())
+    }
+
+    /// A piece of what follows a header, not longer than what is left of it.
+    fn take(&mut self, piece: &[u8]) {
+        if self.kind == Kind::State {
+            let at = STATE_BYTES - self.left;
+            self.state[at..at + piece.len()].copy_from_slice(piece);
+        } else {
+            self.payload += piece.len() as u64;
+        }
+        self.left -= piece.len();
+        if self.kind == Kind::State && self.left == 0 {
+            self.sender = Some(Sender::decode(&self.state));
+        }
     }
 }
 
@@ -57,13 +88,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn header(kind: Kind, length: u32) -> [u8; HEADER_BYTES] {
+        Header { kind, length, sequence: 0, answered_ns: 0 }.encode()
+    }
+
     fn stream(lengths: &[u32]) -> Vec<u8> {
         let mut out = Vec::new();
         for (sequence, length) in lengths.iter().enumerate() {
-            out.extend(Header { finish: false, length: *length, sequence: sequence as u64 }.encode());
+            out.extend(header(Kind::State, STATE_BYTES as u32));
+            out.extend(Sender { acknowledged: sequence as u64, ..Sender::default() }.encode());
+            out.extend(header(Kind::Data, *length));
             out.extend(vec![0xaa; *length as usize]);
         }
-        out.extend(Header { finish: true, length: 0, sequence: lengths.len() as u64 }.encode());
+        out.extend(header(Kind::Finish, 0));
         out
     }
 
@@ -79,6 +116,10 @@ mod tests {
             }
             prop_assert!(framer.finished);
             prop_assert_eq!(framer.messages, lengths.len() as u64);
+            prop_assert_eq!(
+                framer.sender.map(|sender| sender.acknowledged + 1).unwrap_or(0),
+                lengths.len() as u64
+            );
             prop_assert_eq!(framer.payload, lengths.iter().map(|length| u64::from(*length)).sum::<u64>());
         }
 

@@ -2,10 +2,14 @@
 //! and what limits them.
 //!
 //! A test has a [`server`](crate::server) on one host and a client ([`run`](crate::run)) on the other. Pure parts:
-//! [`units`], [`plan`], [`wire`], [`framer`], [`limit`], [`stats`], [`html`]. Threads and sockets: [`server`], [`lobby`],
-//! [`session`] on one side, [`run`], [`stream`] on the other.
+//! [`units`], [`plan`], [`wire`], [`framer`], [`limit`], [`stats`], [`html`]. Threads and sockets: [`server`] and
+//! [`lobby`], [`run`] and [`stream`] on the two sides; [`sender`] and [`session`] are the two ends of a connection,
+//! either of which may be on either side.
 
+pub mod access;
 pub mod advice;
+pub mod auth;
+mod collect;
 pub mod command;
 pub mod error;
 pub mod file;
@@ -14,6 +18,7 @@ pub mod html;
 pub mod interrupt;
 pub mod limit;
 pub mod link;
+pub mod loaded;
 pub mod lobby;
 pub mod log_history;
 pub mod plan;
@@ -21,6 +26,7 @@ pub mod random;
 pub mod report;
 pub mod run;
 pub mod search;
+pub mod sender;
 pub mod server;
 pub mod session;
 pub mod socket;

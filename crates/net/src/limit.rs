@@ -5,15 +5,15 @@ use std::fmt;
 /// The one thing that would have to change for the test to go faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// The receive buffer of the server: its window was full, though the server read what came.
+    /// The buffer of the receiver: its window was full, though it read what came.
     ReceiverWindow,
-    /// The send buffer of the client.
+    /// The buffer of the sender.
     SendBuffer,
     /// Bandwidth, distance, loss or congestion control between the hosts.
     Path,
     /// The programs or processors at the ends, or the rate and pauses that were asked for.
     Application,
-    /// The durable writes of the server.
+    /// The durable writes of the receiver.
     Disk,
 }
 
@@ -53,9 +53,9 @@ pub struct Shares {
     pub receiver_window: f64,
     /// Held back by the send buffer.
     pub send_buffer: f64,
-    /// The server was writing durably.
+    /// The receiver was writing durably.
     pub disk: f64,
-    /// The server was waiting for bytes.
+    /// The receiver was waiting for bytes.
     pub far_wait: f64,
     /// Messages went one by one.
     pub synchronous: bool,
@@ -87,7 +87,7 @@ pub fn limit(shares: &Shares) -> Option<Limit> {
     }
     let (window, buffer) = (share(shares.receiver_window), share(shares.send_buffer));
     Some(match () {
-        // The window is full because the server is busy with what it has, not because it is small.
+        // The window is full because the receiver is busy with what it has, not because it is small.
         _ if window >= 0.3 && share(shares.far_wait) < 0.2 => Limit::Application,
         _ if window >= 0.3 && window >= buffer => Limit::ReceiverWindow,
         _ if buffer >= 0.3 => Limit::SendBuffer,

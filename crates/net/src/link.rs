@@ -18,7 +18,8 @@ pub struct Link<'a> {
 }
 
 /// Begins at the first pause, so that calls that do not wait do not look at the clock.
-struct Waiting(Option<Instant>);
+#[derive(Default)]
+pub struct Waiting(Option<Instant>);
 
 impl Link<'_> {
     /// What a failed call means: go on waiting, or an error.
@@ -41,7 +42,7 @@ impl Link<'_> {
     /// Sends a header and a payload as one.
     pub fn send(&self, header: &[u8], payload: &[u8], doing: &'static str) -> Result<()> {
         let (mut header, mut payload) = (header, payload);
-        let mut waiting = Waiting(None);
+        let mut waiting = Waiting::default();
         while !header.is_empty() || !payload.is_empty() {
             let mut socket = self.socket;
             let written = match (header.is_empty(), payload.is_empty()) {
@@ -55,7 +56,7 @@ impl Link<'_> {
                     let of_header = bytes.min(header.len());
                     header = &header[of_header..];
                     payload = &payload[bytes - of_header..];
-                    waiting = Waiting(None);
+                    waiting = Waiting::default();
                 }
                 Err(error) => self.after(error, &mut waiting, doing)?,
             }
@@ -65,14 +66,26 @@ impl Link<'_> {
 
     /// Waits for bytes and takes what is there: at least one.
     pub fn receive(&self, out: &mut [u8], doing: &'static str) -> Result<usize> {
-        let mut waiting = Waiting(None);
+        let mut waiting = Waiting::default();
         loop {
-            let mut socket = self.socket;
-            match socket.read(out) {
-                Ok(0) => return Err(NetError::Cut { doing, source: closed() }),
-                Ok(bytes) => return Ok(bytes),
-                Err(error) => self.after(error, &mut waiting, doing)?,
+            if let Some(bytes) = self.receive_for_a_slice(out, &mut waiting, doing)? {
+                return Ok(bytes);
             }
+        }
+    }
+
+    /// As [`Link::receive`], but returns None after a slice in which nothing came.
+    pub fn receive_for_a_slice(
+        &self,
+        out: &mut [u8],
+        waiting: &mut Waiting,
+        doing: &'static str,
+    ) -> Result<Option<usize>> {
+        let mut socket = self.socket;
+        match socket.read(out) {
+            Ok(0) => Err(NetError::Cut { doing, source: closed() }),
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) => self.after(error, waiting, doing).map(|()| None),
         }
     }
 

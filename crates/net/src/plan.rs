@@ -1,6 +1,7 @@
 //! What a test does. Pure: no clock, no socket.
 
 use crate::units::Extent;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ pub const MAX_LENGTH: u32 = 64 << 20;
 pub const MIN_RANDOM_LENGTH: u32 = 512;
 /// Most connections of one test.
 pub const MAX_STREAMS: u16 = 256;
+
+/// Longest pause between two messages.
+pub const MAX_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Whether each message waits for its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +31,101 @@ impl Mode {
             Mode::Async => "ASYNC",
             Mode::Sync => "SYNC",
         }
+    }
+}
+
+/// Who sends the messages of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The client sends, as a primary here and a standby there would.
+    ToServer,
+    /// The server sends: the way of the redo after the roles have changed.
+    FromServer,
+}
+
+impl Direction {
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::ToServer => "to server",
+            Direction::FromServer => "from server",
+        }
+    }
+
+    /// A name for machines.
+    pub fn code(self) -> &'static str {
+        match self {
+            Direction::ToServer => "to_server",
+            Direction::FromServer => "from_server",
+        }
+    }
+}
+
+/// The directions of a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Directions {
+    /// The client sends.
+    ToServer,
+    /// The server sends.
+    FromServer,
+    /// Both at once, each on connections of its own.
+    Both,
+}
+
+impl Directions {
+    /// Each of them.
+    pub fn all(self) -> &'static [Direction] {
+        match self {
+            Directions::ToServer => &[Direction::ToServer],
+            Directions::FromServer => &[Direction::FromServer],
+            Directions::Both => &[Direction::ToServer, Direction::FromServer],
+        }
+    }
+
+    /// Whether the server sends.
+    pub fn has_reverse(self) -> bool {
+        self != Directions::ToServer
+    }
+
+    /// A name for machines.
+    pub fn code(self) -> &'static str {
+        match self {
+            Directions::Both => "both",
+            one => one.all()[0].code(),
+        }
+    }
+}
+
+impl From<Direction> for Directions {
+    fn from(direction: Direction) -> Directions {
+        match direction {
+            Direction::ToServer => Directions::ToServer,
+            Direction::FromServer => Directions::FromServer,
+        }
+    }
+}
+
+/// What a connection carries and when: what its sender has to know, on whichever side it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Streaming or message by message.
+    pub mode: Mode,
+    /// Payload of a message, bytes; with `random_length` the longest one.
+    pub length: u32,
+    /// Lengths are drawn evenly from 512 to `length`.
+    pub random_length: bool,
+    /// Pause before each message but the first.
+    pub delay: Duration,
+    /// Pauses are drawn evenly from 0 to `delay`.
+    pub random_delay: bool,
+    /// Messages are due at this distance; None: as fast as they go.
+    pub period: Option<Duration>,
+}
+
+impl Pace {
+    /// Longest time from one message to the next that is no standstill.
+    pub fn longest_pause(&self) -> Duration {
+        self.delay.max(self.period.unwrap_or_default())
     }
 }
 
@@ -60,10 +159,14 @@ impl Payload {
 /// A test as the client carries it out.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// Who sends.
+    pub directions: Directions,
     /// Streaming or message by message.
     pub mode: Mode,
-    /// The server writes every message durably, before it acknowledges it.
+    /// The receiver writes every message durably, before it acknowledges it.
     pub write: bool,
+    /// File for this side's durable writes, when it receives.
+    pub file: PathBuf,
     /// Payload of a message, bytes; 0 for a pure round trip. With `random_length` the longest one.
     pub length: u32,
     /// Lengths are drawn evenly from 512 to `length`.
@@ -74,7 +177,7 @@ pub struct Plan {
     pub random_delay: bool,
     /// What is sent.
     pub payload: Payload,
-    /// Connections at the same time.
+    /// Connections at the same time, in each direction.
     pub streams: u16,
     /// Socket buffer of this side in bytes; 0 leaves it to the system.
     pub buffer: u32,
@@ -86,7 +189,7 @@ pub struct Plan {
     pub duration: Extent,
     /// Begin of the test that no figure counts.
     pub omit: Duration,
-    /// Payload bytes per second of all connections together. Messages are due at fixed moments, and a latency
+    /// Payload bytes per second of all connections of a direction together. Messages are due at fixed moments, and a latency
     /// counts from that moment: a stall makes every message that it delayed slow, not one.
     pub rate: Option<f64>,
     /// Longest time without progress; None waits for ever.
@@ -98,8 +201,10 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Plan {
         Plan {
+            directions: Directions::ToServer,
             mode: Mode::Sync,
             write: false,
+            file: PathBuf::from(crate::tcptest::options::DEFAULT_FILE),
             length: 1 << 20,
             random_length: false,
             delay: Duration::ZERO,
@@ -134,8 +239,32 @@ impl Plan {
 
     /// Time from one message of a connection being due to the next, when a rate is set.
     pub fn period(&self) -> Option<Duration> {
-        let rate = self.rate?;
-        Some(Duration::from_secs_f64(self.mean_length().max(1.0) * f64::from(self.streams) / rate))
+        let seconds = self.mean_length().max(1.0) * f64::from(self.streams) / self.rate?;
+        // Beyond all bounds when the rate is next to nothing; whoever takes such a rate refuses it by MAX_PAUSE.
+        Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+    }
+
+    /// What the sender of a connection has to know.
+    pub fn pace(&self) -> Pace {
+        Pace {
+            mode: self.mode,
+            length: self.length,
+            random_length: self.random_length,
+            delay: self.delay,
+            random_delay: self.random_delay,
+            period: self.period(),
+        }
+    }
+
+    /// What a sending server finishes after on a connection, bytes: its part of the whole. [`u64::MAX`]: no bound.
+    pub fn amount(&self, stream: u16) -> u64 {
+        match self.duration {
+            Extent::Bytes(bytes) => {
+                let streams = u64::from(self.streams);
+                bytes / streams + u64::from(u64::from(stream) < bytes % streams)
+            }
+            _ => u64::MAX,
+        }
     }
 }
 
@@ -147,5 +276,13 @@ mod tests {
     fn a_rate_is_shared_by_the_connections() {
         let plan = Plan { length: 1000, streams: 4, rate: Some(8000.0), ..Plan::default() };
         assert_eq!(plan.period(), Some(Duration::from_millis(500)));
+        assert_eq!(Plan { rate: Some(1e-30), ..plan }.period(), Some(Duration::MAX));
+    }
+
+    #[test]
+    fn an_amount_is_shared_by_the_connections_to_the_byte() {
+        let plan = Plan { streams: 3, duration: Extent::Bytes(11), ..Plan::default() };
+        assert_eq!([0, 1, 2].map(|stream| plan.amount(stream)), [4, 4, 3]);
+        assert_eq!(Plan::default().amount(0), u64::MAX);
     }
 }

@@ -1,6 +1,7 @@
 //! Results for machines: base units (bytes, seconds), every number finite, written for failed tests too. Pure.
 
-use crate::plan::Plan;
+use crate::loaded::RoundTrips;
+use crate::plan::{Direction, Plan};
 use crate::run::Outcome;
 use crate::stats::{Interval, Latency, Quantile};
 use crate::stream::Target;
@@ -44,27 +45,48 @@ pub fn json(target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Value {
             if let Some(error) = &outcome.trouble {
                 fail(&mut report, error);
             }
-            report["sockbuf"] = json!({
-                "requested": outcome.buffers.requested,
-                "requested_server": outcome.buffers.requested_far,
-                "send": outcome.buffers.send,
-                "server_receive": outcome.buffers.receive,
-                "clamped_by": outcome.buffers.clamped_by,
-            });
-            report["congestion"] = json!(outcome.congestion);
-            report["intervals"] = outcome.intervals.iter().map(interval).collect();
-            report["streams"] = outcome.streams.iter().map(|bytes| json!({ "bytes": bytes })).collect();
-            report["summary"] = interval(&outcome.total);
-            let quantiles = outcome.latencies.quantiles();
-            let pairs = |of: fn(&Quantile) -> f64| {
-                quantiles.iter().map(|point| json!([point.share, of(point)])).collect::<Value>()
-            };
-            report["summary"]["distribution"] = pairs(|point| point.total);
-            report["summary"]["distribution_network"] = pairs(|point| point.network);
-            report["summary"]["distribution_disk"] = pairs(|point| point.disk);
+            figures(&mut report, outcome);
+            report["round_trips"] = outcome.round_trips.as_ref().map(round_trips).into();
+            if let Some(reverse) = &outcome.reverse {
+                let mut other = json!({});
+                figures(&mut other, reverse);
+                report["reverse"] = other;
+            }
         }
     }
     report
+}
+
+/// What was found in one direction.
+fn figures(report: &mut Value, outcome: &Outcome) {
+    let direction = outcome.direction;
+    report["direction"] = direction.code().into();
+    report["sockbuf"] = json!({
+        "requested": outcome.buffers.requested,
+        "requested_server": outcome.buffers.requested_far,
+        "send": outcome.buffers.send,
+        "receive": outcome.buffers.receive,
+        "clamped_by": outcome.buffers.clamped_by,
+    });
+    report["congestion"] = json!(outcome.congestion);
+    report["intervals"] = outcome.intervals.iter().map(|one| interval(direction, one)).collect();
+    report["streams"] = outcome.streams.iter().map(|bytes| json!({ "bytes": bytes })).collect();
+    report["summary"] = interval(direction, &outcome.total);
+    let quantiles = outcome.latencies.quantiles();
+    let pairs = |of: fn(&Quantile) -> f64| {
+        quantiles.iter().map(|point| json!([point.share, of(point)])).collect::<Value>()
+    };
+    report["summary"]["distribution"] = pairs(|point| point.total);
+    report["summary"]["distribution_network"] = pairs(|point| point.network);
+    report["summary"]["distribution_disk"] = pairs(|point| point.disk);
+}
+
+fn round_trips(trips: &RoundTrips) -> Value {
+    json!({
+        "idle": trips.idle.as_ref().map(latency),
+        "loaded": trips.loaded.as_ref().map(latency),
+        "growth": trips.growth().map(|(p50, p99)| json!({ "p50": p50, "p99": p99 })),
+    })
 }
 
 fn fail(report: &mut Value, error: &NetError) {
@@ -79,6 +101,7 @@ fn test(plan: &Plan) -> Value {
         Extent::Bytes(bytes) => (None, Some(bytes)),
     };
     json!({
+        "direction": plan.directions.code(),
         "mode": plan.mode.name().to_ascii_lowercase(),
         "write": plan.write,
         "length": plan.length,
@@ -96,9 +119,10 @@ fn test(plan: &Plan) -> Value {
     })
 }
 
-/// One interval, or all of them.
-pub fn interval(interval: &Interval) -> Value {
+/// One interval, or all of them, in a direction.
+pub fn interval(direction: Direction, interval: &Interval) -> Value {
     json!({
+        "direction": direction.code(),
         "start": interval.start,
         "seconds": interval.seconds,
         "bytes": interval.bytes,
@@ -114,7 +138,8 @@ pub fn interval(interval: &Interval) -> Value {
     })
 }
 
-fn latency(latency: &Latency) -> Value {
+/// Latencies of messages.
+pub fn latency(latency: &Latency) -> Value {
     json!({
         "count": latency.count,
         "mean": latency.total.mean,
@@ -129,7 +154,8 @@ fn latency(latency: &Latency) -> Value {
 }
 
 /// Columns of [`csv`], each the path of a value in an interval.
-const COLUMNS: [&str; 15] = [
+const COLUMNS: [&str; 16] = [
+    "direction",
     "start",
     "seconds",
     "bytes",
@@ -151,7 +177,8 @@ const COLUMNS: [&str; 15] = [
 pub fn csv(reports: &[Value]) -> String {
     let mut out = csv_head();
     for (number, report) in reports.iter().enumerate() {
-        for interval in report["intervals"].as_array().into_iter().flatten() {
+        let both = [&report["intervals"], &report["reverse"]["intervals"]];
+        for interval in both.into_iter().filter_map(Value::as_array).flatten() {
             out += &csv_row(number, interval);
         }
     }

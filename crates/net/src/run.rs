@@ -1,15 +1,20 @@
 //! A whole test from the client: opens the connections, drives them, and looks at them at every interval.
 
-use crate::limit::{Shares, limit};
-use crate::plan::{Mode, Plan};
+use crate::collect::Collector;
+use crate::file::{Ring, TestFile};
+use crate::link::Link;
+use crate::loaded::RoundTrips;
+use crate::plan::{Direction, Plan};
 use crate::random::Random;
-use crate::socket::{self, SLICE, TcpInfo};
-use crate::stats::{Far, Interval, Latencies, Latency, Tcp, Window};
-use crate::stream::{Shared, Stream, Target, drive, open, payload};
+use crate::sender::{Ledger, Orders, drive, payload};
+use crate::session::{Observer, serve};
+use crate::socket::{self, SLICE};
+use crate::stats::{Far, Interval, Latencies, Latency, Sender};
+use crate::stream::{Place, Stream, Target, open};
 use crate::units::Extent;
-use crate::wire::HEADER_BYTES;
+use crate::wire::Report;
 use crate::{NetError, Result};
-use std::sync::PoisonError;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -18,8 +23,8 @@ use std::time::{Duration, Instant};
 pub enum Event<'a> {
     /// All connections are open.
     Ready,
-    /// An interval is over.
-    Row(&'a Interval),
+    /// An interval is over in this direction.
+    Row(Direction, &'a Interval),
 }
 
 /// Socket buffers, bytes as the systems count them, means of the connections.
@@ -29,9 +34,9 @@ pub struct Buffers {
     pub requested: u32,
     /// Asked of the server; 0: left to it.
     pub requested_far: u32,
-    /// Send buffer of this side at the end.
+    /// Send buffer of the sender at the end.
     pub send: u64,
-    /// Receive buffer of the server at the end.
+    /// Receive buffer of the receiver at the end.
     pub receive: u64,
     /// Settings that cut the requests down.
     pub clamped_by: Vec<&'static str>,
@@ -39,6 +44,8 @@ pub struct Buffers {
 
 /// A test that has ended, in one way or another.
 pub struct Outcome {
+    /// The way that all figures here go.
+    pub direction: Direction,
     /// All intervals.
     pub intervals: Vec<Interval>,
     /// All of them as one.
@@ -49,12 +56,16 @@ pub struct Outcome {
     pub streams: Vec<u64>,
     /// Socket buffers.
     pub buffers: Buffers,
-    /// Congestion control of this side.
+    /// Congestion control of the sender.
     pub congestion: Option<String>,
     /// Why it ended early; what was measured until then is here.
     pub trouble: Option<NetError>,
     /// It was interrupted.
     pub interrupted: bool,
+    /// Round trips beside the test, when they were asked for.
+    pub round_trips: Option<RoundTrips>,
+    /// The other direction of a test that goes both ways.
+    pub reverse: Option<Box<Outcome>>,
 }
 
 impl Outcome {
@@ -62,6 +73,24 @@ impl Outcome {
     pub fn latency(&self) -> Option<Latency> {
         self.total.latency
     }
+
+    /// Each direction of the test.
+    pub fn directions(&self) -> impl Iterator<Item = &Outcome> {
+        std::iter::once(self).chain(self.reverse.as_deref())
+    }
+}
+
+/// What the connections of a test share.
+struct Shared<'a> {
+    plan: &'a Plan,
+    payload: Arc<[u8]>,
+    start: Instant,
+    deadline: Option<Instant>,
+    /// Payload that this side may still send, bytes.
+    budget: Option<AtomicU64>,
+    /// For the durable writes of this side.
+    ring: Option<Arc<Ring>>,
+    abort: AtomicBool,
 }
 
 /// Carries out a test. An error is returned when it did not begin; once it has, see [`Outcome::trouble`].
@@ -72,14 +101,24 @@ pub fn run(
     watch: &mut dyn FnMut(Event<'_>),
 ) -> Result<Outcome> {
     let test = Random::fresh_seed();
+    // Removed when the test is over.
+    let file =
+        (plan.write && plan.directions.has_reverse()).then(|| TestFile::new(&plan.file)).transpose()?;
+    let ring = file.as_ref().map(TestFile::ring).transpose()?;
     let payload = payload(plan);
-    let streams =
-        (0..plan.streams).map(|number| open(target, plan, number, test, stop)).collect::<Result<Vec<_>>>()?;
+    let mut flows = Vec::new();
+    for direction in plan.directions.all() {
+        let place = |stream| Place { direction: *direction, stream, test };
+        let streams = (0..plan.streams)
+            .map(|stream| open(target, plan, place(stream), stop))
+            .collect::<Result<Vec<_>>>()?;
+        flows.push((*direction, streams));
+    }
     watch(Event::Ready);
 
     let start = Instant::now();
-    let abort = AtomicBool::new(false);
     let shared = Shared {
+        plan,
         payload,
         start,
         deadline: match plan.duration {
@@ -90,40 +129,55 @@ pub fn run(
             Extent::Bytes(bytes) => Some(AtomicU64::new(bytes)),
             _ => None,
         },
-        abort: &abort,
+        ring,
+        abort: AtomicBool::new(false),
     };
-    let mut collector = Collector::new(plan, &streams, start);
-    let (done, finished) = mpsc::channel::<(Instant, Result<()>)>();
+    let mut collectors: Vec<Collector<'_>> =
+        flows.iter().map(|(direction, streams)| Collector::new(plan, *direction, streams, start)).collect();
     let mut trouble = None;
     std::thread::scope(|scope| {
-        for (number, stream) in streams.iter().enumerate() {
-            let (done, shared) = (done.clone(), &shared);
-            scope.spawn(move || {
-                let result = drive(stream, plan, shared, test.wrapping_add(number as u64));
-                let _ = done.send((Instant::now(), result));
-            });
+        let (done, finished) = mpsc::channel::<(usize, Instant, Result<()>)>();
+        for (flow, (_, streams)) in flows.iter().enumerate() {
+            for (number, stream) in streams.iter().enumerate() {
+                let (done, shared) = (done.clone(), &shared);
+                let seed = test.wrapping_add(number as u64);
+                scope.spawn(move || {
+                    let result = carry(stream, shared, seed);
+                    let _ = done.send((flow, Instant::now(), result));
+                });
+            }
         }
         drop(done);
         loop {
             let now = Instant::now();
             if stop.load(Ordering::Relaxed) {
-                abort.store(true, Ordering::Relaxed);
+                shared.abort.store(true, Ordering::Relaxed);
             }
-            if now >= collector.next_look() {
-                if let Some(interval) = collector.look(now) {
-                    watch(Event::Row(&interval));
-                    collector.keep(interval);
-                }
+            let mut looked = false;
+            let running = collectors.iter_mut().filter(|collector| !collector.is_over());
+            for collector in running.filter(|collector| now >= collector.next_look()) {
+                let interval = collector.look(now);
+                collector.tell(interval, watch);
+                looked = true;
+            }
+            if looked {
                 continue;
             }
-            let pause = collector.next_look().saturating_duration_since(now).min(SLICE);
+            let running = collectors.iter().filter(|collector| !collector.is_over());
+            let next = running.map(Collector::next_look).min();
+            let pause = next.map_or(SLICE, |next| next.saturating_duration_since(now).min(SLICE));
             match finished.recv_timeout(pause) {
-                Ok((at, result)) => {
-                    collector.end = collector.end.max(at);
+                Ok((flow, at, result)) => {
                     if let Err(error) = result {
                         // One connection that fails ends the test; the others only hear that it is over.
-                        abort.store(true, Ordering::Relaxed);
+                        shared.abort.store(true, Ordering::Relaxed);
                         trouble.get_or_insert(error);
+                    }
+                    let collector = &mut collectors[flow];
+                    collector.ended(at);
+                    if collector.is_over() {
+                        let interval = collector.last_look();
+                        collector.tell(interval, watch);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -133,227 +187,98 @@ pub fn run(
     });
     let interrupted = stop.load(Ordering::Relaxed);
     if interrupted {
-        for stream in &streams {
+        for stream in flows.iter().flat_map(|(_, streams)| streams) {
             // Where it fails the rest is sent, which only takes longer.
             let _ = socket::discard_at_close(&stream.socket);
         }
     }
     let trouble = trouble.filter(|error| !(interrupted && matches!(error, NetError::Interrupted { .. })));
-    if let Some(interval) = collector.last_look() {
-        watch(Event::Row(&interval));
-        collector.keep(interval);
-    }
-    Ok(collector.outcome(trouble, interrupted))
+    let complete = trouble.is_none() && !interrupted;
+    let mut outcomes = collectors.into_iter().map(|collector| collector.outcome(complete));
+    // There is at least one direction in every plan.
+    let first = outcomes.next().ok_or_else(|| NetError::Usage("a test without a direction".into()))?;
+    Ok(Outcome { trouble, interrupted, reverse: outcomes.next().map(Box::new), ..first })
 }
 
-/// Looks at the connections and makes intervals of what it finds.
-struct Collector<'a> {
-    plan: &'a Plan,
-    streams: &'a [Stream],
-    /// When counting began: after the omitted time.
-    begin: Instant,
-    omitting: bool,
-    looked: Instant,
-    /// Last sign of life of a connection.
-    end: Instant,
-    seen: Vec<Seen>,
-    /// Counters when counting began.
-    base: Vec<Seen>,
-    intervals: Vec<Interval>,
-    latencies: Latencies,
-    counted: Vec<Window>,
+/// One connection, from its first message to its last word.
+fn carry(stream: &Stream, shared: &Shared<'_>, seed: u64) -> Result<()> {
+    let plan = shared.plan;
+    let link = Link { socket: &stream.socket, abort: &shared.abort, patience: plan.timeout };
+    match stream.direction {
+        Direction::ToServer => {
+            let orders = Orders {
+                pace: plan.pace(),
+                payload: Arc::clone(&shared.payload),
+                start: shared.start,
+                deadline: shared.deadline,
+                budget: shared.budget.as_ref(),
+                tells: false,
+                seed,
+            };
+            drive(link, &orders, stream)
+        }
+        Direction::FromServer => {
+            // A pause that was asked for is no standstill.
+            let patience = plan.timeout.map(|timeout| timeout + plan.pace().longest_pause());
+            let books = Received { stream, deadline: shared.deadline };
+            serve(&Link { patience, ..link }, (plan.mode, plan.length), shared.ring.clone(), &books)
+        }
+    }
 }
 
-/// Counters of a connection at a look.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    tcp: TcpInfo,
-    far: Far,
+impl Ledger for Stream {
+    fn sent(&self, length: u32) {
+        let mut window = self.window();
+        window.bytes += u64::from(length);
+        window.messages += 1;
+    }
+
+    fn acknowledged(&self, length: u32, latency_ns: u64, report: &Report) {
+        let mut window = self.window();
+        window.latency.record(latency_ns, report.write_ns);
+        window.bytes += u64::from(length);
+        window.messages += 1;
+        window.far = far(report);
+    }
+
+    fn heard(&self, report: &Report) {
+        self.window().far = far(report);
+    }
 }
 
-impl<'a> Collector<'a> {
-    fn new(plan: &'a Plan, streams: &'a [Stream], start: Instant) -> Collector<'a> {
-        let seen: Vec<Seen> = streams
-            .iter()
-            .map(|stream| Seen {
-                tcp: socket::tcp_info(&stream.socket).unwrap_or_default(),
-                far: Far::default(),
-            })
-            .collect();
-        Collector {
-            plan,
-            streams,
-            begin: start + plan.omit,
-            omitting: !plan.omit.is_zero(),
-            looked: start,
-            end: start,
-            base: seen.clone(),
-            seen,
-            intervals: Vec::new(),
-            latencies: Latencies::default(),
-            counted: vec![Window::default(); streams.len()],
-        }
+/// Keeps the books of a connection on which the server sends.
+struct Received<'a> {
+    stream: &'a Stream,
+    deadline: Option<Instant>,
+}
+
+impl Observer for Received<'_> {
+    fn has_enough(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    fn next_look(&self) -> Instant {
-        let rows = self.intervals.len() as u32 + 1;
-        if self.omitting { self.begin } else { self.begin + self.plan.interval.saturating_mul(rows) }
+    fn received(&self, bytes: u64, messages: u64, report: &Report) {
+        let mut window = self.stream.window();
+        window.bytes += bytes;
+        window.messages += messages;
+        window.far = far(report);
     }
 
-    /// The interval that ends now; None when it was the omitted time.
-    fn look(&mut self, now: Instant) -> Option<Interval> {
-        let before = self.seen.clone();
-        let mut latencies = Latencies::default();
-        let mut counted = Vec::with_capacity(self.streams.len());
-        for (stream, seen) in self.streams.iter().zip(&mut self.seen) {
-            let mut window = stream.window.lock().unwrap_or_else(PoisonError::into_inner);
-            let far = window.far;
-            let taken = std::mem::replace(&mut *window, Window { far, ..Window::default() });
-            drop(window);
-            *seen = Seen { tcp: socket::tcp_info(&stream.socket).unwrap_or(seen.tcp), far };
-            latencies.add(&taken.latency);
-            counted.push(taken);
-        }
-        if std::mem::take(&mut self.omitting) {
-            self.base = self.seen.clone();
-            self.looked = now;
-            // The interval is counted from here, whenever the thread really woke.
-            self.begin = now;
-            return None;
-        }
-        let from = std::mem::replace(&mut self.looked, now);
-        let mut interval = self.interval(&before, &counted, &latencies, from, now);
-        interval.start = from.saturating_duration_since(self.begin).as_secs_f64();
-        self.latencies.add(&latencies);
-        for (sum, window) in self.counted.iter_mut().zip(&counted) {
-            sum.bytes += window.bytes;
-            sum.messages += window.messages;
-        }
-        Some(interval)
+    fn answered(&self, latency_ns: u64, write_ns: u64) {
+        self.stream.window().latency.record(latency_ns, write_ns);
     }
 
-    /// What is left at the end, unless it is hardly anything.
-    fn last_look(&mut self) -> Option<Interval> {
-        if self.omitting {
-            // Ended before anything was to be counted.
-            self.look(self.end);
-        }
-        let end = self.end.max(self.looked);
-        let left = end.saturating_duration_since(self.looked);
-        let (from, interval) = (self.looked, self.look(end)?);
-        let worth_a_row = left >= self.plan.interval.mul_f64(0.05) || self.intervals.is_empty();
-        if !worth_a_row {
-            self.looked = from;
-        }
-        worth_a_row.then_some(interval)
+    fn sender(&self, sender: &Sender) {
+        self.stream.window().sender = *sender;
     }
+}
 
-    fn keep(&mut self, interval: Interval) {
-        self.intervals.push(interval);
-    }
-
-    fn interval(
-        &self,
-        before: &[Seen],
-        counted: &[Window],
-        latencies: &Latencies,
-        from: Instant,
-        now: Instant,
-    ) -> Interval {
-        let seconds = now.saturating_duration_since(from).as_secs_f64();
-        let mut shares = Shares {
-            elapsed: seconds * 1e9 * self.streams.len() as f64,
-            disk: latencies.disk_ns(),
-            synchronous: self.plan.mode == Mode::Sync,
-            paced: self.plan.rate.is_some() || !self.plan.delay.is_zero(),
-            ..Shares::default()
-        };
-        let mut tcp = Tcp { sack: true, ..Tcp::default() };
-        let mut acknowledged = 0;
-        for (before, after) in before.iter().zip(&self.seen) {
-            let micros =
-                |of: fn(&TcpInfo) -> u64| of(&after.tcp).saturating_sub(of(&before.tcp)) as f64 * 1e3;
-            shares.busy += micros(|tcp| tcp.busy_us);
-            shares.receiver_window += micros(|tcp| tcp.receiver_window_us);
-            shares.send_buffer += micros(|tcp| tcp.send_buffer_us);
-            shares.far_wait += after.far.wait_ns.saturating_sub(before.far.wait_ns) as f64;
-            if self.plan.mode == Mode::Async {
-                shares.disk += after.far.disk_ns.saturating_sub(before.far.disk_ns) as f64;
-            }
-            acknowledged += after.tcp.bytes_acknowledged.saturating_sub(before.tcp.bytes_acknowledged);
-            let again = after.tcp.retransmissions.saturating_sub(before.tcp.retransmissions);
-            tcp.retransmissions += u64::from(again);
-            tcp.congestion_window += after.tcp.congestion_window() / self.streams.len() as u64;
-            let rtt = after.tcp.min_rtt().map(|rtt| rtt.as_secs_f64());
-            tcp.min_rtt = [tcp.min_rtt, rtt].into_iter().flatten().reduce(f64::min);
-            tcp.sack &= after.tcp.sack_negotiated();
-        }
-        let bytes = match self.plan.mode {
-            Mode::Sync => counted.iter().map(|window| window.bytes).sum(),
-            // What the other host has, not what the own send buffer swallowed; headers do not count.
-            Mode::Async => {
-                let length = self.plan.mean_length();
-                (acknowledged as f64 * length / (length + HEADER_BYTES as f64)) as u64
-            }
-        };
-        Interval {
-            start: 0.0,
-            seconds,
-            bytes,
-            messages: counted.iter().map(|window| window.messages).sum(),
-            latency: latencies.figures(),
-            disk_share: if shares.elapsed > 0.0 { shares.disk / shares.elapsed } else { 0.0 },
-            tcp,
-            limit: limit(&shares),
-        }
-    }
-
-    fn outcome(self, trouble: Option<NetError>, interrupted: bool) -> Outcome {
-        let mut total = self.interval(&self.base, &self.counted, &self.latencies, self.begin, self.end);
-        // The last word of the server is exact. Without it the acknowledged bytes stand.
-        if self.plan.mode == Mode::Async && trouble.is_none() && !interrupted && self.plan.omit.is_zero() {
-            total.bytes = self.seen.iter().map(|seen| seen.far.received).sum();
-        }
-        let of_stream = |number: usize| match self.plan.mode {
-            Mode::Sync => self.counted[number].bytes,
-            Mode::Async => self.seen[number].far.received,
-        };
-        Outcome {
-            total,
-            latencies: self.latencies.clone(),
-            streams: (0..self.streams.len()).map(of_stream).collect(),
-            buffers: self.buffers(),
-            congestion: self.streams.first().and_then(|stream| socket::congestion(&stream.socket)),
-            intervals: self.intervals,
-            trouble,
-            interrupted,
-        }
-    }
-
-    fn buffers(&self) -> Buffers {
-        let count = self.streams.len().max(1) as u64;
-        let mean = |of: &dyn Fn(usize) -> u32| {
-            (0..self.streams.len()).map(|number| u64::from(of(number))).sum::<u64>() / count
-        };
-        let limit = socket::sysctl("net.core.wmem_max");
-        let far_limit = self.streams.first().map_or(0, |stream| stream.answer.receive_limit);
-        let mut clamped_by = Vec::new();
-        if limit.is_some_and(|limit| u64::from(self.plan.buffer) > limit) {
-            clamped_by.push("net.core.wmem_max of this host");
-        }
-        if far_limit != 0 && self.plan.far_buffer > far_limit {
-            clamped_by.push("net.core.rmem_max of the server");
-        }
-        Buffers {
-            requested: self.plan.buffer,
-            requested_far: self.plan.far_buffer,
-            send: mean(&|number| socket::send_buffer(&self.streams[number].socket)),
-            receive: mean(&|number| match self.seen[number].far.receive_buffer {
-                0 => self.streams[number].answer.receive_buffer,
-                bytes => bytes,
-            }),
-            clamped_by,
-        }
+fn far(report: &Report) -> Far {
+    Far {
+        received: report.received,
+        disk_ns: report.disk_ns,
+        wait_ns: report.wait_ns,
+        receive_buffer: report.receive_buffer,
     }
 }
 

@@ -1,27 +1,42 @@
 //! The server of tests: any number of clients, one after the other or at the same time, within bounds.
 
+use crate::access::{Network, is_allowed};
+use crate::auth::{Key, NONCE_BYTES, PROOF_BYTES, Side, Transcript, nonce};
 use crate::file::TestFile;
 use crate::link::Link;
-use crate::lobby::{Arrival, Lobby};
+use crate::lobby::{self, Arrival, Challenge, Lobby, Said};
+use crate::plan::Direction;
+use crate::random::Random;
+use crate::sender::{Orders, drive};
 use crate::session::serve;
 use crate::socket::{self, SLICE, readable};
 use crate::units::classic_size;
-use crate::wire::{Answer, Hello, MAX_TEXT, Status, VERSION, WireError};
+use crate::wire::{Answer, Hello, MAX_TEXT, RESPONSE_BYTES, Status, VERSION, WireError};
 use crate::{NetError, Result};
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-/// Longest time a server waits for the next message, beyond the pause that the client announced.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest time a server waits for the next message, beyond the pause that the client announced, unless it is told
+/// another.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Connections accepted before the waiting ones are looked at again.
 const ACCEPTED_AT_ONCE: usize = 64;
+/// Connections that may wait to be accepted.
+const QUEUE: u16 = 4096;
+/// Descriptors beyond those of connections.
+const SPARE_DESCRIPTORS: usize = 64;
 /// A session needs little: its buffers are on the heap.
 const STACK_BYTES: usize = 256 << 10;
+/// Bytes that a sending server repeats in its messages, the same for all connections.
+const PAYLOAD_BYTES: usize = 1 << 20;
+/// The same for zeros, which are alike everywhere.
+const ZERO_BYTES: usize = 64 << 10;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -36,6 +51,12 @@ pub struct ServerPlan {
     pub buffer: u32,
     /// Most connections of tests at the same time.
     pub connections: usize,
+    /// Longest time without progress of a test, beyond the pause that its client announced.
+    pub patience: Duration,
+    /// Networks whose clients are served; none: all.
+    pub allow: Vec<Network>,
+    /// What clients must have as well.
+    pub key: Option<Key>,
 }
 
 /// A server that listens.
@@ -44,6 +65,17 @@ pub struct Server {
     file: TestFile,
     plan: ServerPlan,
     serving: AtomicUsize,
+    /// What is sent to clients that receive.
+    payload: Arc<[u8]>,
+}
+
+/// A client that may be served.
+struct Client {
+    socket: TcpStream,
+    address: SocketAddr,
+    hello: Hello,
+    /// That this server has the client's key.
+    proof: Option<[u8; PROOF_BYTES]>,
 }
 
 /// Where a server tells what happens: one line a call, from several threads.
@@ -61,14 +93,19 @@ impl Server {
                 TcpListener::bind(("::", plan.port)).or_else(|_| TcpListener::bind(("0.0.0.0", plan.port)))
             }
         };
+        // With less it serves as many as it can.
+        let _ = socket::allow_descriptors(plan.connections + lobby::PLACES + SPARE_DESCRIPTORS);
         let listening = listener.and_then(|listener| {
             // Connections inherit the buffer, and with it the right window from their first segment on.
             socket::request_buffers(&listener, plan.buffer)?;
+            socket::lengthen_queue(&listener, QUEUE)?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         });
         let listener = listening.map_err(|source| NetError::Listen { address, source })?;
-        Ok(Server { listener, file, plan, serving: AtomicUsize::new(0) })
+        let mut payload = vec![0; PAYLOAD_BYTES];
+        Random::new(Random::fresh_seed()).fill(&mut payload);
+        Ok(Server { listener, file, plan, serving: AtomicUsize::new(0), payload: payload.into() })
     }
 
     /// The address that it listens on.
@@ -91,7 +128,7 @@ impl Server {
                 let ready = readable(&watched, SLICE)
                     .map_err(|source| NetError::system("cannot wait for connections", source))?;
                 for arrival in lobby.listen(&ready[1..], Instant::now()) {
-                    self.receive(scope, arrival, stop, log);
+                    self.receive(scope, &mut lobby, arrival, stop, log);
                 }
                 if ready[0] {
                     self.accept(&mut lobby, log);
@@ -104,7 +141,14 @@ impl Server {
     fn accept(&self, lobby: &mut Lobby, log: Log<'_>) {
         for _ in 0..ACCEPTED_AT_ONCE {
             match self.listener.accept() {
-                Ok((socket, address)) => lobby.enter(socket, address, Instant::now()),
+                Ok((socket, address)) if is_allowed(&self.plan.allow, address.ip()) => {
+                    lobby.enter(socket, address, Instant::now());
+                }
+                // Told at once: it takes no place from those that are allowed.
+                Ok((socket, address)) => {
+                    log(&format!("{address}: not in an allowed network (--allow); not authorised"));
+                    answer(&socket, Status::NotAuthorised, b"its --allow does not name this address");
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                     log(&format!("no descriptor left for a connection: {error}"));
@@ -120,36 +164,57 @@ impl Server {
     fn receive<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
+        lobby: &mut Lobby,
         arrival: Arrival,
         stop: &'scope AtomicBool,
         log: Log<'scope>,
     ) {
-        let Arrival { socket, address, hello } = arrival;
-        let hello = match hello {
-            Ok(hello) => hello,
-            Err(WireError::NotOurs) => return log(&format!("{address}: not a test client; dropped")),
-            Err(WireError::Version(version)) => {
-                log(&format!(
-                    "{address}: version {version} of the protocol, this server has {VERSION}; refused"
-                ));
-                let text =
-                    format!("its protocol has version {VERSION}, the client's {version}; use one release");
-                return answer(&socket, Status::Version, &text);
+        let Arrival { socket, address, since, said } = arrival;
+        match (said, &self.plan.key) {
+            (Said::Nonsense(error), _) => turn_away(&socket, &address, error, log),
+            (Said::Hello(hello, _), None) => {
+                self.admit(scope, Client { socket, address, hello, proof: None }, stop, log)
             }
-            Err(WireError::Field(field)) => {
-                log(&format!("{address}: {field} out of range; refused"));
-                return answer(&socket, Status::Refused, &format!("{field} is out of range"));
-            }
-        };
+            (Said::Hello(hello, bytes), Some(_)) => match nonce() {
+                Ok(nonce) => {
+                    answer(&socket, Status::Challenge, &nonce);
+                    lobby.challenge(socket, address, since, Challenge { hello, bytes, nonce });
+                }
+                Err(error) => log(&format!("{address}: {error}")),
+            },
+            (Said::Response(challenge, response), Some(key)) => match check(key, &challenge, &response) {
+                Some(proof) => {
+                    let client = Client { socket, address, hello: challenge.hello, proof: Some(proof) };
+                    self.admit(scope, client, stop, log);
+                }
+                None => {
+                    log(&format!("{address}: another key than this server's; not authorised"));
+                    answer(&socket, Status::NotAuthorised, b"its key (--psk-file, -psk_file) is another one");
+                }
+            },
+            // Nobody is challenged by a server without a key.
+            (Said::Response(..), None) => {}
+        }
+    }
+
+    /// Gives a client that may be served a thread, within the bound.
+    fn admit<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        client: Client,
+        stop: &'scope AtomicBool,
+        log: Log<'scope>,
+    ) {
+        let address = client.address;
         let most = self.plan.connections;
         if self.serving.fetch_add(1, Ordering::Relaxed) >= most {
             self.serving.fetch_sub(1, Ordering::Relaxed);
             log(&format!("{address}: busy with {most} connections; refused"));
             let text = format!("busy: {most} connections of tests are the most it takes; try again later");
-            return answer(&socket, Status::Refused, &text);
+            return answer(&client.socket, Status::Refused, text.as_bytes());
         }
         let work = move || {
-            if let Err(error) = self.session(&socket, &address, &hello, stop, log) {
+            if let Err(error) = self.session(&client, stop, log) {
                 log(&format!("{address}: {error}"));
             }
             self.serving.fetch_sub(1, Ordering::Relaxed);
@@ -161,18 +226,14 @@ impl Server {
         }
     }
 
-    fn session(
-        &self,
-        socket: &TcpStream,
-        address: &SocketAddr,
-        hello: &Hello,
-        stop: &AtomicBool,
-        log: Log<'_>,
-    ) -> Result<()> {
-        let ring = match hello.write.then(|| self.file.ring()).transpose() {
+    fn session(&self, client: &Client, stop: &AtomicBool, log: Log<'_>) -> Result<()> {
+        let Client { socket, address, hello, proof } = client;
+        // In the other direction it is the client that writes.
+        let writes = hello.write && hello.direction == Direction::ToServer;
+        let ring = match writes.then(|| self.file.ring()).transpose() {
             Ok(ring) => ring,
             Err(error) => {
-                answer(socket, Status::Refused, &error.to_string());
+                answer(socket, Status::Refused, error.to_string().as_bytes());
                 return Err(error);
             }
         };
@@ -187,34 +248,82 @@ impl Server {
         if hello.stream == 0 {
             log(&describe(address, hello));
         }
-        answer(socket, Status::Ready, "");
-        let patience = Some(PATIENCE + 2 * Duration::from_millis(hello.pause_ms.into()));
-        serve(&Link { socket, abort: stop, patience }, hello, ring)
+        answer(socket, Status::Ready, proof.as_ref().map_or(&[], |proof| &proof[..]));
+        let pace = hello.pace;
+        let patience = Some(self.plan.patience + 2 * pace.longest_pause());
+        let link = Link { socket, abort: stop, patience };
+        match hello.direction {
+            Direction::ToServer => serve(&link, (pace.mode, pace.length), ring, &()),
+            Direction::FromServer => drive(link, &self.orders(hello, &AtomicU64::new(hello.amount)), &()),
+        }
+    }
+
+    /// What a client that receives wants to be sent.
+    fn orders<'a>(&self, hello: &Hello, amount: &'a AtomicU64) -> Orders<'a> {
+        Orders {
+            pace: hello.pace,
+            payload: if hello.zero_payload { vec![0; ZERO_BYTES].into() } else { Arc::clone(&self.payload) },
+            start: Instant::now(),
+            deadline: None,
+            budget: (hello.amount != u64::MAX).then_some(amount),
+            tells: true,
+            seed: hello.test.wrapping_add(hello.stream.into()),
+        }
     }
 }
 
 fn describe(address: &SocketAddr, hello: &Hello) -> String {
-    let write = if hello.write { ", disk write" } else { "" };
+    let write = match (hello.write, hello.direction) {
+        (false, _) => "",
+        (true, Direction::ToServer) => ", disk write",
+        (true, Direction::FromServer) => ", disk write there",
+    };
     let connections = if hello.streams == 1 { "connection" } else { "connections" };
     format!(
-        "{address}: {} test, {}, {} {connections}{write}",
-        hello.mode.name(),
-        classic_size(hello.length.into()),
+        "{address}: {} test {}, {}, {} {connections}{write}",
+        hello.pace.mode.name(),
+        hello.direction.name(),
+        classic_size(hello.pace.length.into()),
         hello.streams,
     )
 }
 
+/// Says why to whoever may understand it.
+fn turn_away(socket: &TcpStream, address: &SocketAddr, error: WireError, log: Log<'_>) {
+    match error {
+        WireError::NotOurs => log(&format!("{address}: not a test client; dropped")),
+        WireError::Version(version) => {
+            log(&format!("{address}: version {version} of the protocol, this server has {VERSION}; refused"));
+            let text = format!("its protocol has version {VERSION}, the client's {version}; use one release");
+            answer(socket, Status::Version, text.as_bytes());
+        }
+        WireError::Field(field) => {
+            log(&format!("{address}: {field} out of range; refused"));
+            answer(socket, Status::Refused, format!("{field} is out of range").as_bytes());
+        }
+    }
+}
+
+/// The proof that this server has the key too, when the client has proved it.
+fn check(key: &Key, challenge: &Challenge, response: &[u8; RESPONSE_BYTES]) -> Option<[u8; PROOF_BYTES]> {
+    let (client, proof) = response.split_first_chunk::<NONCE_BYTES>()?;
+    let transcript = Transcript { hello: &challenge.bytes, server: &challenge.nonce, client };
+    key.is_proved(Side::Client, transcript, proof).then(|| key.prove(Side::Server, transcript))
+}
+
 /// A client that has gone meanwhile does not hear it, which is all right.
-fn answer(socket: &TcpStream, status: Status, text: &str) {
-    let text = &text[..text.floor_char_boundary(MAX_TEXT)];
+fn answer(socket: &TcpStream, status: Status, text: &[u8]) {
+    let text = &text[..text.len().min(MAX_TEXT)];
+    let limit = |name| socket::sysctl(name).unwrap_or(0).min(u32::MAX.into()) as u32;
     let answer = Answer {
         status,
         text: text.len(),
         receive_buffer: socket::receive_buffer(socket),
-        receive_limit: socket::sysctl("net.core.rmem_max").unwrap_or(0).min(u32::MAX.into()) as u32,
+        receive_limit: limit("net.core.rmem_max"),
+        send_limit: limit("net.core.wmem_max"),
     };
     let mut bytes = answer.encode().to_vec();
-    bytes.extend(text.as_bytes());
+    bytes.extend(text);
     let mut socket = socket;
     let _ = socket.write_all(&bytes);
 }

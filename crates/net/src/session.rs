@@ -1,32 +1,60 @@
-//! One connection of a test, on the server.
+//! The receiving side of a connection: the server, or in a reverse test the client.
 
 use crate::file::{MAX_WRITE, Ring};
 use crate::framer::Framer;
-use crate::link::{Link, closed};
+use crate::link::{Link, Waiting, closed};
 use crate::plan::Mode;
 use crate::socket::{receive_buffer, receive_now};
-use crate::wire::{HEADER_BYTES, Header, Hello, Report, ReportKind, WireError};
+use crate::stats::Sender;
+use crate::wire::{HEADER_BYTES, Header, Kind, Report, ReportKind, STATE_BYTES, WireError};
 use crate::{NetError, Result};
 use standfast_io::{ALIGNMENT, AlignedBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// An ASYNC client hears so often where its test stands.
+/// A sender hears so often where its ASYNC test stands.
 const PROGRESS: Duration = Duration::from_millis(50);
 /// Bytes taken at once when nobody keeps them: few enough to stay in the processor's cache.
 const PIECE: usize = 256 << 10;
+const DOING: &str = "receiving a message";
+
+/// Hears what the receiver finds out, and says when it is enough.
+pub trait Observer {
+    /// Whether the sender is to finish.
+    fn has_enough(&self) -> bool {
+        false
+    }
+    /// More payload and messages came; the report has the sums.
+    fn received(&self, _bytes: u64, _messages: u64, _report: &Report) {}
+    /// The sender measured the latency of the message before, whose durable write here took `write_ns`.
+    fn answered(&self, _latency_ns: u64, _write_ns: u64) {}
+    /// The sender told its kernel's counters.
+    fn sender(&self, _sender: &Sender) {}
+}
+
+/// A receiving server takes what comes; the client keeps the books.
+impl Observer for () {}
 
 /// Positions and times of this connection.
 struct Session<'a> {
     link: &'a Link<'a>,
-    hello: &'a Hello,
+    mode: Mode,
+    length: u32,
+    observer: &'a dyn Observer,
     report: Report,
     reported: Instant,
+    /// The sender knows that it is enough.
+    ended: bool,
 }
 
-/// Takes the messages of a test until it is finished.
-pub fn serve(link: &Link<'_>, hello: &Hello, ring: Option<Arc<Ring>>) -> Result<()> {
+/// Takes the messages of a test, of at most `length` bytes each, until it is finished.
+pub fn serve(
+    link: &Link<'_>,
+    (mode, length): (Mode, u32),
+    ring: Option<Arc<Ring>>,
+    observer: &dyn Observer,
+) -> Result<()> {
     let report = Report {
         kind: ReportKind::Progress,
         errno: 0,
@@ -38,19 +66,22 @@ pub fn serve(link: &Link<'_>, hello: &Hello, ring: Option<Arc<Ring>>) -> Result<
         receive_buffer: 0,
         writes: 0,
     };
-    let mut session = Session { link, hello, report, reported: Instant::now() };
-    match (hello.mode, ring) {
+    let mut session =
+        Session { link, mode, length, observer, report, reported: Instant::now(), ended: false };
+    match (mode, ring) {
         (Mode::Async, None) => session.count()?,
         (_, ring) => session.keep(ring.as_deref())?,
     }
-    session.send(ReportKind::Summary)
+    session.send(ReportKind::Summary)?;
+    session.observer.received(0, 0, &session.report);
+    Ok(())
 }
 
 impl Session<'_> {
-    /// A client that never pauses does not keep the server from ending.
+    /// A sender that never pauses does not keep this side from ending.
     fn go_on(&self) -> Result<()> {
         match self.link.abort.load(Ordering::Relaxed) {
-            true => Err(NetError::Interrupted { doing: "serving a test" }),
+            true => Err(NetError::Interrupted { doing: "receiving a test" }),
             false => Ok(()),
         }
     }
@@ -60,7 +91,7 @@ impl Session<'_> {
         if kind != ReportKind::Acknowledgement {
             self.report.receive_buffer = receive_buffer(self.link.socket);
         }
-        self.link.send(&self.report.encode(), &[], "reporting to the client")
+        self.link.send(&self.report.encode(), &[], "reporting to the sender")
     }
 
     fn send_progress(&mut self) -> Result<()> {
@@ -72,16 +103,30 @@ impl Session<'_> {
         self.send(ReportKind::Progress)
     }
 
+    /// Tells the sender once that it is enough.
+    fn end_in_time(&mut self) -> Result<()> {
+        if self.ended || !self.observer.has_enough() {
+            return Ok(());
+        }
+        self.ended = true;
+        self.send(ReportKind::Enough)
+    }
+
     /// ASYNC without a disk: payloads are counted and dropped.
     fn count(&mut self) -> Result<()> {
         let mut buffer = vec![0; PIECE];
-        let mut framer = Framer::new(self.hello.length);
+        let mut framer = Framer::new(self.length);
         while !framer.finished {
             self.go_on()?;
             let bytes = self.receive_timed(&mut buffer)?;
+            let (payload, messages) = (framer.payload, framer.messages);
             framer.feed(&buffer[..bytes]).map_err(garbled)?;
             self.report.received = framer.payload;
             self.report.sequence = framer.messages.saturating_sub(1);
+            self.observer.received(framer.payload - payload, framer.messages - messages, &self.report);
+            if let Some(sender) = framer.sender.take() {
+                self.observer.sender(&sender);
+            }
             self.send_progress()?;
         }
         Ok(())
@@ -90,7 +135,7 @@ impl Session<'_> {
     /// As [`Link::receive`], and adds the time in which nothing was there to the report. Only that time is waiting:
     /// copying what is there is work.
     fn receive_timed(&mut self, out: &mut [u8]) -> Result<usize> {
-        const DOING: &str = "receiving a message";
+        self.end_in_time()?;
         match receive_now(self.link.socket, out) {
             Ok(Some(0)) => return Err(NetError::Cut { doing: DOING, source: closed() }),
             Ok(Some(bytes)) => return Ok(bytes),
@@ -98,15 +143,25 @@ impl Session<'_> {
             Err(source) => return Err(NetError::Cut { doing: DOING, source }),
         }
         let began = Instant::now();
-        let bytes = self.link.receive(out, DOING)?;
+        let bytes = self.wait(out)?;
         self.report.wait_ns += began.elapsed().as_nanos() as u64;
         Ok(bytes)
     }
 
     fn receive(&mut self, out: &mut [u8]) -> Result<usize> {
-        match self.hello.mode {
+        match self.mode {
             Mode::Async => self.receive_timed(out),
-            Mode::Sync => self.link.receive(out, "receiving a message"),
+            Mode::Sync => self.wait(out),
+        }
+    }
+
+    fn wait(&mut self, out: &mut [u8]) -> Result<usize> {
+        let mut waiting = Waiting::default();
+        loop {
+            self.end_in_time()?;
+            if let Some(bytes) = self.link.receive_for_a_slice(out, &mut waiting, DOING)? {
+                return Ok(bytes);
+            }
         }
     }
 
@@ -114,27 +169,42 @@ impl Session<'_> {
     fn keep(&mut self, ring: Option<&Ring>) -> Result<()> {
         // The header is received right in front of an aligned block, so that one call can take both.
         const START: usize = ALIGNMENT - HEADER_BYTES;
-        let room = (self.hello.length as usize).clamp(1, MAX_WRITE);
+        let room = (self.length as usize).clamp(STATE_BYTES, MAX_WRITE);
         let mut buffer = AlignedBuf::new(ALIGNMENT + room);
+        // SYNC: nothing follows a message before it is acknowledged. ASYNC: the next one is left alone.
+        let most = match self.mode {
+            Mode::Sync => ALIGNMENT + room,
+            Mode::Async => ALIGNMENT,
+        };
+        let mut end = START;
         loop {
             self.go_on()?;
-            // SYNC: nothing follows a message before it is acknowledged. ASYNC: the next one is left alone.
-            let most = match self.hello.mode {
-                Mode::Sync => ALIGNMENT + room,
-                Mode::Async => ALIGNMENT,
-            };
-            let mut end = START;
             while end < ALIGNMENT {
                 end += self.receive(&mut buffer[end..most])?;
             }
             let mut header = [0; HEADER_BYTES];
             header.copy_from_slice(&buffer[START..ALIGNMENT]);
-            let header = Header::decode(&header, self.hello.length).map_err(garbled)?;
+            let header = Header::decode(&header, self.length).map_err(garbled)?;
+            if header.answered_ns > 0 {
+                self.observer.answered(header.answered_ns, self.report.write_ns);
+            }
             let mut have = end - ALIGNMENT;
+            if header.kind == Kind::State {
+                while have < STATE_BYTES {
+                    have += self.receive(&mut buffer[ALIGNMENT + have..ALIGNMENT + STATE_BYTES])?;
+                }
+                let mut state = [0; STATE_BYTES];
+                state.copy_from_slice(&buffer[ALIGNMENT..ALIGNMENT + STATE_BYTES]);
+                self.observer.sender(&Sender::decode(&state));
+                // The message behind it may have come with it: to its place.
+                buffer.copy_within(ALIGNMENT + STATE_BYTES..ALIGNMENT + have, START);
+                end = START + have - STATE_BYTES;
+                continue;
+            }
             if have > header.length as usize {
                 return Err(garbled(WireError::Field("bytes after a message")));
             }
-            if header.finish {
+            if header.kind == Kind::Finish {
                 return Ok(());
             }
             self.report.write_ns = 0;
@@ -153,14 +223,16 @@ impl Session<'_> {
             }
             self.report.received += u64::from(header.length);
             self.report.sequence = header.sequence;
-            match self.hello.mode {
+            match self.mode {
                 Mode::Sync => self.send(ReportKind::Acknowledgement)?,
                 Mode::Async => self.send_progress()?,
             }
+            self.observer.received(header.length.into(), 1, &self.report);
+            end = START;
         }
     }
 
-    /// A failed write ends the test: the client hears why.
+    /// A failed write ends the test: the sender hears why.
     fn write(&mut self, ring: &Ring, data: &[u8]) -> Result<()> {
         match ring.write(data) {
             Ok(time) => {
@@ -184,4 +256,85 @@ fn garbled(error: WireError) -> NetError {
         WireError::Field(field) => format!("a message that makes no sense ({field})"),
         _ => "bytes that are no message".into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+    use crate::sender::{Ledger, Orders, drive};
+    use standfast_io::LogFile;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    /// Takes some writes, and then has no space left.
+    struct Filling(AtomicU64);
+
+    impl LogFile for Filling {
+        fn write_durable(&self, _data: &[u8], _offset: u64) -> std::io::Result<()> {
+            match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+                Ok(_) => Ok(()),
+                Err(_) => Err(std::io::Error::from_raw_os_error(libc::ENOSPC)),
+            }
+        }
+        fn write(&self, data: &[u8], offset: u64) -> std::io::Result<()> {
+            self.write_durable(data, offset)
+        }
+        fn sync(&self) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn read_at(&self, _out: &mut [u8], _offset: u64) -> std::io::Result<()> {
+            Ok(())
+        }
+        fn len(&self) -> std::io::Result<u64> {
+            Ok(crate::file::FILE_BYTES)
+        }
+    }
+
+    struct Count(AtomicU64);
+
+    impl Ledger for Count {
+        fn acknowledged(&self, _length: u32, _latency_ns: u64, _report: &Report) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fills_up_in_the_middle_ends_the_test_and_the_sender_hears_why() {
+        for mode in [Mode::Sync, Mode::Async] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (far, _) = listener.accept().unwrap();
+            [&near, &far].into_iter().for_each(|socket| crate::socket::prepare(socket).unwrap());
+            static ABORT: AtomicBool = AtomicBool::new(false);
+            let patience = Some(Duration::from_secs(20));
+            let orders = Orders {
+                pace: Plan { mode, length: 5000, ..Plan::default() }.pace(),
+                payload: vec![7; 5000].into(),
+                start: Instant::now(),
+                deadline: None,
+                budget: None,
+                tells: false,
+                seed: 1,
+            };
+            let acknowledged = Count(AtomicU64::new(0));
+            let (sent, served) = std::thread::scope(|scope| {
+                let ring = Arc::new(Ring::over(Arc::new(Filling(AtomicU64::new(3)))));
+                // Closed at the end, with what it has not read.
+                let serving = scope.spawn(move || {
+                    let link = Link { socket: &far, abort: &ABORT, patience };
+                    serve(&link, (mode, 5000), Some(ring), &())
+                });
+                let link = Link { socket: &near, abort: &ABORT, patience };
+                (drive(link, &orders, &acknowledged), serving.join().unwrap())
+            });
+            assert!(matches!(served, Err(NetError::System { .. })), "{served:?}");
+            match sent {
+                Err(NetError::FarDisk(error)) => assert_eq!(error.raw_os_error(), Some(libc::ENOSPC)),
+                other => panic!("{mode:?}: {other:?}"),
+            }
+            let written = acknowledged.0.load(Ordering::Relaxed);
+            assert_eq!(written, if mode == Mode::Sync { 3 } else { 0 });
+        }
+    }
 }

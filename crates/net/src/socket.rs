@@ -1,8 +1,9 @@
 //! Socket options that the standard library does not offer, and what the kernel tells about a connection.
 
+use crate::stats::Sender;
 use std::io::{Error, ErrorKind, Result};
 use std::mem::{MaybeUninit, size_of};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
@@ -90,6 +91,27 @@ pub fn tcp_info(socket: &TcpStream) -> Option<TcpInfo> {
     get_option(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).ok().map(|_| info)
 }
 
+/// The counters of a sender; None when the system has none.
+pub fn sender(socket: &TcpStream) -> Option<Sender> {
+    let info = tcp_info(socket)?;
+    let mut congestion_name = [0; 15];
+    let name = congestion(socket).unwrap_or_default();
+    let length = name.len().min(congestion_name.len());
+    congestion_name[..length].copy_from_slice(&name.as_bytes()[..length]);
+    Some(Sender {
+        busy_us: info.busy_us,
+        receiver_window_us: info.receiver_window_us,
+        send_buffer_us: info.send_buffer_us,
+        acknowledged: info.bytes_acknowledged,
+        congestion_window: u32::try_from(info.congestion_window()).unwrap_or(u32::MAX),
+        retransmissions: info.retransmissions,
+        min_rtt_us: info.min_rtt().map_or(0, |rtt| rtt.as_micros() as u32),
+        send_buffer: send_buffer(socket),
+        sack: info.sack_negotiated(),
+        congestion: congestion_name,
+    })
+}
+
 /// Asks for buffers of `bytes` in both directions; 0 leaves them to the system, which adapts them.
 pub fn request_buffers(socket: &impl AsFd, bytes: u32) -> Result<()> {
     if bytes == 0 {
@@ -161,6 +183,35 @@ pub fn is_pause(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
+/// Lets so many connections wait to be accepted, or as many as the system lets (`net.core.somaxconn`): who comes while
+/// the queue is full tries again a second later.
+pub fn lengthen_queue(listener: &TcpListener, connections: u16) -> Result<()> {
+    // SAFETY: the descriptor is borrowed for the call; listening again only changes the length of the queue.
+    match unsafe { libc::listen(listener.as_raw_fd(), connections.into()) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
+/// Raises the bound on this process's descriptors to `wanted`, or as far as the system lets it. It is never lowered.
+pub fn allow_descriptors(wanted: usize) -> Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: limit is valid for the call.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return Err(Error::last_os_error());
+    }
+    let raised = limit.rlim_max.min(wanted as libc::rlim_t);
+    if raised <= limit.rlim_cur {
+        return Ok(());
+    }
+    limit.rlim_cur = raised;
+    // SAFETY: limit is valid for the call.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
 /// Which of the sockets can be read, waiting at most `timeout`.
 pub fn readable(sockets: &[i32], timeout: Duration) -> Result<Vec<bool>> {
     let watch = |fd: &i32| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
@@ -224,7 +275,6 @@ mod tests {
         assert_eq!(counter("TcpExt: B\n", "TcpExt:", "B"), None);
     }
     use std::mem::offset_of;
-    use std::net::TcpListener;
 
     #[test]
     fn the_counters_lie_where_the_kernel_puts_them() {

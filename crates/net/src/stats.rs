@@ -13,11 +13,46 @@ pub struct Window {
     pub messages: u64,
     /// Latencies of acknowledged messages.
     pub latency: Latencies,
-    /// What the server said last about this connection, since it began.
+    /// The receiver's counters since the connection began, as they were seen last.
     pub far: Far,
+    /// A sending server's counters since the connection began, as it told them last.
+    pub sender: Sender,
 }
 
-/// The server's counters of a connection.
+/// The kernel's counters of the sending side of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sender {
+    /// With data waiting or in flight, microseconds.
+    pub busy_us: u64,
+    /// Of these, held back by the window of the receiver.
+    pub receiver_window_us: u64,
+    /// Of these, held back by the send buffer.
+    pub send_buffer_us: u64,
+    /// Bytes that the receiver has acknowledged, headers included.
+    pub acknowledged: u64,
+    /// Bytes.
+    pub congestion_window: u32,
+    /// Segments sent again.
+    pub retransmissions: u32,
+    /// Shortest round trip, microseconds; 0 before the first.
+    pub min_rtt_us: u32,
+    /// Send buffer, bytes as the system counts them.
+    pub send_buffer: u32,
+    /// Selective acknowledgements were agreed on.
+    pub sack: bool,
+    /// Name of the congestion control, filled up with zeros.
+    pub congestion: [u8; 15],
+}
+
+impl Sender {
+    /// Name of the congestion control.
+    pub fn congestion(&self) -> Option<String> {
+        let name = self.congestion.split(|byte| *byte == 0).next()?;
+        Some(String::from_utf8_lossy(name).into_owned()).filter(|name| !name.is_empty())
+    }
+}
+
+/// The receiver's counters of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Far {
     /// Payload received, bytes.
@@ -30,7 +65,7 @@ pub struct Far {
     pub receive_buffer: u32,
 }
 
-/// Latencies in nanoseconds, each with the part that the server's disk took. Nothing is allocated before the first.
+/// Latencies in nanoseconds, each with the part that the receiver's disk took. Nothing is allocated before the first.
 #[derive(Clone, Default)]
 pub struct Latencies {
     histograms: Option<Box<[Histogram<u64>; 3]>>,
@@ -119,9 +154,9 @@ pub struct Quantile {
     pub share: f64,
     /// From the start of the send to the acknowledgement.
     pub total: f64,
-    /// Without the server's durable write.
+    /// Without the receiver's durable write.
     pub network: f64,
-    /// The server's durable write.
+    /// The receiver's durable write.
     pub disk: f64,
 }
 
@@ -163,9 +198,9 @@ pub struct Latency {
     pub count: u64,
     /// From the start of the send to the acknowledgement.
     pub total: Spread,
-    /// Without the server's durable write.
+    /// Without the receiver's durable write.
     pub network: Spread,
-    /// The server's durable write; zero without one.
+    /// The receiver's durable write; zero without one.
     pub disk: Spread,
 }
 
@@ -189,13 +224,13 @@ pub struct Interval {
     pub start: f64,
     /// Its length, seconds.
     pub seconds: f64,
-    /// Payload that the server has, bytes.
+    /// Payload that the receiver has, bytes.
     pub bytes: u64,
     /// Messages.
     pub messages: u64,
     /// SYNC only.
     pub latency: Option<Latency>,
-    /// Share of the time in which the server wrote durably; mean of the connections.
+    /// Share of the time in which the receiver wrote durably; mean of the connections.
     pub disk_share: f64,
     /// The kernel's counters.
     pub tcp: Tcp,

@@ -4,33 +4,52 @@
 //! client                                  server
 //! Hello (64 bytes)          ──────────>           once per connection; carries the version
 //!                           <──────────   Answer (32 bytes and a text)
-//! Message header (16 bytes)
+//!
+//! With a key: the answer is a Challenge, its text the server's nonce.
+//! Nonce and proof (64 bytes) ─────────>
+//!                           <──────────   Answer; when it is Ready its text is the server's proof
+//!
+//! sender                                  receiver
+//! Message header (24 bytes)
 //! and payload               ──────────>           any number
 //!                           <──────────   Report (64 bytes): SYNC after every message, ASYNC now and then
 //! Message of kind Finish    ──────────>
 //!                           <──────────   Report of kind Summary, then the connection ends
 //! ```
 //!
+//! The Hello says which side is the sender. A client that receives says when it has enough (report of kind Enough); a
+//! server that sends tells the client its kernel's counters (message of kind State) and, in SYNC, the latency of each
+//! message in the header of the next one.
+//!
 //! Numbers are little-endian. Magic and version of Hello and Answer stay where they are in every version, so that
 //! each side can name the version of the other.
 
-use crate::plan::{MAX_LENGTH, MAX_STREAMS, Mode};
+mod message;
+
+use crate::auth::{NONCE_BYTES, PROOF_BYTES};
+use crate::plan::{Direction, MAX_LENGTH, MAX_PAUSE, MAX_STREAMS, Mode, Pace};
+pub use message::{HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
+use std::time::Duration;
 
 /// Version of the protocol.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 3;
 /// Bytes of a [`Hello`].
 pub const HELLO_BYTES: usize = 64;
+/// Bytes of a client's nonce and proof.
+pub const RESPONSE_BYTES: usize = NONCE_BYTES + PROOF_BYTES;
 /// Bytes of an [`Answer`] before its text.
 pub const ANSWER_BYTES: usize = 32;
 /// Longest text of an [`Answer`], bytes.
 pub const MAX_TEXT: usize = 1024;
-/// Bytes in front of a payload.
-pub const HEADER_BYTES: usize = 16;
-/// Bytes of a [`Report`].
-pub const REPORT_BYTES: usize = 64;
 
 const MAGIC: [u8; 8] = *b"SFNETTST";
-const MESSAGE_MAGIC: u16 = 0x6d73;
+/// Flags of a [`Hello`].
+const WRITE: u8 = 1;
+const FROM_SERVER: u8 = 2;
+const RANDOM_LENGTH: u8 = 4;
+const RANDOM_DELAY: u8 = 8;
+const ZERO_PAYLOAD: u8 = 16;
+const ALL_FLAGS: u8 = WRITE | FROM_SERVER | RANDOM_LENGTH | RANDOM_DELAY | ZERO_PAYLOAD;
 
 fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
     out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -62,61 +81,89 @@ pub enum WireError {
 /// Opens a connection of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Whether every message is acknowledged.
-    pub mode: Mode,
-    /// Write durably before the acknowledgement.
+    /// Who sends.
+    pub direction: Direction,
+    /// What is sent, and when.
+    pub pace: Pace,
+    /// The receiver writes durably, in SYNC before the acknowledgement.
     pub write: bool,
-    /// Longest payload, bytes.
-    pub length: u32,
-    /// Longest pause between two messages, milliseconds: the server waits at least so long.
-    pub pause_ms: u32,
+    /// A sending server sends zeros, otherwise what does not compress.
+    pub zero_payload: bool,
+    /// Payload after which a sending server finishes, bytes; [`u64::MAX`] leaves the end to the client.
+    pub amount: u64,
     /// Socket buffer asked of the server, bytes; 0 leaves it.
     pub buffer: u32,
     /// Number of this connection, from 0.
     pub stream: u16,
-    /// Connections of the test.
+    /// Connections of the test in this direction.
     pub streams: u16,
     /// The same on all connections of a test.
     pub test: u64,
+}
+
+fn nanos(time: Duration) -> [u8; 8] {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).to_le_bytes()
 }
 
 impl Hello {
     /// Its bytes.
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut out = [0; HELLO_BYTES];
+        let flag = |on: bool, flag: u8| if on { flag } else { 0 };
         put(&mut out, 0, &MAGIC);
         put(&mut out, 8, &VERSION.to_le_bytes());
-        out[10] = u8::from(self.mode == Mode::Sync);
-        out[11] = u8::from(self.write);
-        put(&mut out, 12, &self.length.to_le_bytes());
-        put(&mut out, 16, &self.pause_ms.to_le_bytes());
-        put(&mut out, 20, &self.buffer.to_le_bytes());
-        put(&mut out, 24, &self.stream.to_le_bytes());
-        put(&mut out, 26, &self.streams.to_le_bytes());
-        put(&mut out, 32, &self.test.to_le_bytes());
+        out[10] = u8::from(self.pace.mode == Mode::Sync);
+        out[11] = flag(self.write, WRITE)
+            | flag(self.direction == Direction::FromServer, FROM_SERVER)
+            | flag(self.pace.random_length, RANDOM_LENGTH)
+            | flag(self.pace.random_delay, RANDOM_DELAY)
+            | flag(self.zero_payload, ZERO_PAYLOAD);
+        put(&mut out, 12, &self.pace.length.to_le_bytes());
+        put(&mut out, 16, &self.buffer.to_le_bytes());
+        put(&mut out, 20, &self.stream.to_le_bytes());
+        put(&mut out, 22, &self.streams.to_le_bytes());
+        put(&mut out, 24, &self.test.to_le_bytes());
+        put(&mut out, 32, &self.amount.to_le_bytes());
+        put(&mut out, 40, &nanos(self.pace.delay));
+        put(&mut out, 48, &nanos(self.pace.period.unwrap_or_default()));
         out
     }
 
     /// Reads it back, with every field in range.
     pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, WireError> {
         version(bytes)?;
-        let hello = Hello {
+        let flag = |flag: u8| bytes[11] & flag != 0;
+        let pace = Pace {
             mode: match bytes[10] {
                 0 => Mode::Async,
                 1 => Mode::Sync,
                 _ => return Err(WireError::Field("mode")),
             },
-            write: bytes[11] & 1 != 0,
             length: u32_at(bytes, 12),
-            pause_ms: u32_at(bytes, 16),
-            buffer: u32_at(bytes, 20),
-            stream: u16_at(bytes, 24),
-            streams: u16_at(bytes, 26),
-            test: u64_at(bytes, 32),
+            random_length: flag(RANDOM_LENGTH),
+            delay: Duration::from_nanos(u64_at(bytes, 40)),
+            random_delay: flag(RANDOM_DELAY),
+            period: Some(Duration::from_nanos(u64_at(bytes, 48))).filter(|period| !period.is_zero()),
+        };
+        let hello = Hello {
+            direction: if flag(FROM_SERVER) { Direction::FromServer } else { Direction::ToServer },
+            pace,
+            write: flag(WRITE),
+            zero_payload: flag(ZERO_PAYLOAD),
+            amount: u64_at(bytes, 32),
+            buffer: u32_at(bytes, 16),
+            stream: u16_at(bytes, 20),
+            streams: u16_at(bytes, 22),
+            test: u64_at(bytes, 24),
         };
         match hello {
-            _ if bytes[11] > 1 => Err(WireError::Field("flags")),
-            Hello { length, .. } if length > MAX_LENGTH => Err(WireError::Field("length")),
+            _ if bytes[11] & !ALL_FLAGS != 0 => Err(WireError::Field("flags")),
+            _ if pace.length > MAX_LENGTH => Err(WireError::Field("length")),
+            // Such a server would send headers without end and never a byte that counts.
+            _ if flag(FROM_SERVER) && pace.mode == Mode::Async && pace.length == 0 => {
+                Err(WireError::Field("length"))
+            }
+            _ if pace.longest_pause() > MAX_PAUSE => Err(WireError::Field("pause")),
             Hello { streams, .. } if streams == 0 || streams > MAX_STREAMS => {
                 Err(WireError::Field("connections"))
             }
@@ -124,6 +171,14 @@ impl Hello {
             hello => Ok(hello),
         }
     }
+}
+
+/// Nonce and proof of a client.
+pub fn response(nonce: &[u8; NONCE_BYTES], proof: &[u8; PROOF_BYTES]) -> [u8; RESPONSE_BYTES] {
+    let mut out = [0; RESPONSE_BYTES];
+    put(&mut out, 0, nonce);
+    put(&mut out, NONCE_BYTES, proof);
+    out
 }
 
 /// Whether the first bytes of a connection can still become a [`Hello`]. A scanner is dropped at its first byte.
@@ -149,6 +204,10 @@ pub enum Status {
     Refused,
     /// The versions differ.
     Version,
+    /// The client is to prove that it has the key; the text is the server's nonce.
+    Challenge,
+    /// This client is not served; the text says why.
+    NotAuthorised,
 }
 
 /// The server's word about a [`Hello`]; a text of `text` bytes follows.
@@ -162,6 +221,8 @@ pub struct Answer {
     pub receive_buffer: u32,
     /// `net.core.rmem_max` of the server, bytes; 0 when unknown.
     pub receive_limit: u32,
+    /// `net.core.wmem_max` of the server, bytes; 0 when unknown.
+    pub send_limit: u32,
 }
 
 impl Answer {
@@ -174,6 +235,7 @@ impl Answer {
         put(&mut out, 12, &(self.text as u32).to_le_bytes());
         put(&mut out, 16, &self.receive_buffer.to_le_bytes());
         put(&mut out, 20, &self.receive_limit.to_le_bytes());
+        put(&mut out, 24, &self.send_limit.to_le_bytes());
         out
     }
 
@@ -188,119 +250,16 @@ impl Answer {
             0 => Status::Ready,
             1 => Status::Refused,
             2 => Status::Version,
+            3 => Status::Challenge,
+            4 => Status::NotAuthorised,
             _ => return Err(WireError::Field("status")),
         };
-        Ok(Answer { status, text, receive_buffer: u32_at(bytes, 16), receive_limit: u32_at(bytes, 20) })
-    }
-}
-
-/// In front of every payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// The test is over; no payload follows.
-    pub finish: bool,
-    /// Bytes that follow.
-    pub length: u32,
-    /// Counts from 0.
-    pub sequence: u64,
-}
-
-impl Header {
-    /// Its bytes.
-    pub fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut out = [0; HEADER_BYTES];
-        put(&mut out, 0, &MESSAGE_MAGIC.to_le_bytes());
-        out[2] = u8::from(self.finish);
-        put(&mut out, 4, &self.length.to_le_bytes());
-        put(&mut out, 8, &self.sequence.to_le_bytes());
-        out
-    }
-
-    /// Reads it back; `most` is the longest payload that was announced.
-    pub fn decode(bytes: &[u8; HEADER_BYTES], most: u32) -> Result<Header, WireError> {
-        let length = u32_at(bytes, 4);
-        match bytes[2] {
-            _ if u16_at(bytes, 0) != MESSAGE_MAGIC => Err(WireError::NotOurs),
-            kind if kind > 1 || bytes[3] != 0 => Err(WireError::Field("kind")),
-            1 if length != 0 => Err(WireError::Field("length")),
-            _ if length > most => Err(WireError::Field("length")),
-            kind => Ok(Header { finish: kind == 1, length, sequence: u64_at(bytes, 8) }),
-        }
-    }
-}
-
-/// What a [`Report`] stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReportKind {
-    /// Acknowledges the message of its sequence.
-    Acknowledgement,
-    /// Where an ASYNC test stands.
-    Progress,
-    /// All is received; the last one.
-    Summary,
-}
-
-/// From the server: positions and times of this connection since it began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// What it stands for.
-    pub kind: ReportKind,
-    /// Error number of a failed write; 0 when all went well.
-    pub errno: u32,
-    /// Last message received.
-    pub sequence: u64,
-    /// Time of the durable write of this message, nanoseconds; 0 without one.
-    pub write_ns: u64,
-    /// Payload received in all, bytes.
-    pub received: u64,
-    /// Time spent in durable writes in all, nanoseconds.
-    pub disk_ns: u64,
-    /// Time spent waiting for bytes in all, nanoseconds.
-    pub wait_ns: u64,
-    /// Receive buffer now, bytes as the system counts them.
-    pub receive_buffer: u32,
-    /// Durable writes in all.
-    pub writes: u32,
-}
-
-impl Report {
-    /// Its bytes.
-    pub fn encode(&self) -> [u8; REPORT_BYTES] {
-        let mut out = [0; REPORT_BYTES];
-        put(&mut out, 0, &MESSAGE_MAGIC.to_le_bytes());
-        out[2] = self.kind as u8;
-        put(&mut out, 4, &self.errno.to_le_bytes());
-        put(&mut out, 8, &self.sequence.to_le_bytes());
-        put(&mut out, 16, &self.write_ns.to_le_bytes());
-        put(&mut out, 24, &self.received.to_le_bytes());
-        put(&mut out, 32, &self.disk_ns.to_le_bytes());
-        put(&mut out, 40, &self.wait_ns.to_le_bytes());
-        put(&mut out, 48, &self.receive_buffer.to_le_bytes());
-        put(&mut out, 52, &self.writes.to_le_bytes());
-        out
-    }
-
-    /// Reads it back.
-    pub fn decode(bytes: &[u8; REPORT_BYTES]) -> Result<Report, WireError> {
-        if u16_at(bytes, 0) != MESSAGE_MAGIC {
-            return Err(WireError::NotOurs);
-        }
-        let kind = match bytes[2] {
-            0 => ReportKind::Acknowledgement,
-            1 => ReportKind::Progress,
-            2 => ReportKind::Summary,
-            _ => return Err(WireError::Field("kind")),
-        };
-        Ok(Report {
-            kind,
-            errno: u32_at(bytes, 4),
-            sequence: u64_at(bytes, 8),
-            write_ns: u64_at(bytes, 16),
-            received: u64_at(bytes, 24),
-            disk_ns: u64_at(bytes, 32),
-            wait_ns: u64_at(bytes, 40),
-            receive_buffer: u32_at(bytes, 48),
-            writes: u32_at(bytes, 52),
+        Ok(Answer {
+            status,
+            text,
+            receive_buffer: u32_at(bytes, 16),
+            receive_limit: u32_at(bytes, 20),
+            send_limit: u32_at(bytes, 24),
         })
     }
 }
@@ -308,14 +267,23 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Sender;
     use proptest::prelude::*;
 
     fn hello() -> Hello {
         Hello {
-            mode: Mode::Sync,
+            direction: Direction::FromServer,
+            pace: Pace {
+                mode: Mode::Sync,
+                length: 8192,
+                random_length: true,
+                delay: Duration::from_millis(7),
+                random_delay: true,
+                period: Some(Duration::from_micros(3)),
+            },
             write: true,
-            length: 8192,
-            pause_ms: 7,
+            zero_payload: true,
+            amount: 12,
             buffer: 1 << 20,
             stream: 1,
             streams: 2,
@@ -326,9 +294,10 @@ mod tests {
     #[test]
     fn what_is_encoded_is_read_back() {
         assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
-        let answer = Answer { status: Status::Refused, text: 5, receive_buffer: 6, receive_limit: 7 };
+        let answer =
+            Answer { status: Status::Refused, text: 5, receive_buffer: 6, receive_limit: 7, send_limit: 8 };
         assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
-        let header = Header { finish: false, length: 9, sequence: u64::MAX };
+        let header = Header { kind: Kind::Data, length: 9, sequence: u64::MAX, answered_ns: 4 };
         assert_eq!(Header::decode(&header.encode(), 9), Ok(header));
         assert_eq!(Header::decode(&header.encode(), 8), Err(WireError::Field("length")));
         let report = Report {
@@ -343,6 +312,19 @@ mod tests {
             writes: 9,
         };
         assert_eq!(Report::decode(&report.encode()), Ok(report));
+        let sender = Sender {
+            busy_us: 1,
+            receiver_window_us: 2,
+            send_buffer_us: 3,
+            acknowledged: 4,
+            congestion_window: 5,
+            retransmissions: 6,
+            min_rtt_us: 7,
+            send_buffer: 8,
+            sack: true,
+            congestion: *b"cubic\0\0\0\0\0\0\0\0\0\0",
+        };
+        assert_eq!(Sender::decode(&sender.encode()), sender);
     }
 
     #[test]
@@ -352,7 +334,12 @@ mod tests {
         assert_eq!(Hello::decode(&bytes), Err(WireError::Version(7)));
         let wrong = Hello { stream: 2, ..hello() };
         assert_eq!(Hello::decode(&wrong.encode()), Err(WireError::Field("connection")));
-        let wrong = Hello { length: MAX_LENGTH + 1, ..hello() };
+        let pace = |pace: Pace| Hello { pace, ..hello() };
+        let wrong = pace(Pace { delay: MAX_PAUSE + Duration::from_nanos(1), ..hello().pace });
+        assert_eq!(Hello::decode(&wrong.encode()), Err(WireError::Field("pause")));
+        let wrong = pace(Pace { mode: Mode::Async, length: 0, ..hello().pace });
+        assert_eq!(Hello::decode(&wrong.encode()), Err(WireError::Field("length")));
+        let wrong = pace(Pace { length: MAX_LENGTH + 1, ..hello().pace });
         assert_eq!(Hello::decode(&wrong.encode()), Err(WireError::Field("length")));
         assert!(may_be_hello(b"") && may_be_hello(b"SFN") && !may_be_hello(b"GET /"));
     }
@@ -363,9 +350,9 @@ mod tests {
             let sixty_four: [u8; 64] = bytes.clone().try_into().unwrap();
             let _ = Report::decode(&sixty_four);
             let _ = Answer::decode(&bytes[..32].try_into().unwrap());
-            let _ = Header::decode(&bytes[..16].try_into().unwrap(), 100);
+            let _ = Header::decode(&bytes[..HEADER_BYTES].try_into().unwrap(), 100);
             if let Ok(hello) = Hello::decode(&sixty_four) {
-                prop_assert!(hello.length <= MAX_LENGTH && hello.stream < hello.streams);
+                prop_assert!(hello.pace.length <= MAX_LENGTH && hello.stream < hello.streams);
             }
         }
     }

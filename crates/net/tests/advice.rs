@@ -22,6 +22,8 @@ fn good() -> Measured {
         peak: 20.0 * MIB,
         redo_write: 8192,
         round_trip: 0.000_3,
+        idle: Some(latency(0.000_3, 0.0)),
+        loaded: Some(latency(0.000_8, 0.0)),
         fastsync: Some(latency(0.000_35, 0.0)),
         affirm: Some(latency(0.000_35, 0.000_2)),
         automatic: run(0, 1, 112.0 * MIB),
@@ -32,7 +34,7 @@ fn good() -> Measured {
         sack_negotiated: true,
         sack_enabled: Some(true),
         sack_recoveries: Some(0),
-        send_ceiling: Some(16 << 20),
+        ceiling: Some(16 << 20),
         automatic_ceiling: Some(16 << 20),
     }
 }
@@ -91,7 +93,7 @@ fn small_buffers_are_named_with_the_settings_that_raise_them() {
         automatic_limit: Some(Limit::SendBuffer),
         single: run(8 << 20, 1, 110.0 * MIB),
         fastest: run(8 << 20, 1, 110.0 * MIB),
-        send_ceiling: Some(212_992),
+        ceiling: Some(212_992),
         automatic_ceiling: Some(4 << 20),
         ..good()
     };
@@ -117,6 +119,20 @@ fn a_slow_far_disk_is_named_only_where_commits_wait_for_it() {
     let slow = Measured { affirm: Some(latency(0.000_35, 0.008)), ..good() };
     assert_eq!(judged(&slow, "SYNC AFFIRM"), (Grade::Warn, Some("far_disk")));
     assert_eq!(judged(&slow, "FASTSYNC"), (Grade::Pass, None));
+}
+
+#[test]
+fn queues_that_multiply_the_round_trip_are_named_where_commits_wait() {
+    let loaded = |seconds: f64| Measured { loaded: Some(latency(seconds, 0.0)), ..good() };
+    assert_eq!(judged(&loaded(0.030), "FASTSYNC"), (Grade::Warn, Some("queueing")));
+    assert_eq!(judged(&loaded(0.030), "SYNC AFFIRM"), (Grade::Warn, Some("queueing")));
+    assert_eq!(judged(&loaded(0.030), "ASYNC"), (Grade::Pass, None));
+    // Many times next to nothing is still next to nothing, and a queue of one product is as it should be.
+    assert_eq!(judged(&loaded(0.005), "FASTSYNC"), (Grade::Pass, None));
+    let long = Measured { round_trip: 0.004, ..loaded(0.011) };
+    assert_eq!(judged(&long, "FASTSYNC"), (Grade::Pass, None));
+    let notes = advise(&loaded(0.030)).notes;
+    assert!(notes.iter().any(|note| note.contains("p50 30.000 ms") && note.contains("p50 0.300 ms")));
 }
 
 #[test]

@@ -6,10 +6,10 @@ mod common;
 
 use common::{Running, scratch, test};
 use standfast_net::NetError;
-use standfast_net::plan::{Mode, Plan};
+use standfast_net::plan::{Direction, Mode, Plan};
 use standfast_net::run::{Event, run};
 use standfast_net::units::Extent;
-use standfast_net::wire::{ANSWER_BYTES, Answer, HEADER_BYTES, Header, Hello, Status};
+use standfast_net::wire::{ANSWER_BYTES, Answer, HEADER_BYTES, Header, Hello, Kind, Status};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,7 +135,7 @@ fn an_interrupted_test_has_its_results_so_far() {
     let plan = Plan { duration: Extent::Endless, ..short(Plan { length: 1000, ..Plan::default() }) };
     let mut rows = 0;
     let outcome = run(&server.target(), &plan, &stop, &mut |event| {
-        if let Event::Row(_) = event {
+        if let Event::Row(..) = event {
             rows += 1;
             stop.store(rows >= 2, Ordering::Relaxed);
         }
@@ -152,7 +152,7 @@ fn a_server_that_is_killed_in_the_middle_leaves_partial_results() {
     let plan = Plan { duration: Extent::Endless, ..short(Plan { length: 1000, ..Plan::default() }) };
     let target = server.as_ref().unwrap().target();
     let outcome = run(&target, &plan, &AtomicBool::new(false), &mut |event| {
-        if let Event::Row(_) = event {
+        if let Event::Row(..) = event {
             server.take();
         }
     })
@@ -168,12 +168,13 @@ fn a_server_that_falls_silent_is_a_timeout() {
     let silent = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().unwrap();
         socket.read_exact(&mut [0; 64]).unwrap();
-        let answer = Answer { status: Status::Ready, text: 0, receive_buffer: 0, receive_limit: 0 };
+        let answer =
+            Answer { status: Status::Ready, text: 0, receive_buffer: 0, receive_limit: 0, send_limit: 0 };
         socket.write_all(&answer.encode()).unwrap();
         // Held open until the client gives up.
         let _ = std::io::copy(&mut socket, &mut std::io::sink());
     });
-    let target = standfast_net::stream::Target { host: "127.0.0.1".into(), port };
+    let target = standfast_net::stream::Target { host: "127.0.0.1".into(), port, key: None };
     let plan = Plan { timeout: Some(Duration::from_millis(300)), ..short(Plan::default()) };
     let plan = Plan { timeout: Some(Duration::from_millis(300)), ..plan };
     let outcome = run(&target, &plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
@@ -183,10 +184,11 @@ fn a_server_that_falls_silent_is_a_timeout() {
 
 fn hello() -> Hello {
     Hello {
-        mode: Mode::Sync,
+        direction: Direction::ToServer,
+        pace: Plan { length: 100, ..Plan::default() }.pace(),
         write: false,
-        length: 100,
-        pause_ms: 0,
+        zero_payload: false,
+        amount: u64::MAX,
         buffer: 0,
         stream: 0,
         streams: 1,
@@ -221,13 +223,15 @@ fn the_server_survives_scanners_garbage_and_other_versions() {
     socket.write_all(&other[..10]).unwrap();
     let (answer, text) = answer_of(&mut socket);
     assert_eq!(answer.status, Status::Version);
-    assert!(text.contains("version 1") && text.contains('9'), "{text}");
+    assert!(text.contains("version 3") && text.contains('9'), "{text}");
 
     let mut socket = server.connect();
     socket.write_all(&hello().encode()).unwrap();
     assert_eq!(answer_of(&mut socket).0.status, Status::Ready);
     // A message longer than announced ends the connection, and nothing else.
-    socket.write_all(&Header { finish: false, length: 101, sequence: 0 }.encode()).unwrap();
+    socket
+        .write_all(&Header { kind: Kind::Data, length: 101, sequence: 0, answered_ns: 0 }.encode())
+        .unwrap();
     socket.write_all(&[0xaa; HEADER_BYTES]).unwrap();
     assert!(!matches!(socket.read(&mut [0; 1]), Ok(1)));
 
@@ -262,7 +266,8 @@ fn a_client_that_never_reads_is_dropped_and_the_bound_on_connections_is_told() {
         _ => panic!("the server takes more connections than it should"),
     }
     // Messages without end whose acknowledgements nobody reads: the server must still end when told to.
-    let message = [&Header { finish: false, length: 0, sequence: 0 }.encode()[..]].concat();
+    let message =
+        [&Header { kind: Kind::Data, length: 0, sequence: 0, answered_ns: 0 }.encode()[..]].concat();
     held[0].set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     while held[0].write(&message).is_ok() {}
     let began = Instant::now();

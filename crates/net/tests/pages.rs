@@ -4,14 +4,16 @@
 
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::Value;
-use standfast_net::advice::{Advice, Findings, Grade, Measured};
+use standfast_net::advice::{Advice, Findings, Grade, Measured, Way};
+use standfast_net::auth::Key;
 use standfast_net::html::advise::AdviceReport;
-use standfast_net::html::client::ClientReport;
+use standfast_net::html::client::{ClientReport, Judged};
 use standfast_net::html::page::{Identity, MARK, placeholder};
 use standfast_net::html::sweep::SweepReport;
 use standfast_net::html::{advise, client, sweep};
 use standfast_net::limit::Limit;
-use standfast_net::plan::{Mode, Payload, Plan};
+use standfast_net::loaded::RoundTrips;
+use standfast_net::plan::{Direction, Directions, Mode, Payload, Plan};
 use standfast_net::run::{Buffers, Outcome};
 use standfast_net::search::{Sweep, Tried};
 use standfast_net::stats::{Interval, Latencies, Tcp};
@@ -33,7 +35,7 @@ fn identity() -> Identity {
 }
 
 fn target() -> Target {
-    Target { host: "beta".into(), port: 7460 }
+    Target { host: "beta".into(), port: 7460, key: None }
 }
 
 /// So many intervals differ.
@@ -84,6 +86,7 @@ fn outcome(intervals: u32, latency: bool) -> Outcome {
         limit: Some(Limit::ReceiverWindow),
     };
     Outcome {
+        direction: Direction::ToServer,
         streams: vec![total.bytes / 2, total.bytes / 2],
         total,
         intervals: rows,
@@ -98,7 +101,23 @@ fn outcome(intervals: u32, latency: bool) -> Outcome {
         congestion: Some("cubic".into()),
         trouble: None,
         interrupted: false,
+        round_trips: None,
+        reverse: None,
     }
+}
+
+/// A test both ways, with figures of its own in each, and round trips beside it.
+fn both_ways(latency: bool) -> Outcome {
+    let trips = |intervals| outcome(intervals, true).latency();
+    Outcome {
+        round_trips: Some(RoundTrips { idle: trips(1), loaded: trips(5) }),
+        reverse: Some(Box::new(from_server(outcome(4, latency)))),
+        ..outcome(9, latency)
+    }
+}
+
+fn from_server(outcome: Outcome) -> Outcome {
+    Outcome { direction: Direction::FromServer, ..outcome }
 }
 
 fn found() -> Sweep {
@@ -118,30 +137,64 @@ fn plan(mode: Mode) -> Plan {
     Plan { mode, write: true, length: 8192, streams: 2, ..Plan::default() }
 }
 
-fn client_page(plan: &Plan, outcome: &Result<Outcome>, criteria: &[(String, Option<String>)]) -> String {
+fn client_page(plan: &Plan, outcome: &Result<Outcome>, criteria: &[Judged]) -> String {
     let (identity, target) = (identity(), target());
-    client::page_of(&ClientReport { identity: &identity, target: &target, plan, outcome, criteria })
+    let loaded = outcome.as_ref().is_ok_and(|outcome| outcome.round_trips.is_some());
+    client::page_of(&ClientReport { identity: &identity, target: &target, plan, loaded, outcome, criteria })
 }
 
-fn sweep_page(found: &Sweep, ended: &Result<()>) -> String {
+fn sweep_page(directions: Directions, ways: &[(Direction, Sweep)], ended: &Result<()>) -> String {
     let (identity, target) = (identity(), target());
     sweep::page_of(&SweepReport {
         identity: &identity,
         target: &target,
+        directions,
         options: vec![("most connections tried", "32".into())],
         round_trip: Some(0.012_345),
-        sweep: found,
+        ways,
         ended,
     })
 }
 
+fn found_both() -> Vec<(Direction, Sweep)> {
+    let back = Sweep { outcomes: (0..6).map(|_| from_server(outcome(3, false))).collect(), ..found() };
+    vec![(Direction::ToServer, found()), (Direction::FromServer, back)]
+}
+
+/// Round trips that take about so long.
+fn trips(nanoseconds: u64) -> Outcome {
+    let mut latencies = Latencies::default();
+    for number in 0..40 {
+        latencies.record(nanoseconds + 1_009 * number, 0);
+    }
+    let run = outcome(2, false);
+    let total = Interval { latency: latencies.figures(), ..run.total };
+    Outcome { latencies, total, ..run }
+}
+
 fn findings() -> Findings {
     Findings {
-        round_trip: Some(0.012_345),
+        idle: Some(trips(12_345_678)),
         fastsync: Some(outcome(3, true)),
         affirm: Some(outcome(4, true)),
         sweep: found(),
         paced: Some(outcome(5, false)),
+        loaded: Some(trips(45_678_901)),
+    }
+}
+
+fn findings_back() -> Findings {
+    let turned = |run: Option<Outcome>| run.map(from_server);
+    let Findings { idle, fastsync, affirm, mut sweep, paced, loaded } = findings();
+    sweep.outcomes = sweep.outcomes.into_iter().map(from_server).collect();
+    Findings {
+        fastsync: turned(fastsync),
+        affirm: turned(affirm),
+        paced: turned(paced),
+        sweep,
+        // Round trips are always the client's.
+        idle,
+        loaded,
     }
 }
 
@@ -150,7 +203,9 @@ fn measured(findings: &Findings, peak: f64) -> Measured {
     Measured {
         peak,
         redo_write: 8192,
-        round_trip: findings.round_trip.unwrap(),
+        round_trip: findings.round_trip().unwrap(),
+        idle: latency(&findings.idle),
+        loaded: latency(&findings.loaded),
         fastsync: latency(&findings.fastsync),
         affirm: latency(&findings.affirm),
         automatic: findings.sweep.windows.first().copied(),
@@ -161,33 +216,52 @@ fn measured(findings: &Findings, peak: f64) -> Measured {
         sack_negotiated: true,
         sack_enabled: Some(true),
         sack_recoveries: Some(2),
-        send_ceiling: Some(212_992),
+        ceiling: Some(212_992),
         automatic_ceiling: Some(425_984),
     }
 }
 
-fn advice_page(findings: &Findings, judged: Option<(&Measured, &Advice)>, ended: &Result<()>) -> String {
+/// A direction whose tests came to their end.
+fn judged(direction: Direction, peak: f64) -> Way {
+    let findings = match direction {
+        Direction::ToServer => findings(),
+        Direction::FromServer => findings_back(),
+    };
+    let measured = measured(&findings, peak);
+    let advice = standfast_net::advice::advise(&measured);
+    Way { direction, findings, judged: Some((measured, advice)) }
+}
+
+/// One whose tests did not.
+fn unjudged(direction: Direction, findings: Findings) -> Way {
+    Way { direction, findings, judged: None }
+}
+
+fn advice_page(directions: Directions, ways: &[Way], ended: &Result<()>) -> String {
     let (identity, target) = (identity(), target());
     advise::page_of(&AdviceReport {
         identity: &identity,
         target: &target,
+        directions,
         options: vec![("redo write", "8 kbytes".into())],
         history: None,
-        findings,
-        advice: judged,
+        ways,
         ended,
     })
 }
 
 /// One page of every kind, good and bad.
 fn pages() -> Vec<(&'static str, String)> {
+    use Direction::{FromServer, ToServer};
     let cut = || NetError::Protocol("cut off".into());
     let interrupted = || NetError::Interrupted { doing: "testing settings" };
-    let findings = findings();
-    let measured = measured(&findings, 30e6);
-    let advice = standfast_net::advice::advise(&measured);
+    let (one, both) = (Directions::ToServer, Directions::Both);
+    let there = || vec![(ToServer, found())];
+    let way_back = [(ToServer, found()), (FromServer, Sweep::default())];
+    let (ok, stopped_early, failed) = (Ok(()), Err(interrupted()), Err(cut()));
     let troubled = Outcome { trouble: Some(cut()), ..outcome(2, true) };
     let stopped = Outcome { interrupted: true, ..outcome(1, false) };
+    let back = Plan { directions: Directions::FromServer, ..plan(Mode::Sync) };
     vec![
         ("sync", client_page(&plan(Mode::Sync), &Ok(outcome(9, true)), &[])),
         ("async", client_page(&plan(Mode::Async), &Ok(outcome(9, false)), &[])),
@@ -196,14 +270,32 @@ fn pages() -> Vec<(&'static str, String)> {
         ("refused", client_page(&plan(Mode::Sync), &Err(NetError::Refused("busy".into())), &[])),
         ("troubled", client_page(&plan(Mode::Sync), &Ok(troubled), &[])),
         ("stopped", client_page(&plan(Mode::Async), &Ok(stopped), &[])),
-        ("sweep", sweep_page(&found(), &Ok(()))),
-        ("sweep stopped", sweep_page(&found(), &Err(interrupted()))),
-        ("sweep of nothing", sweep_page(&Sweep::default(), &Err(cut()))),
-        ("advice", advice_page(&findings, Some((&measured, &advice)), &Ok(()))),
-        ("advice stopped", advice_page(&findings, None, &Err(interrupted()))),
-        ("advice of nothing", advice_page(&Findings::default(), None, &Err(cut()))),
+        ("reverse", client_page(&back, &Ok(from_server(outcome(9, true))), &[])),
+        ("both", client_page(&plan_both(Mode::Sync), &Ok(both_ways(true)), &[])),
+        ("both async", client_page(&plan_both(Mode::Async), &Ok(both_ways(false)), &[])),
+        ("sweep", sweep_page(one, &there(), &ok)),
+        ("sweep both", sweep_page(both, &found_both(), &ok)),
+        ("sweep stopped", sweep_page(one, &there(), &stopped_early)),
+        ("sweep stopped on the way back", sweep_page(both, &way_back, &stopped_early)),
+        ("sweep of nothing", sweep_page(one, &[], &failed)),
+        ("advice", advice_page(one, &[judged(ToServer, 30e6)], &ok)),
+        ("advice both", advice_page(both, &[judged(ToServer, 30e6), judged(FromServer, 30e6)], &ok)),
+        ("advice stopped", advice_page(one, &[unjudged(ToServer, findings())], &stopped_early)),
+        (
+            "advice stopped on the way back",
+            advice_page(
+                both,
+                &[judged(ToServer, 30e6), unjudged(FromServer, findings_back())],
+                &stopped_early,
+            ),
+        ),
+        ("advice of nothing", advice_page(one, &[unjudged(ToServer, Findings::default())], &failed)),
         ("placeholder", placeholder(&identity())),
     ]
+}
+
+fn plan_both(mode: Mode) -> Plan {
+    Plan { directions: Directions::Both, file: "/near/file".into(), ..plan(mode) }
 }
 
 fn parsed(page: &str) -> Document<'_> {
@@ -307,11 +399,42 @@ fn has_figures_of(name: &str, page: &str, document: &Value, least: usize) {
 #[test]
 fn a_page_has_the_figures_of_its_json() {
     for (mode, least) in [(Mode::Sync, 60), (Mode::Async, 20)] {
-        let outcome = Ok(outcome(9, mode == Mode::Sync));
-        let mut document = report::json(&target(), &plan(mode), &outcome);
-        let page = client_page(&plan(mode), &outcome, &[]);
-        // Of an interval the page has the mean of both parts, as the screen.
-        for interval in document["intervals"].as_array_mut().unwrap() {
+        let waits = mode == Mode::Sync;
+        for (plan, outcome) in [(plan(mode), outcome(9, waits)), (plan_both(mode), both_ways(waits))] {
+            let outcome = Ok(outcome);
+            let mut document = report::json(&target(), &plan, &outcome);
+            let page = client_page(&plan, &outcome, &[]);
+            without_what_no_page_has(&mut document);
+            has_figures_of("client", &page, &document, least);
+            for way in [&document, &document["reverse"]].into_iter().filter(|way| way["summary"].is_object())
+            {
+                has_distributions_of(&page, way);
+            }
+        }
+    }
+    let both = found_both();
+    let page = sweep_page(Directions::Both, &both, &Ok(()));
+    for (_, sweep) in &both {
+        has_figures_of("sweep", &page, &sweep.document(), 16);
+    }
+    let ways = [judged(Direction::ToServer, 30e6), judged(Direction::FromServer, 30e6)];
+    let page = advice_page(Directions::Both, &ways, &Ok(()));
+    for Way { findings, judged, .. } in &ways {
+        let (measured, advice) = judged.as_ref().unwrap();
+        has_figures_of("advice", &page, &serde_json::to_value(advice).unwrap(), 4);
+        has_figures_of("advice", &page, &findings.sweep.document(), 16);
+        for latency in [measured.fastsync, measured.affirm] {
+            has_figures_of("advice", &page, &serde_json::json!({ "total": latency.unwrap().total }), 4);
+        }
+        let loaded = measured.loaded.unwrap().total.p50;
+        says("advice", &page, &format!("{:.3} ms while one connection fills the link", loaded * 1e3));
+    }
+}
+
+/// Of an interval the page has the mean of both parts, as the screen; of round trips it has the whole.
+fn without_what_no_page_has(document: &mut Value) {
+    for intervals in ["/intervals", "/reverse/intervals"] {
+        for interval in document.pointer_mut(intervals).and_then(Value::as_array_mut).into_iter().flatten() {
             for part in ["network", "disk"] {
                 if let Some(part) = interval["latency"].get_mut(part) {
                     *part = serde_json::json!({ "mean": part["mean"] });
@@ -320,23 +443,88 @@ fn a_page_has_the_figures_of_its_json() {
             interval["min_rtt"] = Value::Null;
             interval["latency"]["count"] = Value::Null;
         }
-        has_figures_of("client", &page, &document, least);
-        for pair in ["distribution", "distribution_network", "distribution_disk"] {
-            for pair in document["summary"][pair].as_array().unwrap() {
-                says(pair.to_string().as_str(), &page, &format!("{:.3} ms", pair[1].as_f64().unwrap() * 1e3));
+    }
+    for link in ["idle", "loaded"] {
+        for part in ["network", "disk"] {
+            if let Some(part) = document.pointer_mut(&format!("/round_trips/{link}/{part}")) {
+                *part = Value::Null;
             }
         }
     }
-    let findings = findings();
-    has_figures_of("sweep", &sweep_page(&findings.sweep, &Ok(())), &findings.sweep.document(), 16);
-    let measured = measured(&findings, 30e6);
-    let advice = standfast_net::advice::advise(&measured);
-    let page = advice_page(&findings, Some((&measured, &advice)), &Ok(()));
-    has_figures_of("advice", &page, &serde_json::to_value(&advice).unwrap(), 4);
-    has_figures_of("advice", &page, &findings.sweep.document(), 16);
-    for latency in [measured.fastsync, measured.affirm] {
-        has_figures_of("advice", &page, &serde_json::json!({ "total": latency.unwrap().total }), 4);
+    if let Some(growth) = document.pointer_mut("/round_trips/growth") {
+        *growth = Value::Null;
     }
+}
+
+fn has_distributions_of(page: &str, way: &Value) {
+    for pair in ["distribution", "distribution_network", "distribution_disk"] {
+        for pair in way["summary"][pair].as_array().unwrap() {
+            says(pair.to_string().as_str(), page, &format!("{:.3} ms", pair[1].as_f64().unwrap() * 1e3));
+        }
+    }
+}
+
+#[test]
+fn every_figure_is_of_a_direction_that_the_page_names() {
+    let there = ["to server"].as_slice();
+    let both = ["to server", "from server"].as_slice();
+    for (name, page) in pages() {
+        let ways = match name {
+            "refused" | "placeholder" | "sweep of nothing" => continue,
+            "reverse" => &["from server"],
+            name if name.contains("both") || name.contains("back") => both,
+            _ => there,
+        };
+        let document = parsed(&page);
+        let named = |node: Node<'_, '_>| {
+            let text: String =
+                node.descendants().filter(Node::is_text).filter_map(|text| text.text()).collect();
+            ways.iter().any(|way| text.contains(way))
+                || text == "Conditions"
+                || text == "Round trips beside the test"
+        };
+        for (tag, least) in [("h2", 1), ("figcaption", 0)] {
+            let nodes: Vec<Node<'_, '_>> =
+                document.descendants().filter(|node| node.has_tag_name(tag)).collect();
+            assert!(nodes.len() >= least * ways.len(), "{name}: {}", nodes.len());
+            for node in nodes {
+                assert!(named(node), "{name}: {:?}", node.text());
+            }
+        }
+        for way in ways {
+            says(name, &page, way);
+        }
+        let drawn = document.descendants().filter(|node| node.has_tag_name("figure")).count();
+        assert!(["nothing", "advice of nothing"].contains(&name) || drawn >= ways.len(), "{name}: {drawn}");
+    }
+}
+
+#[test]
+fn a_page_has_the_conditions_of_its_test_and_never_the_key() {
+    let secret = "correct horse battery staple";
+    let target = Target { key: Key::new(secret.as_bytes()), ..target() };
+    let (identity, outcome) = (identity(), Ok(both_ways(true)));
+    let page = client::page_of(&ClientReport {
+        identity: &identity,
+        target: &target,
+        plan: &plan_both(Mode::Sync),
+        loaded: true,
+        outcome: &outcome,
+        criteria: &[],
+    });
+    for words in [
+        "to server and from server at the same time",
+        "durable write at both receivers",
+        "/near/file",
+        "round trips beside the test",
+        "shared secret",
+        "proved by both sides",
+    ] {
+        says("conditions", &page, words);
+    }
+    assert!(!page.contains("horse"));
+    let without = client_page(&plan(Mode::Sync), &outcome, &[]);
+    assert!(!seen(&without).contains("proved by both sides"));
 }
 
 #[test]
@@ -349,27 +537,38 @@ fn a_page_says_how_its_test_ended() {
         ("stopped", "INTERRUPTED"),
         ("sweep stopped", "INTERRUPTED"),
         ("sweep of nothing", "No setting was tried."),
-        ("advice stopped", "There is no verdict"),
+        ("advice stopped", "There is no verdict to server: it needs all tests."),
+        ("advice stopped on the way back", "There is no verdict from server: it needs all tests."),
+        ("sweep stopped on the way back", "from server: no setting was tried."),
+        ("sweep stopped on the way back", "BEST to server: socket buffers"),
+        ("sweep both", "BEST from server: socket buffers"),
         ("placeholder", "NO RESULT"),
     ] {
         let words: Vec<&str> = words.split(' ').collect();
         let page = seen(&pages[name]).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(page.contains(&words.join(" ")), "{name}: {page}");
     }
-    let criteria = [("p99>5ms".to_owned(), Some("found 7 ms".to_owned())), ("max>1s".to_owned(), None)];
+    let criterion = |criterion: &str, direction, met: Option<&str>| Judged {
+        criterion: criterion.into(),
+        direction,
+        met: met.map(str::to_owned),
+    };
+    let criteria = [
+        criterion("p99>5ms", Direction::ToServer, Some("found 7 ms")),
+        criterion("max>1s", Direction::FromServer, None),
+    ];
     let judged = client_page(&plan(Mode::Sync), &Ok(outcome(2, true)), &criteria);
-    says("criteria", &judged, "p99>5ms: met (found 7 ms)");
-    says("criteria", &judged, "max>1s: not met");
+    says("criteria", &judged, "p99>5ms, to server: met (found 7 ms)");
+    says("criteria", &judged, "max>1s, from server: not met");
     assert!(!seen(&judged).contains("ran to its end"));
 }
 
 #[test]
 fn the_verdict_comes_before_the_settings_and_they_before_the_measurements() {
-    let findings = findings();
     for (peak, grade) in [(1e6, Grade::Warn), (30e6, Grade::Warn), (90e6, Grade::Fail)] {
-        let measured = measured(&findings, peak);
-        let advice = standfast_net::advice::advise(&measured);
-        let page = advice_page(&findings, Some((&measured, &advice)), &Ok(()));
+        let way = judged(Direction::ToServer, peak);
+        let page = advice_page(Directions::ToServer, std::slice::from_ref(&way), &Ok(()));
+        let advice: &Advice = &way.judged.as_ref().unwrap().1;
         let order: Vec<Option<usize>> = ["Verdict", "Settings for both hosts", "Measurements", "Conditions"]
             .map(|head| page.find(&format!("<h2>{head}")))
             .into();
@@ -402,14 +601,19 @@ fn a_day_of_intervals_and_many_connections_stay_small_and_a_foreign_name_stays_t
     long.congestion = Some(hostile.into());
     long.trouble = Some(NetError::Protocol(hostile.into()));
     let identity = Identity { host: hostile.into(), ..identity() };
-    let target = Target { host: hostile.into(), port: 7460 };
+    let target = Target { host: hostile.into(), port: 7460, key: None };
     let outcome = Ok(long);
     let page = client::page_of(&ClientReport {
         identity: &identity,
         target: &target,
         plan: &plan,
         outcome: &outcome,
-        criteria: &[(hostile.into(), Some(hostile.into()))],
+        loaded: true,
+        criteria: &[Judged {
+            criterion: hostile.into(),
+            direction: Direction::ToServer,
+            met: Some(hostile.into()),
+        }],
     });
     assert!(page.len() < MOST_BYTES, "{} bytes", page.len());
     let shown = hostile.replace('\u{1b}', "\u{fffd}");

@@ -6,9 +6,11 @@ mod common;
 
 use common::{Running, test};
 use serde_json::Value;
-use standfast_net::plan::{Mode, Plan};
+use standfast_net::loaded::run_loaded;
+use standfast_net::plan::{Directions, Mode, Plan};
 use standfast_net::units::Extent;
 use standfast_net::{NetError, report};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 fn schema() -> Value {
@@ -76,6 +78,17 @@ fn results_of_good_and_failed_tests_follow_the_schema() {
     let server = Running::start("schema");
     let schema = schema();
     for mode in [Mode::Sync, Mode::Async] {
+        let plan = |mode| Plan { directions: Directions::Both, write: false, ..plan(mode) };
+        let outcome = Ok(test(&server, &plan(mode)));
+        let report = report::json(&server.target(), &plan(mode), &outcome);
+        check(&schema, &schema, &report, "result");
+        assert_eq!(
+            (&report["direction"], &report["reverse"]["summary"]["direction"]),
+            (&"to_server".into(), &"from_server".into())
+        );
+        assert!(report["reverse"]["summary"]["bytes_per_second"].as_f64().unwrap() > 0.0);
+    }
+    for mode in [Mode::Sync, Mode::Async] {
         let outcome = Ok(test(&server, &plan(mode)));
         let report = report::json(&server.target(), &plan(mode), &outcome);
         check(&schema, &schema, &report, "result");
@@ -84,6 +97,11 @@ fn results_of_good_and_failed_tests_follow_the_schema() {
         let again: Value = serde_json::from_str(&report.to_string()).unwrap();
         assert!(again["summary"]["bytes_per_second"].as_f64().unwrap() > 0.0);
     }
+    let plan_loaded = plan(Mode::Async);
+    let outcome = run_loaded(&server.target(), &plan_loaded, &AtomicBool::new(false), &mut |_| {});
+    let report = report::json(&server.target(), &plan_loaded, &outcome);
+    check(&schema, &schema, &report, "result");
+    assert!(report["round_trips"]["growth"]["p99"].as_f64().unwrap() > 0.0);
     let refused = Err(NetError::Refused("busy".into()));
     let report = report::json(&server.target(), &plan(Mode::Sync), &refused);
     check(&schema, &schema, &report, "result");
@@ -100,5 +118,5 @@ fn the_table_has_a_line_for_every_interval_and_a_cell_for_every_column() {
     let cells: Vec<usize> = table.lines().map(|line| line.split(',').count()).collect();
     assert_eq!(cells.len(), rows + 1);
     assert!(cells.iter().all(|count| *count == cells[0]), "{table}");
-    assert!(table.starts_with("test,start,seconds,bytes,"));
+    assert!(table.starts_with("test,direction,start,seconds,bytes,"));
 }

@@ -4,9 +4,9 @@
 
 use standfast_net::NetError;
 use standfast_net::limit::Limit;
-use standfast_net::plan::Plan;
+use standfast_net::plan::{Direction, Plan};
 use standfast_net::run::{Buffers, Outcome};
-use standfast_net::server::ServerPlan;
+use standfast_net::server::{PATIENCE, ServerPlan};
 use standfast_net::stats::{Interval, Latencies, Tcp};
 use standfast_net::tcptest::options::{ClientCommand, Command, parse};
 use standfast_net::tcptest::{HELP, screen};
@@ -54,6 +54,7 @@ fn screens(line: &str, bytes: u64, latencies: &[(u64, u64)], trouble: Option<Net
     out += &screen::row(plan, &total, (14, 43, 23));
     out += &screen::row(plan, &total, (14, 43, 43));
     let outcome = Outcome {
+        direction: Direction::ToServer,
         intervals: vec![total.clone()],
         total,
         latencies: sum,
@@ -68,6 +69,8 @@ fn screens(line: &str, bytes: u64, latencies: &[(u64, u64)], trouble: Option<Net
         congestion: Some("cubic".into()),
         trouble,
         interrupted: false,
+        round_trips: None,
+        reverse: None,
     };
     out + &screen::summary(plan, &outcome, (14, 43, 43))
 }
@@ -113,6 +116,9 @@ fn the_server_and_the_help_speak_as_documented() {
         file: "standfast-net.tmp".into(),
         buffer: 2 << 20,
         connections: 1,
+        patience: PATIENCE,
+        allow: Vec::new(),
+        key: None,
     };
     let started = screen::server_started(&plan, "[::]:7460".parse().unwrap(), (14, 40, 0));
     golden("server.txt", &started);

@@ -2,16 +2,19 @@
 
 use super::arguments::AdviseArgs;
 use super::html_file::ReportFile;
-use super::sweep::{Budget, HEADS, line, round_trip, sweep};
-use crate::advice::{Advice, Findings, Grade, Measured, advise};
+use super::sweep::{Budget, HEADS, line, ramp_up, round_trip, sweep};
+use crate::advice::{Advice, Findings, Grade, Measured, Way, advise};
 use crate::html::{self, advise::AdviceReport, words::window_name};
+use crate::loaded::{beside, probe};
 use crate::log_history::LogHistory;
-use crate::plan::{Mode, Plan};
+use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::run::Outcome;
 use crate::stream::Target;
 use crate::units::{classic_size, classic_time, readable_size};
 use crate::{Result, interrupt, socket};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
 
 /// Largest socket buffer that is tried, bytes.
 const MOST_WINDOW: u32 = 64 << 20;
@@ -20,107 +23,172 @@ const MOST_STREAMS: u16 = 16;
 /// Segments carry about so much.
 const SEGMENT: f64 = 1448.0;
 
+/// Most tests of one direction, the round trips included.
+const MOST_TESTS: u32 = 21;
+
+/// What redo there is.
+struct Redo {
+    /// Bytes per second.
+    peak: f64,
+    /// Bytes.
+    write: u32,
+}
+
 pub fn main(args: &AdviseArgs) -> Result<u8> {
-    let target = args.target.target();
-    let ((peak, history), redo_write) = (args.peak()?, args.redo_write()?);
+    let target = args.target.target()?;
+    let (peak, history) = args.peak()?;
+    let redo = Redo { peak, write: args.redo_write()? };
     let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
     if let Some(history) = &history {
         eprintln!("{}", source(history));
     }
-    let mut budget = Budget { time: args.duration, bytes: args.max_traffic, stop: interrupt::flag() };
-    eprintln!(
-        "up to 20 tests of {:.1} s each, and up to 3 s to get going, that fill the link to {target}; they end after about \
-         {} of data; nothing is changed",
-        args.duration.as_secs_f64(),
-        readable_size(args.max_traffic as f64)
-    );
-    let recoveries = socket::sack_recoveries();
-    let mut findings = Findings::default();
-    let ended = carry_out(&target, (peak, redo_write), &mut budget, &mut findings);
-    let judged = ended.is_ok().then(|| {
-        let mut measured = measured((peak, redo_write), &findings);
-        measured.sack_recoveries =
-            recoveries.zip(socket::sack_recoveries()).map(|(before, now)| now.saturating_sub(before));
-        let advice = advise(&measured);
-        (measured, advice)
-    });
+    let directions = if args.both { Directions::Both } else { Directions::ToServer };
+    let mut ways = Vec::new();
+    let ended = every_way(args, &target, &redo, directions, &mut ways);
     if args.json {
-        let latency = |run: &Option<Outcome>| run.as_ref().and_then(Outcome::latency);
-        let mut report = json!({
-            "schema_version": crate::report::SCHEMA_VERSION,
-            "peak": peak,
-            "redo_write": redo_write,
-            "log_history": history,
-            "round_trip": findings.round_trip,
-            "fastsync": latency(&findings.fastsync),
-            "affirm": latency(&findings.affirm),
-            "advice": judged.as_ref().map(|(_, advice)| advice),
-        });
-        report["sweep"] = findings.sweep.document();
-        crate::report::ending(&mut report, &ended);
-        println!("{report:#}");
-    } else if let Some((measured, advice)) = &judged {
-        print!("{}", text(measured, advice));
+        println!("{:#}", document(&redo, history.as_ref(), &ways, &ended));
     }
     if let Some(file) = file {
         file.end(|identity| {
             html::advise::page_of(&AdviceReport {
                 identity,
                 target: &target,
-                options: options(args, redo_write),
+                directions,
+                options: options(args, &redo),
                 history: history.as_ref(),
-                findings: &findings,
-                advice: judged.as_ref().map(|(measured, advice)| (measured, advice)),
+                ways: &ways,
                 ended: &ended,
             })
         })?;
     }
     ended?;
-    let failed =
-        judged.is_some_and(|(_, advice)| advice.verdicts.iter().any(|verdict| verdict.grade == Grade::Fail));
-    Ok(if failed { 3 } else { 0 })
+    let mut verdicts =
+        ways.iter().filter_map(|way| way.judged.as_ref()).flat_map(|(_, advice)| &advice.verdicts);
+    Ok(if verdicts.any(|verdict| verdict.grade == Grade::Fail) { 3 } else { 0 })
 }
 
-fn options(args: &AdviseArgs, redo_write: u32) -> Vec<(&'static str, String)> {
-    vec![
-        ("redo write", classic_size(redo_write.into())),
+fn options(args: &AdviseArgs, redo: &Redo) -> Vec<(&'static str, String)> {
+    let mut told = vec![
+        ("redo write", classic_size(redo.write.into())),
         ("time of each test", classic_time(args.duration)),
         ("no further test after", readable_size(args.max_traffic as f64)),
         ("largest socket buffer tried", readable_size(MOST_WINDOW.into())),
         ("most connections tried", MOST_STREAMS.to_string()),
-    ]
+    ];
+    if args.both {
+        told.push(("file of this host's durable writes", args.file.display().to_string()));
+    }
+    told
 }
 
-/// The tests. What was found until an error stays in `findings`.
-fn carry_out(
+/// For machines.
+fn document(redo: &Redo, history: Option<&LogHistory>, ways: &[Way], ended: &Result<()>) -> Value {
+    let mut report = json!({
+        "schema_version": crate::report::SCHEMA_VERSION,
+        "peak": redo.peak,
+        "redo_write": redo.write,
+        "log_history": history,
+    });
+    for Way { direction, findings, judged } in ways {
+        let latency = |run: &Option<Outcome>| run.as_ref().and_then(Outcome::latency);
+        report[direction.code()] = json!({
+            "round_trip": findings.round_trip(),
+            "fastsync": latency(&findings.fastsync),
+            "affirm": latency(&findings.affirm),
+            "loaded_round_trip": latency(&findings.loaded),
+            "sweep": findings.sweep.document(),
+            "advice": judged.as_ref().map(|(_, advice)| advice),
+        });
+    }
+    crate::report::ending(&mut report, ended);
+    report
+}
+
+/// One direction after the other. What was found until an error stays in `ways`.
+fn every_way(
+    args: &AdviseArgs,
     target: &Target,
-    (peak, redo_write): (f64, u32),
+    redo: &Redo,
+    directions: Directions,
+    ways: &mut Vec<Way>,
+) -> Result<()> {
+    let parts = directions.all().len() as u64;
+    eprintln!(
+        "up to {} tests of {:.1} s each, and up to 3 s to get going, that fill the link to {target}{}; they end after \
+         about {} of data; nothing is changed",
+        u64::from(MOST_TESTS) * parts,
+        args.duration.as_secs_f64(),
+        if args.both { " and back" } else { "" },
+        readable_size(args.max_traffic as f64)
+    );
+    for direction in directions.all() {
+        // Each direction has its part of the traffic: the second one is not left without.
+        let bytes = args.max_traffic / parts;
+        let mut budget = Budget { time: args.duration, bytes, stop: interrupt::flag() };
+        let mut findings = Findings::default();
+        let recoveries = socket::sack_recoveries();
+        let ended = measure(target, *direction, redo, &args.file, &mut budget, &mut findings);
+        let judged = ended.is_ok().then(|| {
+            let mut measured = measured(redo, *direction, &findings);
+            // Only a sender recovers losses, and only this host's kernel is at hand.
+            measured.sack_recoveries = recoveries
+                .zip(socket::sack_recoveries())
+                .filter(|_| *direction == Direction::ToServer)
+                .map(|(before, now)| now.saturating_sub(before));
+            let advice = advise(&measured);
+            (measured, advice)
+        });
+        if let Some((measured, advice)) = judged.as_ref().filter(|_| !args.json) {
+            if args.both {
+                let gap = if ways.is_empty() { "" } else { "\n" };
+                println!("{gap}redo {} {target}", direction.name().trim_end_matches(" server"));
+            }
+            print!("{}", text(measured, advice));
+        }
+        ways.push(Way { direction: *direction, findings, judged });
+        ended?;
+    }
+    Ok(())
+}
+
+/// All tests of one direction. The durable writes are those of its receiver. What was found until an error stays in
+/// `findings`.
+fn measure(
+    target: &Target,
+    direction: Direction,
+    redo: &Redo,
+    file: &Path,
     budget: &mut Budget<'_>,
     findings: &mut Findings,
 ) -> Result<()> {
-    eprintln!("round trip ...");
-    let idle = round_trip(target, budget)?;
-    let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
-    findings.round_trip = Some(rtt);
-    eprintln!(
-        "SYNC messages of {}, without and with the standby's disk ...",
-        classic_size(redo_write.into())
-    );
-    let message = Plan { length: redo_write, ..Plan::default() };
-    findings.fastsync = Some(budget.run(target, &message)?);
-    findings.affirm = Some(budget.run(target, &Plan { write: true, ..message })?);
+    eprintln!("redo {}: round trip ...", direction.name());
+    findings.idle = Some(round_trip(target, budget)?);
+    let rtt = findings.round_trip().unwrap_or(0.0);
+    let size = classic_size(redo.write.into());
+    eprintln!("SYNC messages of {size}, without and with the receiver's disk ...");
+    let plan = || Plan { directions: direction.into(), length: redo.write, ..Plan::default() };
+    findings.fastsync = Some(budget.run(target, &plan())?);
+    findings.affirm = Some(budget.run(target, &Plan { write: true, file: file.to_owned(), ..plan() })?);
     eprintln!("socket buffers and connections ...\n{HEADS}");
     if budget.is_left() {
         let most = (MOST_WINDOW, MOST_STREAMS);
-        sweep(target, budget, rtt, most, &mut findings.sweep, &mut |tried, outcome| {
+        sweep(target, direction, budget, rtt, most, &mut findings.sweep, &mut |tried, outcome| {
             eprintln!("{}", line(tried, outcome));
         })?;
     }
     if let Some(fastest) = findings.sweep.best().filter(|_| budget.is_left()) {
-        let rate = peak.min(fastest.rate / 2.0);
+        // Slower than some messages a second there would be nothing to see.
+        let rate = redo.peak.min(fastest.rate / 2.0).max(10.0 * f64::from(redo.write));
         eprintln!("redo at {}/s ...", readable_size(rate));
-        let plan = Plan { mode: Mode::Async, rate: Some(rate), length: redo_write, ..Plan::default() };
-        findings.paced = Some(budget.run(target, &plan)?);
+        findings.paced = Some(budget.run(target, &Plan { mode: Mode::Async, rate: Some(rate), ..plan() })?);
+    }
+    if budget.is_left() {
+        eprintln!("round trips while one connection fills the link ...");
+        // As a gap being closed, or somebody else, would fill it; beside it commits go on.
+        let load = Plan { mode: Mode::Async, omit: ramp_up(rtt), length: 1 << 20, ..plan() };
+        let probe = Plan { timeout: Some(Duration::from_secs(30)), ..probe(&load) };
+        let (_, probed) = beside(target, &probe, || budget.run(target, &load))?;
+        findings.loaded = Some(probed);
     }
     Ok(())
 }
@@ -139,18 +207,26 @@ fn source(history: &LogHistory) -> String {
 
 /// A test that fills a link overflows its queues, so only the others can tell whether the path loses segments by
 /// itself: FASTSYNC, SYNC AFFIRM, and a stream when there was one.
-fn measured((peak, redo_write): (f64, u32), findings: &Findings) -> Measured {
-    let Findings { round_trip, fastsync, affirm, sweep: found, paced } = findings;
+fn measured(redo: &Redo, direction: Direction, findings: &Findings) -> Measured {
+    // Of this host, whichever side it is: the other one may have the same or not.
+    let ceilings = match direction {
+        Direction::ToServer => "wmem",
+        Direction::FromServer => "rmem",
+    };
+    let Findings { idle, fastsync, affirm, sweep: found, paced, loaded } = findings;
+    let latency = |run: &Option<Outcome>| run.as_ref().and_then(Outcome::latency);
     let calm: Vec<&Outcome> = [fastsync, affirm, paced].into_iter().flatten().collect();
     let sum = |of: &dyn Fn(&Outcome) -> f64| calm.iter().map(|outcome| of(outcome)).sum::<f64>();
     let segments = sum(&|outcome| (outcome.total.bytes as f64 / SEGMENT).max(outcome.total.messages as f64));
     let again = sum(&|outcome| outcome.total.tcp.retransmissions as f64);
     Measured {
-        peak,
-        redo_write,
-        round_trip: round_trip.unwrap_or(0.0),
-        fastsync: fastsync.as_ref().and_then(Outcome::latency),
-        affirm: affirm.as_ref().and_then(Outcome::latency),
+        peak: redo.peak,
+        redo_write: redo.write,
+        round_trip: findings.round_trip().unwrap_or(0.0),
+        idle: latency(idle),
+        loaded: latency(loaded),
+        fastsync: latency(fastsync),
+        affirm: latency(affirm),
         automatic: found.windows.first().copied(),
         automatic_limit: found.outcomes.first().and_then(|outcome| outcome.total.limit),
         single: found.best_window(),
@@ -159,8 +235,8 @@ fn measured((peak, redo_write): (f64, u32), findings: &Findings) -> Measured {
         sack_negotiated: calm.iter().all(|outcome| outcome.total.tcp.sack),
         sack_enabled: socket::sysctl("net.ipv4.tcp_sack").map(|value| value != 0),
         sack_recoveries: None,
-        send_ceiling: socket::sysctl("net.core.wmem_max"),
-        automatic_ceiling: socket::sysctl_numbers("net.ipv4.tcp_wmem").get(2).copied(),
+        ceiling: socket::sysctl(&format!("net.core.{ceilings}_max")),
+        automatic_ceiling: socket::sysctl_numbers(&format!("net.ipv4.tcp_{ceilings}")).get(2).copied(),
     }
 }
 

@@ -5,8 +5,8 @@ use crate::{NetError, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Figures that are compared: their place in a result, the unit they are shown in, and whether more is worse.
-const FIGURES: [(&str, &str, f64, bool); 8] = [
+/// Figures that are compared: their place in the summary of a result, or from a slash on in the whole of it, the unit they are shown in, and whether more is worse.
+const FIGURES: [(&str, &str, f64, bool); 10] = [
     ("bytes_per_second", "throughput, MiB/s", 1.0 / 1_048_576.0, false),
     ("latency/mean", "mean latency, ms", 1e3, true),
     ("latency/p50", "p50, ms", 1e3, true),
@@ -15,12 +15,14 @@ const FIGURES: [(&str, &str, f64, bool); 8] = [
     ("latency/disk/mean", "disk part, ms", 1e3, true),
     ("disk_share", "disk share of time", 1.0, true),
     ("min_rtt", "shortest round trip, ms", 1e3, true),
+    ("/round_trips/loaded/p50", "p50 of loaded round trips, ms", 1e3, true),
+    ("/round_trips/loaded/p99", "p99 of loaded round trips, ms", 1e3, true),
 ];
 
 /// One figure of both results.
 #[derive(Debug, PartialEq)]
 struct Compared {
-    name: &'static str,
+    name: String,
     before: f64,
     after: f64,
     /// Percent.
@@ -30,11 +32,24 @@ struct Compared {
 
 /// Compares the figures that both results have; what differs by at most `tolerance` percent is the same.
 fn compare(before: &Value, after: &Value, tolerance: f64) -> Vec<Compared> {
-    let figure =
-        |result: &Value, path: &str| result.pointer(&format!("/summary/{path}")).and_then(Value::as_f64);
+    let directions = |result: &Value| [result.clone(), result["reverse"].clone()];
+    let mut compared = Vec::new();
+    for (before, after) in directions(before).iter().zip(&directions(after)) {
+        compared.extend(compare_one_way(before, after, tolerance));
+    }
+    compared
+}
+
+fn compare_one_way(before: &Value, after: &Value, tolerance: f64) -> Vec<Compared> {
+    let figure = |result: &Value, path: &str| match path.starts_with('/') {
+        true => result.pointer(path)?.as_f64(),
+        false => result.pointer(&format!("/summary/{path}"))?.as_f64(),
+    };
+    let reverse = if before["direction"] == "from_server" { " from server" } else { "" };
     let mut compared = Vec::new();
     for (path, name, scale, more_is_worse) in FIGURES {
         let (Some(old), Some(new)) = (figure(before, path), figure(after, path)) else { continue };
+        let name = format!("{name}{reverse}");
         let change = match (old == new, old == 0.0) {
             (true, _) => 0.0,
             (_, true) => 100.0,
@@ -85,11 +100,11 @@ pub fn main(args: &DiffArgs) -> Result<u8> {
             .collect();
         println!("{:#}", json!({ "tolerance_percent": args.tolerance, "worse": worse, "figures": figures }));
     } else {
-        println!("{:<24} {:>12} {:>12} {:>9}", "", "before", "after", "change");
+        println!("{:<36} {:>12} {:>12} {:>9}", "", "before", "after", "change");
         for figure in &compared {
             let mark = if figure.worse { "  worse" } else { "" };
             println!(
-                "{:<24} {:>12.3} {:>12.3} {:>+8.1}%{mark}",
+                "{:<36} {:>12.3} {:>12.3} {:>+8.1}%{mark}",
                 figure.name, figure.before, figure.after, figure.change
             );
         }

@@ -9,9 +9,13 @@ mod html_file;
 mod output;
 mod sweep;
 
-use crate::html::{self, client::ClientReport};
+use crate::html::{
+    self,
+    client::{ClientReport, Judged},
+};
+use crate::loaded::{IDLE, run_loaded};
 use crate::run::{Event, Outcome, run};
-use crate::server::ServerPlan;
+use crate::server::{PATIENCE, ServerPlan};
 use crate::units::Extent;
 use crate::{NetError, Result, interrupt, tcptest};
 pub use arguments::NetCommand;
@@ -46,27 +50,37 @@ fn server(args: ServerArgs) -> Result<()> {
         file: args.file,
         buffer: args.window,
         connections: args.max_connections.into(),
+        patience: PATIENCE,
+        allow: args.allow,
+        key: arguments::key("--psk-file", args.psk_file.as_deref())?,
     })
 }
 
 fn client(args: &ClientArgs) -> Result<u8> {
-    let (target, plan) = (args.target.target(), args.plan()?);
+    let (target, plan) = (args.target.target()?, args.plan()?);
     if args.html.is_some() && args.html == args.output {
         return Err(NetError::Usage("--html and --output name the same file; give two".into()));
     }
     let stop = interrupt::flag();
     let mut output = Output::new(args.format(), args.output.as_deref(), &plan)?;
     let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
-    let outcome = run(&target, &plan, stop, &mut |event| match event {
+    let mut watch = |event: Event<'_>| match event {
         Event::Ready => output.begin(&plan),
-        Event::Row(interval) => output.row(interval),
-    });
+        Event::Row(direction, interval) => output.row(direction, interval),
+    };
+    let outcome = if args.loaded {
+        eprintln!("round trips on the idle link for up to {:.0} s, then with the load", IDLE.as_secs_f64());
+        run_loaded(&target, &plan, stop, &mut watch)
+    } else {
+        run(&target, &plan, stop, &mut watch)
+    };
     output.end(&target, &plan, &outcome)?;
     let criteria = judged(args, &outcome);
     if let Some(file) = file {
         file.end(|identity| {
             let (target, plan, outcome, criteria) = (&target, &plan, &outcome, &criteria);
-            html::client::page_of(&ClientReport { identity, target, plan, outcome, criteria })
+            let loaded = args.loaded;
+            html::client::page_of(&ClientReport { identity, target, plan, loaded, outcome, criteria })
         })?;
     }
     let outcome = outcome?;
@@ -74,9 +88,9 @@ fn client(args: &ClientArgs) -> Result<u8> {
         return Err(trouble);
     }
     let mut missed = false;
-    for (criterion, met) in criteria {
+    for Judged { criterion, direction, met } in criteria {
         if let Some(found) = met {
-            eprintln!("criterion met: {criterion} ({found})");
+            eprintln!("criterion met {}: {criterion} ({found})", direction.name());
             missed = true;
         }
     }
@@ -87,9 +101,17 @@ fn client(args: &ClientArgs) -> Result<u8> {
     })
 }
 
-/// The criteria of a test that ran, with the figure of each that is met.
-fn judged(args: &ClientArgs, outcome: &Result<Outcome>) -> Vec<(String, Option<String>)> {
+/// The criteria in each direction of a test that ran, with the figure of each that is met.
+fn judged(args: &ClientArgs, outcome: &Result<Outcome>) -> Vec<Judged> {
     let outcome = outcome.as_ref().ok().filter(|outcome| outcome.trouble.is_none());
     let Some(outcome) = outcome else { return Vec::new() };
-    args.fail_if.iter().map(|criterion| (criterion.to_string(), criterion.met(&outcome.total))).collect()
+    let one_way = |one: &Outcome| {
+        let (direction, total) = (one.direction, one.total.clone());
+        args.fail_if.iter().map(move |criterion| Judged {
+            criterion: criterion.to_string(),
+            direction,
+            met: criterion.met(&total),
+        })
+    };
+    outcome.directions().flat_map(one_way).collect()
 }

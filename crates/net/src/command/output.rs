@@ -1,6 +1,7 @@
 //! What a test prints: rows for people, or JSON, NDJSON, CSV.
 
-use crate::plan::{Mode, Plan};
+use crate::loaded::RoundTrips;
+use crate::plan::{Direction, Mode, Plan};
 use crate::run::Outcome;
 use crate::socket::wall_clock;
 use crate::stats::Interval;
@@ -62,14 +63,17 @@ impl Output {
     }
 
     /// One interval.
-    pub fn row(&mut self, interval: &Interval) {
+    pub fn row(&mut self, direction: Direction, interval: &Interval) {
         match self.format {
             Format::Text => {
                 let (hour, minute, second) = wall_clock();
-                print(&format!("({hour:02}:{minute:02}:{second:02}){}\n", row(interval, self.sync)));
+                let row = row(direction, interval, self.sync);
+                print(&format!("({hour:02}:{minute:02}:{second:02}) {row}\n"));
             }
-            Format::Csv => print(&report::csv_row(0, &report::interval(interval))),
-            Format::Ndjson => print(&format!("{}\n", json!({ "interval": report::interval(interval) }))),
+            Format::Csv => print(&report::csv_row(0, &report::interval(direction, interval))),
+            Format::Ndjson => {
+                print(&format!("{}\n", json!({ "interval": report::interval(direction, interval) })));
+            }
             Format::Json => {}
         }
     }
@@ -94,13 +98,13 @@ impl Output {
 /// Heads of the columns.
 pub fn heads(sync: bool) -> String {
     let latency = if sync { "    mean     p50     p99     max | network    disk ms" } else { "    disk" };
-    format!("{:>20}{:>10} {latency}  retr  cwnd  limited by\n", "MiB/s", "Mbit/s")
+    format!("{:>32}{:>10} {latency}  retr  cwnd  limited by\n", "MiB/s", "Mbit/s")
 }
 
-/// One interval, behind its clock time.
-pub fn row(interval: &Interval, sync: bool) -> String {
+/// One interval, behind its clock time: the way its figures go, and they.
+pub fn row(direction: Direction, interval: &Interval, sync: bool) -> String {
     let rate = interval.rate();
-    let mut out = format!("{:>10.3}{:>10.1} ", rate / 1_048_576.0, megabits(rate));
+    let mut out = format!("{:<11}{:>10.3}{:>10.1} ", direction.name(), rate / 1_048_576.0, megabits(rate));
     let _ = match (&interval.latency, sync) {
         (Some(latency), _) => {
             let total = latency.total;
@@ -118,21 +122,56 @@ pub fn row(interval: &Interval, sync: bool) -> String {
     out
 }
 
-/// The whole test.
+/// The whole test: a block for each direction.
 pub fn summary(plan: &Plan, outcome: &Outcome) -> String {
+    let mut out: String = outcome.directions().map(|outcome| one_way(plan, outcome)).collect();
+    if let Some(trips) = &outcome.round_trips {
+        out += &round_trips(trips);
+    }
+    if outcome.interrupted {
+        out.push_str("interrupted\n");
+    }
+    out
+}
+
+fn round_trips(trips: &RoundTrips) -> String {
+    let mut out = format!("{:<19}{:>10}{:>10}{:>10}  ms\n", "round trips", "p50", "p99", "max");
+    for (name, latency) in [("idle", trips.idle), ("loaded", trips.loaded)] {
+        let figures = latency.map(|latency| [latency.total.p50, latency.total.p99, latency.total.max]);
+        let cells: String = match figures {
+            Some(figures) => figures.iter().map(|figure| format!("{:>10.3}", figure * 1e3)).collect(),
+            None => format!("{:>10}", "-").repeat(3),
+        };
+        let _ = writeln!(out, "  {name:<17}{cells}");
+    }
+    if let Some((p50, p99)) = trips.growth() {
+        let _ = writeln!(out, "  {:<17}{p50:>9.1}x{p99:>9.1}x", "growth");
+    }
+    out
+}
+
+fn one_way(plan: &Plan, outcome: &Outcome) -> String {
     let total = &outcome.total;
-    let mut out = format!("{:<10}{}\n", "total", row(total, plan.mode == Mode::Sync));
+    let mut out = format!("{:<11}{}\n", "total", row(outcome.direction, total, plan.mode == Mode::Sync));
     let buffers = &outcome.buffers;
+    let (sender, receiver) = match outcome.direction {
+        Direction::ToServer => ("send buffer", "server's receive buffer"),
+        Direction::FromServer => ("server's send buffer", "receive buffer"),
+    };
+    let (asked_sender, asked_receiver) = match outcome.direction {
+        Direction::ToServer => (buffers.requested, buffers.requested_far),
+        Direction::FromServer => (buffers.requested_far, buffers.requested),
+    };
     let asked = |bytes: u32| if bytes == 0 { "auto".into() } else { short_size(bytes.into()) };
     let _ = writeln!(
         out,
-        "{} messages in {:.3} s; send buffer {} (asked: {}), server's receive buffer {} (asked: {})",
+        "{} messages in {:.3} s; {sender} {} (asked: {}), {receiver} {} (asked: {})",
         total.messages,
         total.seconds,
         short_size(buffers.send),
-        asked(buffers.requested),
+        asked(asked_sender),
         short_size(buffers.receive),
-        asked(buffers.requested_far),
+        asked(asked_receiver),
     );
     for setting in &buffers.clamped_by {
         let _ = writeln!(out, "the buffer asked for was cut down by {setting}");
@@ -145,9 +184,6 @@ pub fn summary(plan: &Plan, outcome: &Outcome) -> String {
             "shortest round trip {:.3} ms; SACK {sack}; congestion control {congestion}",
             rtt * 1e3
         );
-    }
-    if outcome.interrupted {
-        out.push_str("interrupted\n");
     }
     out
 }

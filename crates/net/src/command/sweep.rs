@@ -3,13 +3,13 @@
 use super::arguments::SweepArgs;
 use super::html_file::ReportFile;
 use crate::html::{self, sweep::SweepReport, words::window_name};
-use crate::plan::{Mode, Plan};
+use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::run::{Event, Outcome, run};
 use crate::search::{Sweep, Tried, next_streams, next_window};
 use crate::stream::Target;
 use crate::units::{Extent, classic_time, megabits, readable_size};
 use crate::{NetError, Result, interrupt};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Budget<'_> {
             ..plan.clone()
         };
         let outcome = run(target, &plan, &ended, &mut |event| {
-            if let Event::Row(interval) = event {
+            if let Event::Row(_, interval) = event {
                 sent += interval.bytes;
                 seconds += interval.seconds;
                 let over = seconds >= self.time.as_secs_f64() || sent >= self.bytes;
@@ -66,20 +66,32 @@ impl Budget<'_> {
     }
 }
 
+/// How long a connection needs until it is at its speed.
+pub fn ramp_up(rtt: f64) -> Duration {
+    Duration::from_secs_f64((RAMP_UP * rtt).clamp(0.1, 3.0))
+}
+
 /// Tries settings until nothing gains any more. What was found until an error stays in `sweep`.
 pub fn sweep(
     target: &Target,
+    direction: Direction,
     budget: &mut Budget<'_>,
     rtt: f64,
     most: (u32, u16),
     sweep: &mut Sweep,
     tell: &mut dyn FnMut(&Tried, &Outcome),
 ) -> Result<()> {
-    // A connection needs a number of round trips until it is at its speed.
-    let omit = Duration::from_secs_f64((RAMP_UP * rtt).clamp(0.1, 3.0));
+    let omit = ramp_up(rtt);
     let mut attempt = |window: u32, streams: u16| -> Result<(Tried, Outcome)> {
-        let plan =
-            Plan { mode: Mode::Async, buffer: window, far_buffer: window, streams, omit, ..Plan::default() };
+        let plan = Plan {
+            directions: direction.into(),
+            mode: Mode::Async,
+            buffer: window,
+            far_buffer: window,
+            streams,
+            omit,
+            ..Plan::default()
+        };
         let outcome = budget.run(target, &plan)?;
         let clamped = !outcome.buffers.clamped_by.is_empty();
         let tried = Tried { window, streams, rate: outcome.total.rate(), clamped };
@@ -124,36 +136,54 @@ pub fn line(tried: &Tried, outcome: &Outcome) -> String {
 /// Heads of the columns of [`line`].
 pub const HEADS: &str = "    window streams      MiB/s     Mbit/s   retr  limited by";
 
+/// What was found, also when the tests did not come to their end.
+#[derive(Default)]
+struct Found {
+    /// Median idle round trip, seconds.
+    round_trip: Option<f64>,
+    /// Every direction that was begun.
+    ways: Vec<(Direction, Sweep)>,
+}
+
 pub fn main(args: &SweepArgs) -> Result<u8> {
-    let target = args.target.target();
+    let target = args.target.target()?;
     let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
-    let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop: interrupt::flag() };
-    eprintln!("tests of {:.1} s each that fill the link, to {target}", args.duration.as_secs_f64());
-    let mut found = (None, Sweep::default());
-    let ended = measure(args, &target, &mut budget, &mut found);
-    let (rtt, sweep) = found;
+    let directions = if args.both { Directions::Both } else { Directions::ToServer };
+    let ways: Vec<&str> = directions.all().iter().map(|direction| direction.name()).collect();
+    eprintln!(
+        "tests of {:.1} s each that fill the link {} {target}",
+        args.duration.as_secs_f64(),
+        ways.join(", then ").replace(" server", "")
+    );
+    let mut found = Found::default();
+    let ended = measure(args, &target, directions, &mut found);
     if args.json {
-        let mut report = sweep.document();
-        report["schema_version"] = crate::report::SCHEMA_VERSION.into();
-        report["round_trip"] = json!(rtt);
-        crate::report::ending(&mut report, &ended);
-        println!("{report:#}");
-    } else if let Some(best) = sweep.best() {
-        println!("best: socket buffers {}, {} connections", window_name(best.window), best.streams);
+        println!("{:#}", document(&found, &ended));
     }
     if let Some(file) = file {
         file.end(|identity| {
             html::sweep::page_of(&SweepReport {
                 identity,
                 target: &target,
+                directions,
                 options: options(args),
-                round_trip: rtt,
-                sweep: &sweep,
+                round_trip: found.round_trip,
+                ways: &found.ways,
                 ended: &ended,
             })
         })?;
     }
     ended.map(|()| 0)
+}
+
+fn document(found: &Found, ended: &Result<()>) -> Value {
+    let mut report =
+        json!({ "schema_version": crate::report::SCHEMA_VERSION, "round_trip": found.round_trip });
+    for (direction, sweep) in &found.ways {
+        report[direction.code()] = sweep.document();
+    }
+    crate::report::ending(&mut report, ended);
+    report
 }
 
 fn options(args: &SweepArgs) -> Vec<(&'static str, String)> {
@@ -164,22 +194,33 @@ fn options(args: &SweepArgs) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn measure(
-    args: &SweepArgs,
-    target: &Target,
-    budget: &mut Budget<'_>,
-    (round_trip_found, found): &mut (Option<f64>, Sweep),
-) -> Result<()> {
-    let idle = round_trip(target, budget)?;
-    let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
-    *round_trip_found = Some(rtt);
-    if !args.json {
-        println!("round trip {:.3} ms\n{HEADS}", rtt * 1e3);
-    }
-    let most = (args.max_window, args.max_streams);
-    sweep(target, budget, rtt, most, found, &mut |tried, outcome| {
+/// The tests, one direction after the other.
+fn measure(args: &SweepArgs, target: &Target, directions: Directions, found: &mut Found) -> Result<()> {
+    let say = |line: &dyn Fn() -> String| {
         if !args.json {
-            println!("{}", line(tried, outcome));
+            println!("{}", line());
         }
-    })
+    };
+    let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop: interrupt::flag() };
+    let idle = round_trip(target, &mut budget)?;
+    let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
+    found.round_trip = Some(rtt);
+    say(&|| format!("round trip {:.3} ms", rtt * 1e3));
+    let most = (args.max_window, args.max_streams);
+    for direction in directions.all() {
+        say(&|| format!("{}\n{HEADS}", direction.name()));
+        let mut tried = Sweep::default();
+        let ended = sweep(target, *direction, &mut budget, rtt, most, &mut tried, &mut |tried, outcome| {
+            say(&|| line(tried, outcome));
+        });
+        if let Some(best) = tried.best() {
+            let window = window_name(best.window);
+            say(&|| {
+                format!("best {}: socket buffers {window}, {} connections", direction.name(), best.streams)
+            });
+        }
+        found.ways.push((*direction, tried));
+        ended?;
+    }
+    Ok(())
 }

@@ -1,17 +1,19 @@
 //! The page of the advice: the verdict first, then what to set, then what was measured, then the conditions.
 
+use super::conditions::of_several;
 use super::markup::{Markup, text};
 use super::measured::{Curve, distribution, throughput};
 use super::page::{
     Column, Identity, copyable, ending, facts, list, notice, numbers, page, section, table, words,
 };
 use super::sweep::{setting, streams, windows};
-use super::words::{limit_name, mebibytes, millis, rate};
+use super::words::{directed, limit_name, mebibytes, millis, rate, to_or_from};
 use crate::Result;
-use crate::advice::{Advice, Findings, Grade, Measured, Verdict};
+use crate::advice::{Advice, Findings, Grade, Measured, Verdict, Way};
 use crate::log_history::LogHistory;
+use crate::plan::{Direction, Directions};
 use crate::run::Outcome;
-use crate::stats::Latency;
+use crate::stats::{Latency, Quantile};
 use crate::stream::Target;
 use crate::units::{classic_size, readable_size};
 
@@ -21,30 +23,50 @@ pub struct AdviceReport<'a> {
     pub identity: &'a Identity,
     /// The server.
     pub target: &'a Target,
+    /// Which ways redo may take.
+    pub directions: Directions,
     /// What was asked for.
     pub options: Vec<(&'static str, String)>,
     /// Where the peak comes from, when from a log history.
     pub history: Option<&'a LogHistory>,
-    /// The tests.
-    pub findings: &'a Findings,
-    /// Their figures and the verdicts; None when they did not come to their end.
-    pub advice: Option<(&'a Measured, &'a Advice)>,
+    /// Every direction that was begun.
+    pub ways: &'a [Way],
     /// How they ended.
     pub ended: &'a Result<()>,
 }
 
-/// The page.
+/// The page. With two directions each has its sections, and the verdicts are still first.
 pub fn page_of(report: &AdviceReport<'_>) -> String {
-    let so_far = "There is no verdict: it needs all tests. What was measured until then is below.";
-    let verdicts = report.advice.map_or_else(Markup::new, |(measured, advice)| verdicts(measured, advice));
-    let settings = report.advice.map_or_else(Markup::new, |(_, advice)| settings(advice));
-    let sections = ending(report.ended.as_ref().err(), false, so_far)
-        .then(section("Verdict", verdicts))
-        .then(section("Settings for both hosts", settings))
-        .then(section("Measurements", measurements(report)))
+    let AdviceReport { identity, target, directions, ways, ended, .. } = report;
+    let judged = || ways.iter().filter_map(|way| way.judged.as_ref().map(|judged| (way.direction, judged)));
+    let verdicts = judged().map(|(direction, (measured, advice))| {
+        section(&directed("Verdict", direction), verdicts(measured, advice))
+    });
+    let settings = judged().map(|(direction, (_, advice))| {
+        section(&directed("Settings for both hosts", direction), settings(advice, judged().count() > 1))
+    });
+    let measured =
+        ways.iter().map(|way| section(&directed("Measurements", way.direction), measurements(way)));
+    let sections = ending(ended.as_ref().err(), false, &so_far(report))
+        .all(verdicts)
+        .all(settings)
+        .all(measured)
         .then(section("Conditions", conditions(report)));
-    let title = format!("Advice for redo transport to {}", report.target);
-    page(&title, report.identity, &report.target.to_string(), sections)
+    let title = format!("Advice for redo transport {} {target}", to_or_from(*directions));
+    page(&title, identity, &target.to_string(), sections)
+}
+
+/// What is shown of tests that did not come to their end.
+fn so_far(report: &AdviceReport<'_>) -> String {
+    let is_judged = |direction: &Direction| {
+        report.ways.iter().any(|way| way.direction == *direction && way.judged.is_some())
+    };
+    let missing = report.directions.all().iter().filter(|direction| !is_judged(direction));
+    let missing: Vec<&str> = missing.map(|direction| direction.name()).collect();
+    format!(
+        "There is no verdict {}: it needs all tests. What was measured until then is below.",
+        missing.join(" and ")
+    )
 }
 
 fn verdicts(measured: &Measured, advice: &Advice) -> Markup {
@@ -85,6 +107,10 @@ fn behind(measured: &Measured, advice: &Advice) -> Markup {
         ("peak of the redo", rate(measured.peak)),
         ("required", format!("{}: the peak + 30 %", rate(advice.required))),
     ];
+    if let Some(loaded) = measured.loaded {
+        let one = format!("{} ms while one connection fills the link", millis(loaded.total.p50));
+        told.push(("round trip under load", one));
+    }
     for (name, run) in [("one connection", measured.single), ("fastest", measured.fastest)] {
         told.extend(run.map(|run| (name, format!("{}, {}", rate(run.rate), setting(&run)))));
     }
@@ -103,60 +129,77 @@ fn behind(measured: &Measured, advice: &Advice) -> Markup {
     Markup::new().leaf("h3", "The numbers behind").then(facts(&told))
 }
 
-fn settings(advice: &Advice) -> Markup {
+fn settings(advice: &Advice, one_of_several: bool) -> Markup {
     let lines = match advice.settings.is_empty() {
         true => Markup::new().leaf("p", "None: what the tests need is in force on this host."),
         false => Markup::new()
             .leaf("p", "Nothing was changed. Put these in force by hand, on both hosts:")
             .then(copyable("Settings", &advice.settings)),
     };
-    lines.then(list(advice.notes.iter().map(text)))
+    let larger = match one_of_several && !advice.settings.is_empty() {
+        true => Markup::new()
+            .leaf("p", "Where the other direction asks for another value, the larger one serves both."),
+        false => Markup::new(),
+    };
+    lines.then(larger).then(list(advice.notes.iter().map(text)))
 }
 
-fn measurements(report: &AdviceReport<'_>) -> Markup {
-    let Findings { round_trip, fastsync, affirm, sweep, paced } = report.findings;
-    let required = report.advice.map(|(_, advice)| advice.required);
-    let waits = [
-        fastsync.as_ref().map(|run| Curve {
-            name: "FASTSYNC",
-            latencies: &run.latencies,
-            part: |point| point.total,
-        }),
-        affirm.as_ref().map(|run| Curve {
-            name: "SYNC AFFIRM",
-            latencies: &run.latencies,
-            part: |point| point.total,
-        }),
-        affirm.as_ref().map(|run| Curve {
-            name: "of it the disk",
-            latencies: &run.latencies,
-            part: |point| point.disk,
-        }),
-    ];
+fn measurements(way: &Way) -> Markup {
+    let Findings { sweep, paced, fastsync, affirm, .. } = &way.findings;
+    let judged = way.judged.as_ref();
+    let required = judged.map(|(_, advice)| advice.required);
     // Where the link does not carry the peak twice, that stream was slower.
-    let peak = report.advice.map(|(measured, _)| measured.peak);
+    let peak = judged.map(|(measured, _)| measured.peak);
     let peak = peak.filter(|peak| sweep.best().is_some_and(|best| *peak <= best.rate / 2.0));
     let peak: Vec<(&str, f64)> = peak.map(|peak| ("peak of the redo", peak)).into_iter().collect();
-    let waits: Vec<Curve<'_>> = waits.into_iter().flatten().collect();
     let best = sweep.best().and_then(|best| sweep.outcome(&best));
-    acknowledged(fastsync.as_ref(), affirm.as_ref())
-        .then(distribution("waits", "Wait of a commit for the standby", &waits))
-        .then(windows(sweep, round_trip.unwrap_or(0.0), required))
-        .then(streams(sweep, required))
+    acknowledged(way.direction, fastsync.as_ref(), affirm.as_ref())
+        .then(waits(way))
+        .then(windows(way.direction, sweep, way.findings.round_trip().unwrap_or(0.0), required))
+        .then(streams(way.direction, sweep, required))
         .then(best.map_or_else(Markup::new, |run| {
-            course("fastest", "Throughput over time at the best setting", run, &[])
+            throughput("fastest", "Throughput over time at the best setting", run, &[])
         }))
         .then(paced.as_ref().map_or_else(Markup::new, |run| {
-            course("paced", "A stream of redo that does not fill the link", run, &peak)
+            throughput("paced", "A stream of redo that does not fill the link", run, &peak)
         }))
+        .then(round_trips(way))
 }
 
-fn course(id: &'static str, title: &str, run: &Outcome, rules: &[(&str, f64)]) -> Markup {
-    throughput(id, title, &run.intervals, rules)
+/// A curve, when there was such a run.
+fn curve<'a>(name: &'static str, run: &'a Option<Outcome>, part: fn(&Quantile) -> f64) -> Option<Curve<'a>> {
+    let run = run.as_ref().filter(|run| run.latency().is_some())?;
+    Some(Curve { name, latencies: &run.latencies, part })
+}
+
+fn waits(way: &Way) -> Markup {
+    let Findings { fastsync, affirm, .. } = &way.findings;
+    let curves = [
+        curve("FASTSYNC", fastsync, |point| point.total),
+        curve("SYNC AFFIRM", affirm, |point| point.total),
+        curve("of it the disk", affirm, |point| point.disk),
+    ];
+    let curves: Vec<Curve<'_>> = curves.into_iter().flatten().collect();
+    distribution("waits", "Wait of a commit for the standby", way.direction, &curves)
+}
+
+/// What a full link does to the round trips.
+fn round_trips(way: &Way) -> Markup {
+    let Findings { idle, loaded, .. } = &way.findings;
+    let curves = [
+        curve("on the idle link", idle, |point| point.total),
+        curve("while one connection fills it", loaded, |point| point.total),
+    ];
+    let curves: Vec<Curve<'_>> = curves.into_iter().flatten().collect();
+    let title = match loaded {
+        Some(_) => "Round trips, idle and while one connection fills the link",
+        None => "Round trips on the idle link",
+    };
+    distribution("trips", title, way.direction, &curves)
 }
 
 /// The tests in which every message is waited for, side by side.
-fn acknowledged(fastsync: Option<&Outcome>, affirm: Option<&Outcome>) -> Markup {
+fn acknowledged(direction: Direction, fastsync: Option<&Outcome>, affirm: Option<&Outcome>) -> Markup {
     let runs: Vec<_> = [("without write", fastsync), ("with write", affirm)]
         .into_iter()
         .filter_map(|(name, run)| run.and_then(|run| Some((name, run, run.latency()?))))
@@ -186,11 +229,11 @@ fn acknowledged(fastsync: Option<&Outcome>, affirm: Option<&Outcome>) -> Markup 
     let columns: Vec<Column> = std::iter::once(words("messages of a redo write"))
         .chain(runs.iter().map(|(name, _, _)| numbers(name)))
         .collect();
-    table("Messages that are waited for", &columns, rows.into_iter())
+    table(&directed("Messages that are waited for", direction), &columns, rows.into_iter())
 }
 
 fn conditions(report: &AdviceReport<'_>) -> Markup {
-    let mut told: Vec<(&str, String)> = report.options.clone();
+    let mut told = of_several(report.target, report.directions, &report.options);
     if let Some(history) = report.history {
         let LogHistory { peak, logs, without_duration, shortest } = history;
         told.push((
@@ -204,10 +247,19 @@ fn conditions(report: &AdviceReport<'_>) -> Markup {
             ),
         ));
     }
-    if let Some((measured, _)) = report.advice {
-        let size = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".into(), classic_size);
-        told.push(("net.core.wmem_max of this host", size(measured.send_ceiling)));
-        told.push(("largest automatic send buffer of this host", size(measured.automatic_ceiling)));
+    let size = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".into(), classic_size);
+    for way in report.ways {
+        let Some((measured, _)) = &way.judged else { continue };
+        let [ceiling, automatic] = match way.direction {
+            Direction::ToServer => {
+                ["net.core.wmem_max of this host", "largest automatic send buffer of this host"]
+            }
+            Direction::FromServer => {
+                ["net.core.rmem_max of this host", "largest automatic receive buffer of this host"]
+            }
+        };
+        told.push((ceiling, size(measured.ceiling)));
+        told.push((automatic, size(measured.automatic_ceiling)));
     }
     facts(&told)
 }

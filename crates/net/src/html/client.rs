@@ -1,13 +1,26 @@
 //! The page of one test.
 
+use super::conditions::options;
 use super::markup::Markup;
-use super::measured::{curves_of, distribution, latency_over_time, options, summary, throughput};
-use super::page::{Identity, ending, facts, numbers, page, remark, section, table};
-use super::words::mebibytes;
-use crate::plan::Plan;
+use super::measured::{curves_of, distribution, latency_over_time, summary, throughput};
+use super::page::{Identity, ending, facts, numbers, page, remark, section, table, words};
+use super::words::{directed, directions_name, mebibytes, millis, to_or_from};
+use crate::loaded::RoundTrips;
+use crate::plan::{Direction, Directions, Plan};
 use crate::run::Outcome;
+use crate::stats::Latency;
 use crate::stream::Target;
 use crate::{NetError, Result};
+
+/// A criterion in one direction of a test that ran.
+pub struct Judged {
+    /// As it was given.
+    pub criterion: String,
+    /// Whose figure it is about.
+    pub direction: Direction,
+    /// The figure, when it is met: the test counts as failed.
+    pub met: Option<String>,
+}
 
 /// What the page shows.
 pub struct ClientReport<'a> {
@@ -17,15 +30,17 @@ pub struct ClientReport<'a> {
     pub target: &'a Target,
     /// What was asked for.
     pub plan: &'a Plan,
+    /// Round trips were asked for beside it.
+    pub loaded: bool,
     /// What came of it.
     pub outcome: &'a Result<Outcome>,
-    /// Criteria under which it counts as failed, with the figure of each that is met.
-    pub criteria: &'a [(String, Option<String>)],
+    /// Criteria under which it counts as failed.
+    pub criteria: &'a [Judged],
 }
 
 /// The page.
 pub fn page_of(report: &ClientReport<'_>) -> String {
-    let ClientReport { identity, target, plan, outcome, .. } = report;
+    let ClientReport { identity, target, plan, loaded, outcome, .. } = report;
     let (error, interrupted) = match outcome {
         Err(error) => (Some(error), false),
         Ok(outcome) => (outcome.trouble.as_ref(), outcome.interrupted),
@@ -36,15 +51,19 @@ pub fn page_of(report: &ClientReport<'_>) -> String {
     };
     let sections = state(report, error, interrupted, so_far)
         .then(outcome.as_ref().map_or_else(|_| Markup::new(), |outcome| measured(plan, outcome)))
-        .then(section("Conditions", facts(&options(plan))));
-    page(&format!("Network test to {target}"), identity, &target.to_string(), sections)
+        .then(section("Conditions", facts(&options(target, plan, *loaded))));
+    let title = format!("Network test {} {target}", to_or_from(plan.directions));
+    page(&title, identity, &target.to_string(), sections)
 }
 
 fn state(report: &ClientReport<'_>, error: Option<&NetError>, interrupted: bool, so_far: &str) -> Markup {
     let ended = ending(error, interrupted, so_far);
-    let criteria = report.criteria.iter().map(|(criterion, met)| match met {
-        Some(found) => remark("fail", "FAIL", format!("{criterion}: met ({found})")),
-        None => remark("", "PASS", format!("{criterion}: not met")),
+    let criteria = report.criteria.iter().map(|Judged { criterion, direction, met }| {
+        let criterion = directed(criterion, *direction);
+        match met {
+            Some(found) => remark("fail", "FAIL", format!("{criterion}: met ({found})")),
+            None => remark("", "PASS", format!("{criterion}: not met")),
+        }
     });
     match ended.is_empty() && report.criteria.is_empty() {
         true => remark("", "OK", "The test ran to its end."),
@@ -53,15 +72,25 @@ fn state(report: &ClientReport<'_>, error: Option<&NetError>, interrupted: bool,
 }
 
 fn measured(plan: &Plan, outcome: &Outcome) -> Markup {
+    let trips =
+        outcome.round_trips.as_ref().map_or_else(Markup::new, |trips| round_trips(plan.directions, trips));
+    let ways = Markup::new().all(outcome.directions().map(|way| one_way(plan, way)));
+    ways.then(section("Round trips beside the test", trips))
+}
+
+fn one_way(plan: &Plan, outcome: &Outcome) -> Markup {
+    let direction = outcome.direction;
     let throughput = match plan.is_round_trip() {
         // Messages without payload carry nothing.
         true => Markup::new(),
-        false => throughput("throughput", "Throughput over time", &outcome.intervals, &[]),
+        false => throughput("throughput", "Throughput over time", outcome, &[]),
     };
     let plots = throughput
-        .then(distribution("latency", "Latencies", &curves_of(outcome)))
-        .then(latency_over_time("slow", &outcome.intervals));
-    section("Result", summary(outcome)).then(section("Course", plots)).then(connections(outcome))
+        .then(distribution("latency", "Latencies", direction, &curves_of(outcome)))
+        .then(latency_over_time("slow", outcome));
+    section(&directed("Result", direction), summary(outcome))
+        .then(section(&directed("Course", direction), plots))
+        .then(section(&directed("Connections", direction), connections(outcome)))
 }
 
 /// Each connection, when there are several.
@@ -74,5 +103,33 @@ fn connections(outcome: &Outcome) -> Markup {
         let rate = *bytes as f64 / outcome.total.seconds.max(1e-9);
         vec![(number + 1).to_string(), bytes.to_string(), mebibytes(rate)]
     });
-    section("Connections", table("Connections", &columns, rows))
+    table(&directed("Connections", outcome.direction), &columns, rows)
+}
+
+/// Round trips without payload, before the load and during it.
+fn round_trips(directions: Directions, trips: &RoundTrips) -> Markup {
+    let said = format!(
+        "On a connection of their own, from the client: first on the idle link, then while the test filled it {}. What \
+         they grow by are the queues on the path and at the ends.",
+        directions_name(directions)
+    );
+    let mut columns = vec![words("link")];
+    columns
+        .extend(["round trips", "mean ms", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"].map(numbers));
+    let row = |name: &str, latency: Option<&Latency>| {
+        let figures = latency.map(|latency| {
+            let total = &latency.total;
+            let times = [total.mean, total.p50, total.p90, total.p99, total.p999, total.max];
+            std::iter::once(latency.count.to_string()).chain(times.map(millis)).collect()
+        });
+        let figures: Vec<String> = figures.unwrap_or_else(|| vec!["-".to_owned(); 7]);
+        std::iter::once(name.to_owned()).chain(figures).collect::<Vec<_>>()
+    };
+    let mut rows = vec![row("idle", trips.idle.as_ref()), row("loaded", trips.loaded.as_ref())];
+    rows.extend(trips.growth().map(|(p50, p99)| {
+        let none = String::new;
+        let times = |growth: f64| format!("{growth:.1} times");
+        vec!["growth".into(), none(), none(), times(p50), none(), times(p99), none(), none()]
+    }));
+    Markup::new().leaf("p", said).then(table("Round trips beside the test", &columns, rows.into_iter()))
 }

@@ -5,11 +5,11 @@ use super::page::{Column, facts, figure, numbers, table, words};
 use super::plot::{Events, Plot, ROOM, Rule, Series};
 use super::scale::{Axis, plain};
 use super::thin::{Row, rows};
-use super::words::{limit_meaning, limit_name, mebibytes, millis, rate};
-use crate::plan::{Mode, Plan};
-use crate::run::{Buffers, Outcome};
-use crate::stats::{Interval, Latencies, Latency, Quantile, Spread};
-use crate::units::{Extent, classic_time, megabits, readable_size, short_size};
+use super::words::{directed, limit_meaning, limit_name, mebibytes, millis, rate, who_sends};
+use crate::plan::Direction;
+use crate::run::Outcome;
+use crate::stats::{Latencies, Latency, Quantile, Spread};
+use crate::units::{megabits, readable_size, short_size};
 
 /// More rows would make a page that nobody reads, and a large one.
 const MOST_ROWS: usize = 300;
@@ -24,10 +24,11 @@ const PERCENTILES: [(f64, &str); 7] = [
     (6.0, "99.9999 %"),
 ];
 
-/// The whole test in figures.
+/// The whole test in figures, of one direction.
 pub fn summary(outcome: &Outcome) -> Markup {
     let total = &outcome.total;
     let mut told = vec![
+        ("direction", who_sends(outcome.direction)),
         ("throughput", rate(total.rate())),
         (
             "payload",
@@ -42,16 +43,17 @@ pub fn summary(outcome: &Outcome) -> Markup {
     ];
     if total.latency.is_none() {
         told.push((
-            "server's disk",
+            disk_of(outcome.direction),
             format!("{:.0} % of the time in durable writes", total.disk_share * 100.0),
         ));
     }
     told.push(("limited by", limit_name(total.limit)));
     told.extend(tcp(outcome));
-    told.extend(buffers(&outcome.buffers));
-    let latency = total.latency.as_ref().map_or_else(Markup::new, latency_table);
+    told.extend(buffers(outcome));
+    let latency =
+        total.latency.as_ref().map_or_else(Markup::new, |latency| latency_table(latency, outcome.direction));
     let meaning = total.limit.map_or("It was too short to tell what limited it.".into(), |limit| {
-        format!("Limited by {limit}: {}.", limit_meaning(limit))
+        format!("Limited by {limit}: {}.", limit_meaning(limit, outcome.direction))
     });
     latency.then(facts(&told)).leaf("p", meaning)
 }
@@ -68,25 +70,38 @@ fn tcp(outcome: &Outcome) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn buffers(buffers: &Buffers) -> Vec<(&'static str, String)> {
+fn buffers(outcome: &Outcome) -> Vec<(&'static str, String)> {
+    let buffers = &outcome.buffers;
     let asked = |bytes: u32| if bytes == 0 { "auto".into() } else { short_size(bytes.into()) };
-    let mut told = vec![
-        ("send buffer", format!("{} (asked for: {})", short_size(buffers.send), asked(buffers.requested))),
-        (
-            "server's receive buffer",
-            format!("{} (asked for: {})", short_size(buffers.receive), asked(buffers.requested_far)),
-        ),
-    ];
+    let granted = |bytes: u64, request: u32| format!("{} (asked for: {})", short_size(bytes), asked(request));
+    let mut told = match outcome.direction {
+        Direction::ToServer => vec![
+            ("client's send buffer", granted(buffers.send, buffers.requested)),
+            ("server's receive buffer", granted(buffers.receive, buffers.requested_far)),
+        ],
+        Direction::FromServer => vec![
+            ("server's send buffer", granted(buffers.send, buffers.requested_far)),
+            ("client's receive buffer", granted(buffers.receive, buffers.requested)),
+        ],
+    };
     told.extend(buffers.clamped_by.iter().map(|setting| ("buffer cut down by", (*setting).to_owned())));
     told
 }
 
+/// Whose disk it is that a direction writes to.
+fn disk_of(direction: Direction) -> &'static str {
+    match direction {
+        Direction::ToServer => "server's disk",
+        Direction::FromServer => "client's disk",
+    }
+}
+
 /// Mean and percentiles, with the parts that network and disk had.
-fn latency_table(latency: &Latency) -> Markup {
+fn latency_table(latency: &Latency, direction: Direction) -> Markup {
     let mut columns = vec![words("latency, ms"), numbers("all")];
     let mut parts = vec![&latency.total];
     if writes(latency) {
-        columns.extend([numbers("network"), numbers("server's disk")]);
+        columns.extend([numbers("network"), numbers(disk_of(direction))]);
         parts.extend([&latency.network, &latency.disk]);
     }
     type Figure = (&'static str, fn(&Spread) -> f64);
@@ -102,7 +117,7 @@ fn latency_table(latency: &Latency) -> Markup {
         let cells = parts.iter().map(|part| millis(of(part)));
         std::iter::once((*name).to_owned()).chain(cells).collect()
     });
-    table("Latency", &columns, rows)
+    table(&directed("Latency", direction), &columns, rows)
 }
 
 fn writes(latency: &Latency) -> bool {
@@ -138,9 +153,15 @@ fn taken_together(each: usize) -> String {
     }
 }
 
-/// Throughput over time, with what was sent again; `rules` are rates to compare with.
-pub fn throughput(id: &'static str, title: &str, intervals: &[Interval], rules: &[(&str, f64)]) -> Markup {
-    let (rows, each) = rows(intervals, MOST_ROWS);
+/// A plot's id: those of one direction have names of their own, and the direction tells them from the other's.
+pub fn id_of(name: &str, direction: Direction) -> String {
+    format!("{name}-{}", direction.code())
+}
+
+/// Throughput of a run over time, with what was sent again; `rules` are rates to compare with.
+pub fn throughput(id: &str, title: &str, outcome: &Outcome, rules: &[(&str, f64)]) -> Markup {
+    let title = &directed(title, outcome.direction);
+    let (rows, each) = rows(&outcome.intervals, MOST_ROWS);
     if rows.is_empty() {
         return Markup::new();
     }
@@ -165,7 +186,7 @@ pub fn throughput(id: &'static str, title: &str, intervals: &[Interval], rules: 
     };
     let shown = rows.iter().map(|row| mib(row.rate())).chain(rules.iter().map(|(_, rate)| mib(*rate * ROOM)));
     let plot = Plot {
-        id,
+        id: id_of(id, outcome.direction),
         title: title.into(),
         description: format!("{} MiB/s; segments sent again: {again}.{}", range, taken_together(each)),
         x,
@@ -220,8 +241,9 @@ fn rows_table(title: &str, rows: &[Row]) -> Markup {
 }
 
 /// Mean and slow latencies over time.
-pub fn latency_over_time(id: &'static str, intervals: &[Interval]) -> Markup {
-    let (rows, each) = rows(intervals, MOST_ROWS);
+pub fn latency_over_time(id: &str, outcome: &Outcome) -> Markup {
+    let title = directed("Latency over time", outcome.direction);
+    let (rows, each) = rows(&outcome.intervals, MOST_ROWS);
     let waited: Vec<Row> = rows.into_iter().filter(|row| row.latency.is_some()).collect();
     // Of one interval the distribution says all.
     if waited.len() < 2 {
@@ -238,8 +260,8 @@ pub fn latency_over_time(id: &'static str, intervals: &[Interval]) -> Markup {
     ];
     let values = series.iter().flat_map(|one| one.points.iter().map(|(_, y)| *y));
     let plot = Plot {
-        id,
-        title: "Latency over time".into(),
+        id: id_of(id, outcome.direction),
+        title: title.clone(),
         description: format!(
             "Mean, 99th percentile and maximum of every interval, from the send to the acknowledgement.{}",
             taken_together(each)
@@ -250,7 +272,7 @@ pub fn latency_over_time(id: &'static str, intervals: &[Interval]) -> Markup {
         rules: Vec::new(),
         events: None,
     };
-    figure(&plot, rows_table("Latency over time", &waited))
+    figure(&plot, rows_table(&title, &waited))
 }
 
 /// A line of a plot of latencies.
@@ -269,7 +291,7 @@ pub fn curves_of(outcome: &Outcome) -> Vec<Curve<'_>> {
     let all = Curve { name: "all", latencies, part: |point| point.total };
     let parts = [
         Curve { name: "network", latencies, part: |point: &Quantile| point.network },
-        Curve { name: "server's disk", latencies, part: |point: &Quantile| point.disk },
+        Curve { name: disk_of(outcome.direction), latencies, part: |point: &Quantile| point.disk },
     ];
     match outcome.latency() {
         None => Vec::new(),
@@ -284,7 +306,8 @@ fn nines(share: f64) -> f64 {
 }
 
 /// Within which time which share of the messages was answered.
-pub fn distribution(id: &'static str, title: &str, curves: &[Curve<'_>]) -> Markup {
+pub fn distribution(id: &str, title: &str, direction: Direction, curves: &[Curve<'_>]) -> Markup {
+    let title = &directed(title, direction);
     let quantiles: Vec<Vec<Quantile>> = curves.iter().map(|curve| curve.latencies.quantiles()).collect();
     let most = curves.iter().filter_map(|curve| curve.latencies.figures()).map(|latency| latency.count).max();
     let Some(most) = most else { return Markup::new() };
@@ -299,7 +322,7 @@ pub fn distribution(id: &'static str, title: &str, curves: &[Curve<'_>]) -> Mark
         .collect();
     let values = series.iter().flat_map(|one| one.points.iter().map(|(_, y)| *y));
     let plot = Plot {
-        id,
+        id: id_of(id, direction),
         title: title.into(),
         description: format!(
             "The share of the messages that was done within a time. Further right are the slow ones; the last point is \
@@ -341,35 +364,4 @@ fn curve_points(curve: &Curve<'_>, points: &[Quantile]) -> Vec<(f64, f64)> {
         .map(|point| (if point.share < 1.0 { nines(point.share) } else { last }, (curve.part)(point) * 1e3))
         .filter(|(x, _)| *x <= last)
         .collect()
-}
-
-/// What was asked for.
-pub fn options(plan: &Plan) -> Vec<(&'static str, String)> {
-    let time =
-        |time: std::time::Duration| if time.is_zero() { "none".to_owned() } else { classic_time(time) };
-    let random = |random: bool| if random { " at most, drawn evenly" } else { "" };
-    let mut told = vec![
-        ("mode", plan.mode.name().to_owned()),
-        ("durable write at the server", if plan.write { "yes" } else { "no" }.into()),
-        ("message", format!("{} bytes{}", plan.length, random(plan.random_length))),
-        ("payload", plan.payload.name().to_owned()),
-        ("connections", plan.streams.to_string()),
-        ("pause between messages", format!("{}{}", time(plan.delay), random(plan.random_delay))),
-        ("rate", plan.rate.map_or_else(|| "as fast as it goes".into(), rate)),
-        ("interval", time(plan.interval)),
-        (
-            "duration",
-            match plan.duration {
-                Extent::Endless => "until it is interrupted".into(),
-                Extent::Time(duration) => classic_time(duration),
-                Extent::Bytes(bytes) => format!("{bytes} bytes"),
-            },
-        ),
-        ("begin that does not count", time(plan.omit)),
-        ("given up without progress after", plan.timeout.map_or_else(|| "never".into(), classic_time)),
-    ];
-    if plan.mode == Mode::Async {
-        told.retain(|(name, _)| *name != "pause between messages" || !plan.delay.is_zero());
-    }
-    told
 }

@@ -47,8 +47,8 @@ pub fn numbers(name: &'static str) -> Column {
 /// A page from its head and its sections.
 pub fn page(title: &str, identity: &Identity, target: &str, sections: Markup) -> String {
     let identified = facts(&[
-        ("from", format!("{} ({})", identity.host, identity.kernel)),
-        ("to", target.to_owned()),
+        ("client, this host", format!("{} ({})", identity.host, identity.kernel)),
+        ("server", target.to_owned()),
         ("begun", utc(identity.begun)),
         ("took", format!("{:.1} s", identity.took.as_secs_f64())),
         ("program", PROGRAM.to_owned()),

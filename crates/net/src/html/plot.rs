@@ -8,8 +8,8 @@ use super::scale::Axis;
 /// A plot, of any size.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// Unique in its page; letters only.
-    pub id: &'static str,
+    /// Unique in its page; a word.
+    pub id: String,
     /// What it is called.
     pub title: String,
     /// What it shows, in a sentence for those who do not see it.
@@ -311,7 +311,7 @@ mod tests {
             false => Axis::from_zero("MiB/s", values(), 5),
         };
         Plot {
-            id: "p",
+            id: "p".into(),
             title: "A < B".into(),
             description: "both".into(),
             x: Axis::from_zero("seconds", points.iter().map(|(x, _)| *x), 8),

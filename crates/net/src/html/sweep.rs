@@ -1,12 +1,14 @@
 //! The page of a search for settings, and its plots for others.
 
+use super::conditions::of_several;
 use super::markup::Markup;
-use super::measured::throughput;
+use super::measured::{id_of, throughput};
 use super::page::{Identity, ending, facts, figure, numbers, page, remark, section, table, words};
 use super::plot::{Plot, ROOM, Rule, Series};
 use super::scale::Axis;
-use super::words::{limit_name, mebibytes, millis, rate, window_name};
+use super::words::{directed, limit_name, mebibytes, millis, rate, to_or_from, window_name};
 use crate::Result;
+use crate::plan::{Direction, Directions};
 use crate::run::Outcome;
 use crate::search::{Sweep, Tried};
 use crate::stream::Target;
@@ -18,39 +20,66 @@ pub struct SweepReport<'a> {
     pub identity: &'a Identity,
     /// The server.
     pub target: &'a Target,
+    /// Which ways were to be searched.
+    pub directions: Directions,
     /// What was asked for.
     pub options: Vec<(&'static str, String)>,
     /// Idle round trip, seconds; None when the tests ended before.
     pub round_trip: Option<f64>,
-    /// What was tried.
-    pub sweep: &'a Sweep,
+    /// What was tried, in every direction that was begun.
+    pub ways: &'a [(Direction, Sweep)],
     /// How it ended.
     pub ended: &'a Result<()>,
 }
 
 /// The page.
 pub fn page_of(report: &SweepReport<'_>) -> String {
-    let SweepReport { identity, target, sweep, round_trip, ended, .. } = report;
-    let rtt = round_trip.unwrap_or(0.0);
-    let so_far = match sweep.windows.is_empty() {
-        true => "No setting was tried.",
-        false => "What was tried until then is below; the best setting may not be among it.",
+    let SweepReport { identity, target, directions, ways, ended, .. } = report;
+    // Of several directions, the tests ended in the last one that was begun.
+    let is_whole = |number: usize| ended.is_ok() || number + 1 < ways.len();
+    let best =
+        ways.iter().enumerate().map(|(number, (direction, sweep))| best(*direction, sweep, is_whole(number)));
+    let results = ways.iter().map(|(direction, sweep)| one_way(*direction, sweep, report.round_trip));
+    let conditions = of_several(target, *directions, &report.options);
+    let sections = ending(ended.as_ref().err(), false, &so_far(report))
+        .all(best)
+        .all(results)
+        .then(section("Conditions", facts(&conditions)));
+    let title = format!("Best settings for the way {} {target}", to_or_from(*directions));
+    page(&title, identity, &target.to_string(), sections)
+}
+
+/// What is shown of tests that did not come to their end.
+fn so_far(report: &SweepReport<'_>) -> String {
+    let tried = |direction: &Direction| {
+        report.ways.iter().any(|(way, sweep)| way == direction && !sweep.windows.is_empty())
     };
-    let best = sweep.best().map_or_else(Markup::new, |best| {
-        let said = format!("{}: {}", setting(&best), rate(best.rate));
-        remark("", if ended.is_ok() { "BEST" } else { "BEST SO FAR" }, said)
-    });
+    let (some, none): (Vec<Direction>, Vec<Direction>) =
+        report.directions.all().iter().partition(|way| tried(way));
+    if some.is_empty() {
+        return "No setting was tried.".into();
+    }
+    let missing: String =
+        none.iter().map(|direction| format!(" {}: no setting was tried.", direction.name())).collect();
+    format!("What was tried until then is below; the best setting may not be among it.{missing}")
+}
+
+fn best(direction: Direction, sweep: &Sweep, is_whole: bool) -> Markup {
+    sweep.best().map_or_else(Markup::new, |best| {
+        let said = format!("{}: {}, {}", direction.name(), setting(&best), rate(best.rate));
+        remark("", if is_whole { "BEST" } else { "BEST SO FAR" }, said)
+    })
+}
+
+fn one_way(direction: Direction, sweep: &Sweep, round_trip: Option<f64>) -> Markup {
+    let rtt = round_trip.unwrap_or(0.0);
     let course = sweep.best().and_then(|best| sweep.outcome(&best)).map_or_else(Markup::new, |outcome| {
-        throughput("course", "Throughput over time at the best setting", &outcome.intervals, &[])
+        throughput("course", "Throughput over time at the best setting", outcome, &[])
     });
-    let sections = ending(ended.as_ref().err(), false, so_far)
-        .then(best)
-        .then(section("Result", figures(sweep, *round_trip)))
-        .then(section("Socket buffers", windows(sweep, rtt, None)))
-        .then(section("Connections", streams(sweep, None)))
-        .then(section("Course", course))
-        .then(section("Conditions", facts(&report.options)));
-    page(&format!("Best settings for the way to {target}"), identity, &target.to_string(), sections)
+    section(&directed("Result", direction), figures(sweep, round_trip))
+        .then(section(&directed("Socket buffers", direction), windows(direction, sweep, rtt, None)))
+        .then(section(&directed("Connections", direction), streams(direction, sweep, None)))
+        .then(section(&directed("Course", direction), course))
 }
 
 /// A setting in words.
@@ -102,8 +131,8 @@ fn tried_table<'a>(title: &str, runs: impl Iterator<Item = (&'a Tried, Option<&'
 }
 
 /// Throughput of one connection by socket buffer; `required` is a rate to compare with.
-pub fn windows(sweep: &Sweep, rtt: f64, required: Option<f64>) -> Markup {
-    let title = "Throughput of one connection by socket buffer";
+pub fn windows(direction: Direction, sweep: &Sweep, rtt: f64, required: Option<f64>) -> Markup {
+    let title = &directed("Throughput of one connection by socket buffer", direction);
     let behind = tried_table(title, sweep.windows.iter().map(|tried| (tried, sweep.outcome(tried))));
     let mut given: Vec<Tried> = sweep.windows.iter().filter(|tried| tried.window != 0).copied().collect();
     given.sort_by_key(|tried| tried.window);
@@ -117,7 +146,7 @@ pub fn windows(sweep: &Sweep, rtt: f64, required: Option<f64>) -> Markup {
     let wanted = sweep.wanted_window(rtt).filter(|bytes| *bytes >= 1024.0);
     let points = given.iter().map(|tried| (f64::from(tried.window), tried.rate / 1_048_576.0));
     let plot = Plot {
-        id: "windows",
+        id: id_of("windows", direction),
         title: title.into(),
         description: format!(
             "{} asked for, {} were tried. {}",
@@ -153,8 +182,8 @@ pub fn windows(sweep: &Sweep, rtt: f64, required: Option<f64>) -> Markup {
 }
 
 /// Throughput by number of connections.
-pub fn streams(sweep: &Sweep, required: Option<f64>) -> Markup {
-    let title = "Throughput by number of connections";
+pub fn streams(direction: Direction, sweep: &Sweep, required: Option<f64>) -> Markup {
+    let title = &directed("Throughput by number of connections", direction);
     let Some(first) = sweep.streams.first() else { return Markup::new() };
     let behind = tried_table(title, sweep.streams.iter().map(|tried| (tried, sweep.outcome(tried))));
     if sweep.streams.len() < 2 {
@@ -165,7 +194,7 @@ pub fn streams(sweep: &Sweep, required: Option<f64>) -> Markup {
     let ticks: Vec<(f64, &str)> = names.iter().map(|(value, name)| (*value, name.as_str())).collect();
     let most = ticks.iter().map(|(value, _)| *value).fold(1.0, f64::max);
     let plot = Plot {
-        id: "streams",
+        id: id_of("streams", direction),
         title: title.into(),
         description: format!(
             "All connections together, with socket buffers {}. One carried {} MiB/s.",

@@ -1,6 +1,7 @@
 //! Numbers and names as the page says them: as the screens do. Pure.
 
 use crate::limit::Limit;
+use crate::plan::{Direction, Directions};
 use crate::units::readable_size;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,27 +31,64 @@ pub fn limit_name(limit: Option<Limit>) -> String {
     limit.map_or_else(|| "-".into(), |limit| limit.to_string())
 }
 
-/// What a limit means, and what would help.
-pub fn limit_meaning(limit: Limit) -> &'static str {
+/// What a limit of a direction means, and what would help.
+pub fn limit_meaning(limit: Limit, direction: Direction) -> String {
+    let (sender, receiver) = ends(direction);
     match limit {
-        Limit::ReceiverWindow => {
-            "the server's receive buffer was full of what was under way; a larger buffer at the server helps"
-        }
-        Limit::SendBuffer => {
-            "the client's send buffer was full of what was not yet acknowledged; a larger buffer at the client helps"
-        }
+        Limit::ReceiverWindow => format!(
+            "the {receiver}'s receive buffer was full of what was under way; a larger buffer at the {receiver} helps"
+        ),
+        Limit::SendBuffer => format!(
+            "the {sender}'s send buffer was full of what was not yet acknowledged; a larger buffer at the {sender} helps"
+        ),
         Limit::Path => {
             "nothing at the ends held it back: bandwidth, distance or loss did; bandwidth helps, or fewer \
-             retransmissions, or more bytes a message when each one is waited for"
+            retransmissions, or more bytes a message when each one is waited for"
+                .into()
         }
         Limit::Application => {
-            "the programs or processors at the ends, or a rate or pause that was asked for; faster hosts or more \
-             connections help"
+            "the programs or processors at the ends, or a rate or pause that was asked for; faster \
+            hosts or more connections help"
+                .into()
         }
-        Limit::Disk => {
-            "the server spent at least half of the time in durable writes; a faster disk helps, or FASTSYNC"
-        }
+        Limit::Disk => format!(
+            "the {receiver} spent at least half of the time in durable writes; a faster disk helps, or FASTSYNC"
+        ),
     }
+}
+
+/// Sender and receiver.
+pub fn ends(direction: Direction) -> (&'static str, &'static str) {
+    match direction {
+        Direction::ToServer => ("client", "server"),
+        Direction::FromServer => ("server", "client"),
+    }
+}
+
+/// What a direction is, in a sentence.
+pub fn who_sends(direction: Direction) -> String {
+    let (sender, receiver) = ends(direction);
+    format!("{}: the {sender} sends, the {receiver} receives", direction.name())
+}
+
+/// A title of figures that go one way.
+pub fn directed(title: &str, direction: Direction) -> String {
+    format!("{title}, {}", direction.name())
+}
+
+/// The directions as the word before the server's name.
+pub fn to_or_from(directions: Directions) -> &'static str {
+    match directions {
+        Directions::ToServer => "to",
+        Directions::FromServer => "from",
+        Directions::Both => "to and from",
+    }
+}
+
+/// The directions of tests that may have several.
+pub fn directions_name(directions: Directions) -> String {
+    let names: Vec<&str> = directions.all().iter().map(|direction| direction.name()).collect();
+    names.join(" and ")
 }
 
 /// `2026-11-21 16:10:48 UTC`.

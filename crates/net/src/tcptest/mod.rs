@@ -110,7 +110,7 @@ fn once(client: &ClientCommand, stop: &AtomicBool) -> Result<Outcome> {
     print(&screen::request(plan, client.frequency));
     let outcome = run(&client.target, plan, stop, &mut |event| match event {
         Event::Ready => print(&screen::ready(plan, wall_clock())),
-        Event::Row(interval) => print(&screen::row(plan, interval, wall_clock())),
+        Event::Row(_, interval) => print(&screen::row(plan, interval, wall_clock())),
     })?;
     print(&screen::summary(plan, &outcome, wall_clock()));
     if let Some(trouble) = &outcome.trouble {

@@ -1,11 +1,12 @@
 //! The classic command line: options with one dash, `-name=value`, in any order and case. Pure.
 
+use crate::auth::Key;
 use crate::plan::{MAX_LENGTH, MAX_STREAMS, MIN_RANDOM_LENGTH, Mode, Payload, Plan};
-use crate::server::ServerPlan;
+use crate::server::{PATIENCE, ServerPlan};
 use crate::stream::Target;
 use crate::units::{self, Extent};
 use crate::{NetError, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// File of a server that is not told another one.
@@ -160,6 +161,9 @@ fn server(bare: &[String], given: &[Given]) -> Result<ServerPlan> {
         file: PathBuf::from(DEFAULT_FILE),
         buffer: 0,
         connections: CONNECTIONS,
+        patience: PATIENCE,
+        allow: Vec::new(),
+        key: None,
     };
     for option in given {
         match option.name.as_str() {
@@ -167,7 +171,8 @@ fn server(bare: &[String], given: &[Given]) -> Result<ServerPlan> {
             "port" => plan.port = port(option)?,
             "file" => plan.file = PathBuf::from(option.text("the name of a file")?),
             "sockbuf" => plan.buffer = option.size(0, 1 << 30)?,
-            _ => return Err(unknown(option, "a server", "-server -port -file -sockbuf -help")),
+            "psk_file" => plan.key = Some(key(option)?.0),
+            _ => return Err(unknown(option, "a server", "-server -port -file -sockbuf -psk_file -help")),
         }
     }
     match bare {
@@ -181,6 +186,11 @@ fn server(bare: &[String], given: &[Given]) -> Result<ServerPlan> {
     Ok(plan)
 }
 
+fn key(option: &Given) -> Result<(Key, bool)> {
+    let file = option.text("the name of a file with the secret")?;
+    Key::load(&option.option(), Path::new(file))
+}
+
 fn missing_port() -> NetError {
     NetError::Usage("-port is missing: a whole number from 1 to 65535, the same on server and client".into())
 }
@@ -190,7 +200,7 @@ fn unknown(option: &Given, whose: &str, known: &str) -> NetError {
 }
 
 const CLIENT_OPTIONS: &str = "-port -mode -write -num_conn -sockbuf -length -delay -rtt -random_length \
--random_delay -payload -interval -duration -freq -timeout -output -help";
+-random_delay -payload -interval -duration -freq -timeout -psk_file -output -help";
 
 fn client(bare: &[String], given: &[Given]) -> Result<ClientCommand> {
     let host = match bare {
@@ -210,6 +220,7 @@ fn client(bare: &[String], given: &[Given]) -> Result<ClientCommand> {
     let (mut port_number, mut frequency, mut output) = (0, None, None);
     let (mut rtt, mut length, mut mode) = (false, None, None);
     let mut notices = Vec::new();
+    let mut secret = None;
     for option in given {
         match option.name.as_str() {
             "port" => port_number = port(option)?,
@@ -236,6 +247,13 @@ fn client(bare: &[String], given: &[Given]) -> Result<ClientCommand> {
                 let time = option.time("s", Duration::ZERO, DAY)?;
                 plan.timeout = Some(time).filter(|time| !time.is_zero());
             }
+            "psk_file" => {
+                let (key, exposed) = key(option)?;
+                if exposed {
+                    notices.push("-psk_file: others on this host can read it; chmod 600 ends that".into());
+                }
+                secret = Some(key);
+            }
             "output" => output = Some(PathBuf::from(option.text("the name of a file")?)),
             _ => return Err(unknown(option, "a client", CLIENT_OPTIONS)),
         }
@@ -253,7 +271,13 @@ fn client(bare: &[String], given: &[Given]) -> Result<ClientCommand> {
         plan.length = 0;
     }
     check(&plan, frequency)?;
-    Ok(ClientCommand { target: Target { host, port: port_number }, plan, frequency, output, notices })
+    Ok(ClientCommand {
+        target: Target { host, port: port_number, key: secret },
+        plan,
+        frequency,
+        output,
+        notices,
+    })
 }
 
 /// Options that are possible by themselves, but not together.

@@ -2,15 +2,20 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod relay;
+
+use standfast_net::access::Network;
+use standfast_net::auth::Key;
 use standfast_net::plan::Plan;
 use standfast_net::run::{Outcome, run};
-use standfast_net::server::{Server, ServerPlan};
+use standfast_net::server::{PATIENCE, Server, ServerPlan};
 use standfast_net::stream::Target;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Most connections of the servers here.
 pub const CONNECTIONS: usize = 8;
@@ -32,7 +37,23 @@ pub fn scratch(name: &str) -> PathBuf {
 
 impl Running {
     pub fn start(name: &str) -> Running {
+        Running::start_with(name, Vec::new(), None)
+    }
+
+    pub fn start_with(name: &str, allow: Vec<Network>, key: Option<Key>) -> Running {
+        Running::start_waiting(name, PATIENCE, allow, key)
+    }
+
+    /// One whose tests may stand still for so long.
+    pub fn start_patient(name: &str, patience: Duration) -> Running {
+        Running::start_waiting(name, patience, Vec::new(), None)
+    }
+
+    fn start_waiting(name: &str, patience: Duration, allow: Vec<Network>, key: Option<Key>) -> Running {
         let plan = ServerPlan {
+            patience,
+            allow,
+            key,
             host: Some("127.0.0.1".into()),
             port: 0,
             file: scratch(name).join("file"),
@@ -48,7 +69,11 @@ impl Running {
     }
 
     pub fn target(&self) -> Target {
-        Target { host: "127.0.0.1".into(), port: self.port }
+        Target { host: "127.0.0.1".into(), port: self.port, key: None }
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
     }
 
     pub fn connect(&self) -> TcpStream {

@@ -1,0 +1,306 @@
+//! The sending side of a connection: the client, or in a reverse test the server.
+
+use crate::link::{Link, closed};
+use crate::plan::{MIN_RANDOM_LENGTH, Mode, Pace, Payload, Plan};
+use crate::random::Random;
+use crate::socket::{self, receive_now};
+use crate::wire::{Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
+use crate::{NetError, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// An ASYNC connection looks so often whether the receiver has said something.
+const LISTEN_EVERY: Duration = Duration::from_millis(10);
+/// A sending server tells its kernel's counters so often.
+const STATE_EVERY: Duration = Duration::from_millis(50);
+/// How long the receiver may take to receive what is on its way at the end, when nothing sets a bound.
+const DRAIN: Duration = Duration::from_secs(120);
+
+/// What a sender has to do.
+pub struct Orders<'a> {
+    /// What is sent, and when.
+    pub pace: Pace,
+    /// The messages' bytes: each message is a prefix, or for longer ones they are repeated.
+    pub payload: Arc<[u8]>,
+    /// When the first message is due.
+    pub start: Instant,
+    /// No message is begun from then on.
+    pub deadline: Option<Instant>,
+    /// Payload that may still be sent, bytes; None without a bound.
+    pub budget: Option<&'a AtomicU64>,
+    /// It is the server: the receiver hears what only a sender can know, and may say that it has enough.
+    pub tells: bool,
+    /// For random lengths and pauses.
+    pub seed: u64,
+}
+
+/// Hears what the sender finds out.
+pub trait Ledger {
+    /// A message was sent (ASYNC).
+    fn sent(&self, _length: u32) {}
+    /// A message was acknowledged (SYNC), so long after it was due or sent.
+    fn acknowledged(&self, _length: u32, _latency_ns: u64, _report: &Report) {}
+    /// The receiver said where the test stands.
+    fn heard(&self, _report: &Report) {}
+}
+
+/// A sending server keeps no books.
+impl Ledger for () {}
+
+/// The bytes that messages of a plan are made of.
+pub fn payload(plan: &Plan) -> Arc<[u8]> {
+    let mut bytes = vec![0; plan.length as usize];
+    match &plan.payload {
+        Payload::Zero => {}
+        Payload::Random => Random::new(Random::fresh_seed()).fill(&mut bytes),
+        Payload::File { content, .. } => {
+            for piece in bytes.chunks_mut(content.len().max(1)) {
+                piece.copy_from_slice(&content[..piece.len()]);
+            }
+        }
+    }
+    bytes.into()
+}
+
+/// Sends messages until the test ends, and waits until the receiver has them all.
+pub fn drive(link: Link<'_>, orders: &Orders<'_>, ledger: &dyn Ledger) -> Result<()> {
+    let mut driver = Driver {
+        link,
+        orders,
+        ledger,
+        random: Random::new(orders.seed),
+        heard: Partial::default(),
+        listened: orders.start,
+        told: None,
+        answered_ns: 0,
+        sequence: 0,
+        enough: false,
+    };
+    while let Some(due) = driver.wait_for_turn()? {
+        let Some(length) = driver.next_length() else { break };
+        driver.message(length, due)?;
+    }
+    driver.finish()
+}
+
+struct Driver<'a> {
+    link: Link<'a>,
+    orders: &'a Orders<'a>,
+    ledger: &'a dyn Ledger,
+    random: Random,
+    heard: Partial,
+    listened: Instant,
+    /// When the counters were told last.
+    told: Option<Instant>,
+    /// Latency of the last message.
+    answered_ns: u64,
+    sequence: u64,
+    /// The receiver wants no more.
+    enough: bool,
+}
+
+/// The begin of a report whose end has not come yet.
+struct Partial {
+    bytes: [u8; REPORT_BYTES],
+    have: usize,
+}
+
+impl Default for Partial {
+    fn default() -> Partial {
+        Partial { bytes: [0; REPORT_BYTES], have: 0 }
+    }
+}
+
+impl Driver<'_> {
+    /// Waits for the moment at which the next message is due, and returns it; None when the test is over.
+    fn wait_for_turn(&mut self) -> Result<Option<Instant>> {
+        let pace = &self.orders.pace;
+        let mut now = Instant::now();
+        let due = match pace.period {
+            Some(period) => self.orders.start + period.mul_f64(self.sequence as f64),
+            None if self.sequence == 0 || pace.delay.is_zero() => now,
+            None if pace.random_delay => {
+                now + Duration::from_nanos(self.random.between(0, pace.delay.as_nanos() as u64))
+            }
+            None => now + pace.delay,
+        };
+        while !self.over(now) && now < due {
+            let until = self.orders.deadline.map_or(due, |deadline| deadline.min(due));
+            std::thread::sleep(until.saturating_duration_since(now).min(socket::SLICE));
+            if self.orders.tells {
+                self.listen()?;
+            }
+            now = Instant::now();
+        }
+        if self.over(now) {
+            return Ok(None);
+        }
+        self.tell(now)?;
+        Ok(Some(due))
+    }
+
+    fn over(&self, now: Instant) -> bool {
+        self.enough
+            || self.link.abort.load(Ordering::Relaxed)
+            || self.orders.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// Tells the receiver the counters of this side, when it is time.
+    fn tell(&mut self, now: Instant) -> Result<()> {
+        let recently = self.told.is_some_and(|told| now.saturating_duration_since(told) < STATE_EVERY);
+        if !self.orders.tells || recently {
+            return Ok(());
+        }
+        self.told = Some(now);
+        let state = socket::sender(self.link.socket).unwrap_or_default().encode();
+        let header = Header {
+            kind: Kind::State,
+            length: STATE_BYTES as u32,
+            sequence: self.sequence,
+            answered_ns: std::mem::take(&mut self.answered_ns),
+        };
+        self.link.send(&header.encode(), &state, "sending")
+    }
+
+    /// Length of the next message; None when all that was asked for is sent.
+    fn next_length(&mut self) -> Option<u32> {
+        let pace = &self.orders.pace;
+        let length = match pace.random_length {
+            true => {
+                let least = MIN_RANDOM_LENGTH.min(pace.length);
+                self.random.between(least.into(), pace.length.into()) as u32
+            }
+            false => pace.length,
+        };
+        let Some(budget) = self.orders.budget else { return Some(length) };
+        let take = |left: u64| (left > 0).then(|| left.saturating_sub(u64::from(length.max(1))));
+        let left = budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
+        Some(u64::from(length).min(left) as u32)
+    }
+
+    fn message(&mut self, length: u32, due: Instant) -> Result<()> {
+        let answered_ns = std::mem::take(&mut self.answered_ns);
+        let header = Header { kind: Kind::Data, length, sequence: self.sequence, answered_ns };
+        // At a rate the latency counts from when the message was due, otherwise from when it is sent.
+        let began = if self.orders.pace.period.is_some() { due } else { Instant::now() };
+        if let Err(error) = self.send(&header, length as usize) {
+            return Err(self.cause(error));
+        }
+        self.sequence += 1;
+        match self.orders.pace.mode {
+            Mode::Sync => {
+                let report = self.acknowledgement()?;
+                let latency = began.elapsed().as_nanos() as u64;
+                if report.kind != ReportKind::Acknowledgement || report.sequence != header.sequence {
+                    return Err(NetError::Protocol("another message was acknowledged".into()));
+                }
+                self.answered_ns = latency;
+                self.ledger.acknowledged(length, latency, &report);
+            }
+            Mode::Async => {
+                self.ledger.sent(length);
+                if began.saturating_duration_since(self.listened) >= LISTEN_EVERY {
+                    self.listened = began;
+                    self.listen()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A receiver whose disk fails says so and closes. The close may be seen first: then its word lies there unread.
+    fn cause(&mut self, error: NetError) -> NetError {
+        match self.listen() {
+            Err(disk @ NetError::FarDisk(_)) if matches!(error, NetError::Cut { .. }) => disk,
+            _ => error,
+        }
+    }
+
+    fn send(&self, header: &Header, length: usize) -> Result<()> {
+        let payload = &self.orders.payload;
+        let mut piece = length.min(payload.len());
+        self.link.send(&header.encode(), &payload[..piece], "sending")?;
+        let mut left = length - piece;
+        while left > 0 {
+            piece = left.min(payload.len());
+            self.link.send(&[], &payload[..piece], "sending")?;
+            left -= piece;
+        }
+        Ok(())
+    }
+
+    /// Takes the reports that have come, without waiting.
+    fn listen(&mut self) -> Result<()> {
+        loop {
+            let Partial { bytes, have } = &mut self.heard;
+            match receive_now(self.link.socket, &mut bytes[*have..]) {
+                Ok(None) => return Ok(()),
+                Ok(Some(0)) => return Err(NetError::Cut { doing: "sending", source: closed() }),
+                Err(source) => return Err(NetError::Cut { doing: "sending", source }),
+                Ok(Some(more)) => *have += more,
+            }
+            if self.heard.have == REPORT_BYTES {
+                let report = self.take_report()?;
+                if report.kind != ReportKind::Enough {
+                    self.ledger.heard(&report);
+                }
+            }
+        }
+    }
+
+    /// Waits for the report that answers a message.
+    fn acknowledgement(&mut self) -> Result<Report> {
+        loop {
+            let report = self.next_report(self.link.patience)?;
+            if report.kind != ReportKind::Enough {
+                return Ok(report);
+            }
+        }
+    }
+
+    /// Waits for the next report.
+    fn next_report(&mut self, patience: Option<Duration>) -> Result<Report> {
+        let link = Link { patience, ..self.link };
+        while self.heard.have < REPORT_BYTES {
+            let Partial { bytes, have } = &mut self.heard;
+            *have += link.receive(&mut bytes[*have..], "waiting for an acknowledgement")?;
+        }
+        self.take_report()
+    }
+
+    fn take_report(&mut self) -> Result<Report> {
+        self.heard.have = 0;
+        let report = Report::decode(&self.heard.bytes)
+            .map_err(|_| NetError::Protocol("the receiver sent what is no report".into()))?;
+        match (report.errno, report.kind) {
+            (0, ReportKind::Enough) if !self.orders.tells => {
+                Err(NetError::Protocol("a server does not end a test that the client sends".into()))
+            }
+            (0, kind) => {
+                self.enough |= kind == ReportKind::Enough;
+                Ok(report)
+            }
+            (errno, _) => Err(NetError::FarDisk(std::io::Error::from_raw_os_error(errno as i32))),
+        }
+    }
+
+    /// Ends the test on this connection and waits for the receiver's last word.
+    fn finish(&mut self) -> Result<()> {
+        let patience = Some(self.link.patience.unwrap_or(DRAIN));
+        self.told = None;
+        self.tell(Instant::now())?;
+        let header =
+            Header { kind: Kind::Finish, length: 0, sequence: self.sequence, answered_ns: self.answered_ns };
+        Link { patience, ..self.link }.send(&header.encode(), &[], "ending the test")?;
+        loop {
+            let report = self.next_report(patience)?;
+            if report.kind != ReportKind::Enough {
+                self.ledger.heard(&report);
+            }
+            if report.kind == ReportKind::Summary {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What flows once a test has begun: messages one way, reports the other. Pure.
+
+use super::{WireError, put, u16_at, u32_at, u64_at};
+use crate::stats::Sender;
+
+/// Bytes in front of a payload.
+pub const HEADER_BYTES: usize = 24;
+/// Bytes of a [`Report`].
+pub const REPORT_BYTES: usize = 64;
+/// Payload of a message of [`Kind::State`], bytes.
+pub const STATE_BYTES: usize = 64;
+
+const MESSAGE_MAGIC: u16 = 0x6d73;
+const SACK: u8 = 1;
+
+/// What a message is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Carries payload.
+    Data,
+    /// The test is over; no payload follows.
+    Finish,
+    /// The kernel's counters of a sending server follow instead of a payload; counts as no message.
+    State,
+}
+
+/// In front of every payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What follows.
+    pub kind: Kind,
+    /// Bytes that follow.
+    pub length: u32,
+    /// Counts from 0.
+    pub sequence: u64,
+    /// Latency of the SYNC message before this one, nanoseconds: only the sender can measure it. 0 when there was none.
+    pub answered_ns: u64,
+}
+
+impl Header {
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        put(&mut out, 0, &MESSAGE_MAGIC.to_le_bytes());
+        out[2] = self.kind as u8;
+        put(&mut out, 4, &self.length.to_le_bytes());
+        put(&mut out, 8, &self.sequence.to_le_bytes());
+        put(&mut out, 16, &self.answered_ns.to_le_bytes());
+        out
+    }
+
+    /// Reads it back; `most` is the longest payload that was announced.
+    pub fn decode(bytes: &[u8; HEADER_BYTES], most: u32) -> Result<Header, WireError> {
+        let length = u32_at(bytes, 4);
+        let kind = match bytes[2] {
+            _ if u16_at(bytes, 0) != MESSAGE_MAGIC => return Err(WireError::NotOurs),
+            _ if bytes[3] != 0 => return Err(WireError::Field("kind")),
+            0 => Kind::Data,
+            1 => Kind::Finish,
+            2 => Kind::State,
+            _ => return Err(WireError::Field("kind")),
+        };
+        let fits = match kind {
+            Kind::Data => length <= most,
+            Kind::Finish => length == 0,
+            Kind::State => length as usize == STATE_BYTES,
+        };
+        match fits {
+            true => Ok(Header { kind, length, sequence: u64_at(bytes, 8), answered_ns: u64_at(bytes, 16) }),
+            false => Err(WireError::Field("length")),
+        }
+    }
+}
+
+impl Sender {
+    /// Payload of a message of [`Kind::State`].
+    pub fn encode(&self) -> [u8; STATE_BYTES] {
+        let mut out = [0; STATE_BYTES];
+        put(&mut out, 0, &self.busy_us.to_le_bytes());
+        put(&mut out, 8, &self.receiver_window_us.to_le_bytes());
+        put(&mut out, 16, &self.send_buffer_us.to_le_bytes());
+        put(&mut out, 24, &self.acknowledged.to_le_bytes());
+        put(&mut out, 32, &self.congestion_window.to_le_bytes());
+        put(&mut out, 36, &self.retransmissions.to_le_bytes());
+        put(&mut out, 40, &self.min_rtt_us.to_le_bytes());
+        put(&mut out, 44, &self.send_buffer.to_le_bytes());
+        out[48] = if self.sack { SACK } else { 0 };
+        put(&mut out, 49, &self.congestion);
+        out
+    }
+
+    /// Reads it back: every value is possible.
+    pub fn decode(bytes: &[u8; STATE_BYTES]) -> Sender {
+        let mut congestion = [0; 15];
+        congestion.copy_from_slice(&bytes[49..]);
+        Sender {
+            busy_us: u64_at(bytes, 0),
+            receiver_window_us: u64_at(bytes, 8),
+            send_buffer_us: u64_at(bytes, 16),
+            acknowledged: u64_at(bytes, 24),
+            congestion_window: u32_at(bytes, 32),
+            retransmissions: u32_at(bytes, 36),
+            min_rtt_us: u32_at(bytes, 40),
+            send_buffer: u32_at(bytes, 44),
+            sack: bytes[48] & SACK != 0,
+            congestion,
+        }
+    }
+}
+
+/// What a [`Report`] stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportKind {
+    /// Acknowledges the message of its sequence.
+    Acknowledgement,
+    /// Where an ASYNC test stands.
+    Progress,
+    /// All is received; the last one.
+    Summary,
+    /// Of a client that receives: it has enough, the sender is to finish.
+    Enough,
+}
+
+/// From the receiver: positions and times of this connection since it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What it stands for.
+    pub kind: ReportKind,
+    /// Error number of a failed write; 0 when all went well.
+    pub errno: u32,
+    /// Last message received.
+    pub sequence: u64,
+    /// Time of the durable write of this message, nanoseconds; 0 without one.
+    pub write_ns: u64,
+    /// Payload received in all, bytes.
+    pub received: u64,
+    /// Time spent in durable writes in all, nanoseconds.
+    pub disk_ns: u64,
+    /// Time spent waiting for bytes in all, nanoseconds.
+    pub wait_ns: u64,
+    /// Receive buffer now, bytes as the system counts them.
+    pub receive_buffer: u32,
+    /// Durable writes in all.
+    pub writes: u32,
+}
+
+impl Report {
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; REPORT_BYTES] {
+        let mut out = [0; REPORT_BYTES];
+        put(&mut out, 0, &MESSAGE_MAGIC.to_le_bytes());
+        out[2] = self.kind as u8;
+        put(&mut out, 4, &self.errno.to_le_bytes());
+        put(&mut out, 8, &self.sequence.to_le_bytes());
+        put(&mut out, 16, &self.write_ns.to_le_bytes());
+        put(&mut out, 24, &self.received.to_le_bytes());
+        put(&mut out, 32, &self.disk_ns.to_le_bytes());
+        put(&mut out, 40, &self.wait_ns.to_le_bytes());
+        put(&mut out, 48, &self.receive_buffer.to_le_bytes());
+        put(&mut out, 52, &self.writes.to_le_bytes());
+        out
+    }
+
+    /// Reads it back.
+    pub fn decode(bytes: &[u8; REPORT_BYTES]) -> Result<Report, WireError> {
+        if u16_at(bytes, 0) != MESSAGE_MAGIC {
+            return Err(WireError::NotOurs);
+        }
+        let kind = match bytes[2] {
+            0 => ReportKind::Acknowledgement,
+            1 => ReportKind::Progress,
+            2 => ReportKind::Summary,
+            3 => ReportKind::Enough,
+            _ => return Err(WireError::Field("kind")),
+        };
+        Ok(Report {
+            kind,
+            errno: u32_at(bytes, 4),
+            sequence: u64_at(bytes, 8),
+            write_ns: u64_at(bytes, 16),
+            received: u64_at(bytes, 24),
+            disk_ns: u64_at(bytes, 32),
+            wait_ns: u64_at(bytes, 40),
+            receive_buffer: u32_at(bytes, 48),
+            writes: u32_at(bytes, 52),
+        })
+    }
+}

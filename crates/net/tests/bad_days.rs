@@ -1,0 +1,233 @@
+//! Links that break, clients that do not read, disks that fail, and peers of another release.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::relay::Relay;
+use common::{CONNECTIONS, Running, test};
+use standfast_net::NetError;
+use standfast_net::plan::{Direction, Directions, Mode, Plan};
+use standfast_net::run::{Event, Outcome, run};
+use standfast_net::stream::Target;
+use standfast_net::units::Extent;
+use standfast_net::wire::{ANSWER_BYTES, HELLO_BYTES, Hello};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+fn endless(mode: Mode, directions: Directions) -> Plan {
+    Plan {
+        mode,
+        directions,
+        length: 10_000,
+        interval: Duration::from_millis(100),
+        timeout: Some(Duration::from_secs(1)),
+        ..Plan::default()
+    }
+}
+
+const KINDS: [(Mode, Directions); 5] = [
+    (Mode::Sync, Directions::ToServer),
+    (Mode::Async, Directions::ToServer),
+    (Mode::Sync, Directions::FromServer),
+    (Mode::Async, Directions::FromServer),
+    (Mode::Async, Directions::Both),
+];
+
+/// A test without end over a relay to which something happens at the second row.
+fn broken(server: &Running, plan: &Plan, happens: fn(&Relay)) -> Outcome {
+    let relay = Relay::start(&server.target());
+    let mut rows = 0;
+    run(&relay.target(), plan, &AtomicBool::new(false), &mut |event| {
+        if let Event::Row(..) = event {
+            rows += 1;
+            if rows == 2 {
+                happens(&relay);
+            }
+        }
+    })
+    .unwrap()
+}
+
+#[test]
+fn a_link_that_goes_silent_is_a_timeout_with_the_results_so_far() {
+    let server = Running::start_patient("stall", Duration::from_millis(500));
+    for (mode, directions) in KINDS {
+        let outcome = broken(&server, &endless(mode, directions), Relay::stall);
+        let trouble = outcome.trouble.as_ref();
+        assert!(matches!(trouble, Some(NetError::Timeout { .. })), "{mode:?} {directions:?}: {trouble:?}");
+        assert_eq!(trouble.map(NetError::exit_code), Some(1));
+        for one in outcome.directions() {
+            assert!(one.total.bytes > 0 && one.intervals.len() >= 2, "{mode:?} {directions:?}");
+        }
+    }
+    all_places_are_free(&server);
+}
+
+#[test]
+fn a_link_that_is_reset_is_a_cut_with_the_results_so_far() {
+    let server = Running::start_patient("reset", Duration::from_millis(500));
+    for (mode, directions) in KINDS {
+        // So long that it is the reset that ends it.
+        let plan = Plan { timeout: Some(Duration::from_secs(60)), ..endless(mode, directions) };
+        let outcome = broken(&server, &plan, Relay::cut);
+        let trouble = outcome.trouble.as_ref();
+        assert!(matches!(trouble, Some(NetError::Cut { .. })), "{mode:?} {directions:?}: {trouble:?}");
+        assert!(outcome.directions().all(|one| one.total.bytes > 0), "{mode:?} {directions:?}");
+    }
+    all_places_are_free(&server);
+}
+
+/// Waits until a test with as many connections as the server takes is taken.
+fn all_places_are_free(server: &Running) {
+    let plan = Plan {
+        streams: CONNECTIONS as u16,
+        length: 100,
+        duration: Extent::Time(Duration::from_millis(50)),
+        timeout: Some(Duration::from_secs(20)),
+        ..Plan::default()
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        match run(&server.target(), &plan, &AtomicBool::new(false), &mut |_| {}) {
+            Ok(outcome) => return assert!(outcome.trouble.is_none()),
+            Err(error @ NetError::Refused(_)) => assert!(Instant::now() < deadline, "{error}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn hello(mode: Mode, direction: Direction) -> Hello {
+    Hello {
+        direction,
+        pace: Plan { mode, length: 100_000, ..Plan::default() }.pace(),
+        write: false,
+        zero_payload: false,
+        amount: u64::MAX,
+        buffer: 0,
+        stream: 0,
+        streams: 1,
+        test: 1,
+    }
+}
+
+#[test]
+fn clients_that_receive_and_never_read_lose_their_places() {
+    let server = Running::start_patient("deaf", Duration::from_millis(500));
+    let deaf: Vec<_> = (0..CONNECTIONS)
+        .map(|number| {
+            let mode = if number % 2 == 0 { Mode::Async } else { Mode::Sync };
+            let mut socket = server.connect();
+            socket.write_all(&hello(mode, Direction::FromServer).encode()).unwrap();
+            socket
+        })
+        .collect();
+    all_places_are_free(&server);
+    drop(deaf);
+}
+
+/// A server that says these bytes to the first bytes of a client, and then listens until the client has gone.
+fn impostor(says: Vec<u8>) -> Target {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.read_exact(&mut [0; HELLO_BYTES]).unwrap();
+        let _ = socket.write_all(&says);
+        let _ = std::io::copy(&mut socket, &mut std::io::sink());
+    });
+    Target { host: "127.0.0.1".into(), port, key: None }
+}
+
+#[test]
+fn a_server_of_an_older_release_is_named_with_both_versions() {
+    // What version 1 answers to a version that it does not know.
+    let text = b"its protocol has version 1, the client's 3; use one release";
+    let mut says = vec![0; ANSWER_BYTES];
+    says[..8].copy_from_slice(b"SFNETTST");
+    says[8] = 1;
+    says[10] = 2;
+    says[12] = text.len() as u8;
+    says.extend(text);
+    let plan = endless(Mode::Sync, Directions::ToServer);
+    let refused = run(&impostor(says), &plan, &AtomicBool::new(false), &mut |_| {});
+    let error = refused.err().unwrap();
+    assert_eq!(error.exit_code(), 4);
+    let text = error.to_string();
+    assert!(
+        text.contains("version 1") && text.contains("program's 3") && text.contains("one release"),
+        "{text}"
+    );
+}
+
+#[test]
+fn another_program_on_the_port_is_told_from_a_test_server() {
+    for says in [&b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"[..], &[0xff; 500]] {
+        let plan = endless(Mode::Sync, Directions::ToServer);
+        let failed = run(&impostor(says.to_vec()), &plan, &AtomicBool::new(false), &mut |_| {});
+        let error = failed.err().unwrap();
+        assert!(matches!(error, NetError::Protocol(_)) && error.exit_code() == 1, "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_hangs_up_in_the_middle_of_an_answer_is_no_panic() {
+    for says in [&b"SFNETTST"[..], b""] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let says = says.to_vec();
+        let ended = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket.read_exact(&mut [0; HELLO_BYTES]).unwrap();
+            socket.write_all(&says).unwrap();
+        });
+        let target = Target { host: "127.0.0.1".into(), port, key: None };
+        let plan = endless(Mode::Sync, Directions::ToServer);
+        let failed = run(&target, &plan, &AtomicBool::new(false), &mut |_| {});
+        assert!(matches!(failed.err(), Some(NetError::Protocol(_))));
+        ended.join().unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_made_refuses_the_tests_that_write_and_no_others() {
+    // Its directory goes away after the start: whoever runs this, nothing can be made there.
+    let server = Running::start("no-directory");
+    std::fs::remove_dir_all(server.file().parent().unwrap()).unwrap();
+    let plan = Plan {
+        length: 100,
+        duration: Extent::Time(Duration::from_millis(100)),
+        ..endless(Mode::Sync, Directions::ToServer)
+    };
+    let writing = Plan { write: true, ..plan.clone() };
+    let refused = run(&server.target(), &writing, &AtomicBool::new(false), &mut |_| {});
+    match refused.err() {
+        Some(NetError::Refused(text)) => assert!(text.contains("cannot be made"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(test(&server, &plan).trouble.is_none());
+}
+
+#[test]
+fn on_a_link_that_is_slow_one_way_the_figures_of_each_way_are_its_own() {
+    let server = Running::start("lopsided");
+    // 64 KiB in 20 ms at most.
+    let relay = Relay::start_slow(&server.target(), Duration::from_millis(20));
+    let bound = 65_536.0 / 0.020;
+    let plan = Plan {
+        duration: Extent::Time(Duration::from_secs(1)),
+        timeout: Some(Duration::from_secs(20)),
+        buffer: 65_536,
+        far_buffer: 65_536,
+        ..endless(Mode::Async, Directions::Both)
+    };
+    let outcome = run(&relay.target(), &plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert!(outcome.trouble.is_none(), "{:?}", outcome.trouble);
+    let back = outcome.reverse.as_deref().unwrap();
+    assert_eq!((outcome.direction, back.direction), (Direction::ToServer, Direction::FromServer));
+    // It never had the chance to be faster, and the other way did.
+    assert!(back.total.rate() > 0.0 && back.total.rate() < bound * 1.1, "{}", back.total.rate());
+    assert!(outcome.total.rate() > bound * 1.5, "{}", outcome.total.rate());
+}

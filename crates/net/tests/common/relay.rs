@@ -1,0 +1,97 @@
+//! A link that can be broken: passes bytes between a client and a server until it is told otherwise.
+
+use standfast_net::stream::Target;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const PASSING: u8 = 0;
+const STALLED: u8 = 1;
+
+/// Ends with its last connection, or when it is dropped.
+pub struct Relay {
+    port: u16,
+    state: Arc<AtomicU8>,
+    sockets: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Relay {
+    /// In front of a server.
+    pub fn start(server: &Target) -> Relay {
+        Relay::start_slow(server, Duration::ZERO)
+    }
+
+    /// One whose way back takes so long for each 64 KiB.
+    pub fn start_slow(server: &Target, back: Duration) -> Relay {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = Arc::new(AtomicU8::new(PASSING));
+        let sockets = Arc::new(Mutex::new(Vec::new()));
+        let (far, kept, passing) =
+            ((server.host.clone(), server.port), Arc::clone(&sockets), Arc::clone(&state));
+        // Not joined: it waits for connections until the process of the test ends.
+        std::thread::spawn(move || {
+            while let Ok((near, _)) = listener.accept() {
+                let far = TcpStream::connect(&far).unwrap();
+                let ends = [near.try_clone().unwrap(), far.try_clone().unwrap()];
+                kept.lock().unwrap().extend(ends);
+                let there = (near.try_clone().unwrap(), far.try_clone().unwrap(), Duration::ZERO);
+                for (mut from, mut to, pause) in [there, (far, near, back)] {
+                    let passing = Arc::clone(&passing);
+                    std::thread::spawn(move || pass(&mut from, &mut to, pause, &passing));
+                }
+            }
+        });
+        Relay { port, state, sockets }
+    }
+
+    pub fn target(&self) -> Target {
+        Target { host: "127.0.0.1".into(), port: self.port, key: None }
+    }
+
+    /// Nothing passes any more, and nobody is told: a cable that was pulled.
+    pub fn stall(&self) {
+        self.state.store(STALLED, Ordering::SeqCst);
+    }
+
+    /// Both sides hear that the connections are gone: a firewall that resets.
+    pub fn cut(&self) {
+        for socket in std::mem::take(&mut *self.sockets.lock().unwrap()) {
+            let _ = standfast_net::socket::discard_at_close(&socket);
+            // Wakes the threads; the last one that lets go of it sends the reset.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
+fn pass(from: &mut TcpStream, to: &mut TcpStream, pause: Duration, state: &AtomicU8) {
+    from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let read = from.read(&mut buffer);
+        if state.load(Ordering::SeqCst) == STALLED {
+            // Its ends stay open, in the hands of the relay.
+            return;
+        }
+        let bytes = match read {
+            Ok(0) => break,
+            Ok(bytes) => bytes,
+            Err(error) if standfast_net::socket::is_pause(&error) => continue,
+            Err(_) => break,
+        };
+        // Not waiting for anything: it is the speed of the link.
+        std::thread::sleep(pause.mul_f64(bytes as f64 / buffer.len() as f64));
+        if to.write_all(&buffer[..bytes]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
