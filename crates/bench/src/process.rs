@@ -148,12 +148,17 @@ fn die_with_parent(command: &mut Command) {
 
 /// Runs a command to its end and returns what it wrote to standard output; an error when it fails.
 pub fn run(command: &mut Command) -> Result<String> {
+    run_accepting(command, &[0])
+}
+
+/// As [`run`], for a command that ends well with other exit codes, too.
+pub fn run_accepting(command: &mut Command, codes: &[i32]) -> Result<String> {
     interrupt::check()?;
     let name = describe(command);
     die_with_parent(command);
     let output = command.stdin(Stdio::null()).output().during(|| format!("start {name}"))?;
     interrupt::check()?;
-    if output.status.success() {
+    if output.status.code().is_some_and(|code| codes.contains(&code)) {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(BenchError::Program { program: name, problem: output.status.to_string(), output: both(&output) })
@@ -255,6 +260,8 @@ mod tests {
         let error = run(Command::new("sh").args(["-c", "echo out; echo why >&2; exit 3"])).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("exit status: 3") && text.contains("| why"), "{text}");
+        let code = |accepted: &[i32]| run_accepting(Command::new("sh").args(["-c", "exit 3"]), accepted);
+        assert!(code(&[0, 3]).is_ok() && code(&[0, 2]).is_err());
         let error = run(&mut Command::new("/nonexistent/program")).unwrap_err();
         assert!(error.to_string().starts_with("start program"), "{error}");
     }
