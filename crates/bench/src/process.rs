@@ -137,10 +137,14 @@ impl Drop for Process {
 fn die_with_parent(command: &mut Command) {
     // A group of its own: Ctrl-C of the terminal reaches us alone, and we end the others in order.
     command.process_group(0);
-    // SAFETY: prctl is async-signal-safe and touches no memory of ours.
+    // SAFETY: all three calls are async-signal-safe and touch nothing but the set, which is initialised first.
     unsafe {
         command.pre_exec(|| {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            // What we block to wait for it would stay blocked in a program that only has a handler: it would not end.
+            let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            libc::sigemptyset(none.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
             Ok(())
         });
     }
@@ -253,6 +257,13 @@ mod tests {
         assert!(!process.wait(Duration::ZERO));
         drop(process);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn signals_that_we_wait_for_are_not_blocked_in_what_we_start() {
+        interrupt::install();
+        let status = run(Command::new("grep").args(["SigBlk", "/proc/self/status"])).unwrap();
+        assert_eq!(status.split_whitespace().last(), Some("0000000000000000"));
     }
 
     #[test]
