@@ -90,22 +90,18 @@ impl Lab<'_> {
         &self.wan
     }
 
+    /// A setting below `net.ipv4` of a host.
+    pub(super) fn set(&self, node: &str, name: &str, value: &str) -> Result<()> {
+        let path = format!("/proc/sys/net/ipv4/{name}");
+        emulated(self.wan.within(node, || std::fs::write(&path, value)))?.during(|| format!("write {path}"))
+    }
+
     /// Lets automatic socket buffers of a host grow to so many bytes.
     pub(super) fn set_ceiling(&self, node: &str, name: &str, bytes: u64) -> Result<()> {
         let path = format!("/proc/sys/net/ipv4/{name}");
-        let set = || {
-            let numbers = std::fs::read_to_string(&path)?;
-            // Smallest, first and largest: the smaller ones stay below the largest.
-            let mut numbers: Vec<u64> =
-                numbers.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-            numbers.iter_mut().for_each(|number| *number = bytes.min(*number));
-            if let Some(largest) = numbers.last_mut() {
-                *largest = bytes;
-            }
-            let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
-            std::fs::write(&path, words.join(" "))
-        };
-        emulated(self.wan.within(node, set))?.during(|| format!("write {path}"))
+        let text = emulated(self.wan.within(node, || std::fs::read_to_string(&path)))?
+            .during(|| format!("read {path}"))?;
+        self.set(node, name, &with_ceiling(&text, bytes))
     }
 
     /// Lets automatic socket buffers of both hosts grow to so many bytes.
@@ -192,6 +188,14 @@ pub(super) struct OnTime<T> {
     pub(super) late: bool,
 }
 
+/// Smallest, first and largest buffer with another largest one, which the smaller ones do not exceed.
+fn with_ceiling(setting: &str, bytes: u64) -> String {
+    let smaller = setting.split_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok());
+    let numbers: Vec<String> =
+        smaller.map(|number| number.min(bytes)).chain([bytes]).map(|number| number.to_string()).collect();
+    numbers.join(" ")
+}
+
 /// Whether a run says more about this machine than about the link.
 fn is_late(p99: f64, bound: f64, overruns: u64) -> bool {
     p99 > bound || overruns > 0
@@ -212,6 +216,12 @@ mod tests {
         assert_eq!(ample_buffer(&link(1.0, 10.0)), 1 << 20);
         let Queue::Bytes(queue) = deep_queue(&settings) else { panic!("a queue of bytes") };
         assert!(queue as f64 > ample_buffer(&settings) as f64);
+    }
+
+    #[test]
+    fn a_ceiling_moves_the_other_sizes_only_when_they_exceed_it() {
+        assert_eq!(with_ceiling("4096\t131072\t6291456\n", 32 << 10), "4096 32768 32768");
+        assert_eq!(with_ceiling("4096 16384 4194304", 8 << 20), "4096 16384 8388608");
     }
 
     #[test]

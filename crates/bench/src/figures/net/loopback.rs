@@ -16,8 +16,10 @@ const ADDRESS: &str = "127.0.0.1";
 const PIECE: u32 = 128 << 10;
 /// Bytes of a durable write.
 const WRITE: u32 = 8 << 10;
-/// A disk needs more and shorter rounds than a loopback: other work disturbs it for seconds.
-const DISK_ROUNDS: usize = 3;
+/// Latencies need more and shorter rounds than throughput: other work disturbs them for seconds.
+const LATENCY_ROUNDS: usize = 3;
+/// The shortest test of sockperf.
+const LATENCY_TIME: Duration = Duration::from_secs(1);
 const DISK_TIME: Duration = Duration::from_millis(500);
 
 /// Where and how often.
@@ -84,14 +86,15 @@ impl Loopback<'_> {
 
     /// SYNC without write: median round trip in seconds.
     pub(super) fn latency(&self, length: u32) -> Result<Against> {
-        eprintln!("SYNC of {length} bytes over loopback and sockperf, {} rounds", self.rounds);
+        let rounds = self.rounds * LATENCY_ROUNDS;
+        eprintln!("SYNC of {length} bytes over loopback and sockperf, {rounds} rounds");
         let (program, sockperf) = (self.standfast()?, need(&self.context.programs.sockperf, INSTALL)?);
         let (port, other_port) = (free_port()?, free_port()?);
         let _server = self.server(self.waiting(true, program), port)?;
         let _other = peers::sockperf_server(self.waiting(true, sockperf), other_port, self.scratch.path())?;
-        let time = self.context.measure;
+        let time = LATENCY_TIME;
         Against::alternate(
-            self.rounds,
+            rounds,
             || {
                 let mut command = self.client(self.waiting(false, program), port, length, time);
                 number(&document(&mut command)?, "/summary/latency/p50")
@@ -102,7 +105,7 @@ impl Loopback<'_> {
 
     /// SYNC with write, latency less network part, against durable writes alone: medians in seconds.
     pub(super) fn disk(&self) -> Result<Against> {
-        let rounds = self.rounds * DISK_ROUNDS;
+        let rounds = self.rounds * LATENCY_ROUNDS;
         eprintln!("SYNC with write of {WRITE} bytes over loopback and `net disk`, {rounds} rounds");
         let (program, port) = (self.standfast()?, free_port()?);
         let _server = self.server(self.waiting(true, program), port)?;
