@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Makes the rivals of `make bench` available: builds Litestream from its Go module into target/rivals and says
-# what is there. A rival that cannot be had is named, and the bench skips it: this script does not fail for it.
+# Makes the rivals of `make bench` and `make figures` available: builds Litestream from its Go module into
+# target/rivals, installs iperf3 and sockperf from Debian when they are absent, and says what is there. A rival that
+# cannot be had is named, and the bench skips it: this script does not fail for it.
 #
+# Arguments name the rivals that are wanted (litestream, postgres, network); all without arguments.
 # LITESTREAM_VERSION picks another version; CARGO_TARGET_DIR another target directory.
 set -euo pipefail
 
@@ -39,5 +41,34 @@ find_postgres() {
   echo "PostgreSQL: skipped, not installed (apt-get install postgresql-15)"
 }
 
-build_litestream
-find_postgres
+install_network_tools() {
+  local tool log=$rivals/network.log
+  for tool in iperf3 sockperf; do
+    if command -v "$tool" >/dev/null; then
+      echo "$tool: $(command -v "$tool")"
+    elif [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+      echo "$tool: skipped, not installed (apt-get install $tool)"
+    elif DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$tool" >"$log" 2>&1 ||
+      { apt-get update >"$log" 2>&1 &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$tool" >"$log" 2>&1; }; then
+      echo "$tool: installed"
+    else
+      echo "$tool: skipped, apt-get install failed: $(tail -n 1 "$log")"
+    fi
+  done
+}
+
+if [ $# = 0 ]; then
+  set -- litestream postgres network
+fi
+for rival in "$@"; do
+  case $rival in
+    litestream) build_litestream ;;
+    postgres) find_postgres ;;
+    network) install_network_tools ;;
+    *)
+      echo "$0: no rival $rival; there are litestream, postgres and network" >&2
+      exit 2
+      ;;
+  esac
+done

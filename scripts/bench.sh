@@ -7,5 +7,5 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 cd "$root"
 cargo build --release --workspace --locked >&2
-bench/rivals.sh >&2
+bench/rivals.sh litestream postgres >&2
 exec "$target/release/standfast-bench" commit --out "$target/bench.json" "$@"

@@ -31,6 +31,10 @@ pub struct Conditions {
     pub standfast: Option<String>,
     /// `litestream version`, when there is one.
     pub litestream: Option<String>,
+    /// `iperf3 --version`, when there is one.
+    pub iperf3: Option<String>,
+    /// `sockperf --version`, when there is one.
+    pub sockperf: Option<String>,
     /// `postgres --version`, when there is one.
     pub postgres: Option<String>,
     /// Measured seconds of a run.
@@ -63,6 +67,8 @@ impl Conditions {
             sqlite: rusqlite::version().to_owned(),
             standfast: version(programs.standfast.as_deref(), "--version"),
             litestream: version(programs.litestream.as_deref(), "version"),
+            iperf3: version(programs.iperf3.as_deref(), "--version"),
+            sockperf: version(programs.sockperf.as_deref(), "--version"),
             postgres: version(postgres.as_deref(), "--version"),
             seconds: context.measure.as_secs_f64(),
             warmup_seconds: context.warmup.as_secs_f64(),

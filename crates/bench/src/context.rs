@@ -32,13 +32,18 @@ pub struct Programs {
     pub campaign: Option<PathBuf>,
     /// `litestream`.
     pub litestream: Option<PathBuf>,
+    /// `iperf3`.
+    pub iperf3: Option<PathBuf>,
+    /// `sockperf`.
+    pub sockperf: Option<PathBuf>,
     /// The directory with `initdb`, `postgres`, `pg_basebackup`, `pgbench`.
     pub postgres: Option<PathBuf>,
 }
 
 impl Programs {
     /// Ours beside the running program; rivals in `target/rivals`, on PATH or where Debian puts them. The
-    /// variables STANDFAST_BIN, STANDFAST_EXTENSION, STANDFAST_CAMPAIGN, LITESTREAM and PG_BINDIR name others.
+    /// variables STANDFAST_BIN, STANDFAST_EXTENSION, STANDFAST_CAMPAIGN, LITESTREAM, IPERF3, SOCKPERF and
+    /// PG_BINDIR name others.
     pub fn find() -> Programs {
         let here = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
         let beside = |name: &str| here.as_ref().map(|here| here.join(name)).filter(|path| path.exists());
@@ -50,6 +55,8 @@ impl Programs {
             litestream: named("LITESTREAM")
                 .or_else(|| beside("../rivals/litestream"))
                 .or_else(|| on_path("litestream")),
+            iperf3: named("IPERF3").or_else(|| on_path("iperf3")),
+            sockperf: named("SOCKPERF").or_else(|| on_path("sockperf")),
             postgres: named("PG_BINDIR").or_else(postgres_of_debian),
         }
     }

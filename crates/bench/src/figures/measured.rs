@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::Group;
 use super::campaign::{CampaignReport, campaign};
 use super::idle::{IdleResult, idle};
+use super::net::{NetResult, net};
 use super::table::{APPLY_DATABASES, EIGHT, EIGHT_EACH, FORTY, FORTY_EACH, KILL_CYCLES, ONE, POWER_SEEDS};
 use crate::process::make_on_disk;
 use crate::raw::{self, RawLimits};
@@ -57,6 +58,8 @@ pub struct Measured {
     pub power: Outcome<CampaignReport>,
     /// An idle instance.
     pub idle: Outcome<IdleResult>,
+    /// Assessment of links.
+    pub net: Outcome<NetResult>,
 }
 
 impl Default for Measured {
@@ -74,12 +77,13 @@ impl Default for Measured {
             kill: not_asked(),
             power: not_asked(),
             idle: not_asked(),
+            net: not_asked(),
         }
     }
 }
 
 /// Keeps the reason of an absent measurement; an interrupt stays an error.
-fn outcome<T>(result: Result<T>) -> Result<Outcome<T>> {
+pub(super) fn outcome<T>(result: Result<T>) -> Result<Outcome<T>> {
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(error) => missing(error).map(Err),
@@ -120,6 +124,7 @@ impl Measured {
                 ))?
             }
             Group::Idle => self.idle = outcome(idle(context))?,
+            Group::Net => self.net = outcome(net(context, rounds))?,
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod campaign;
 mod idle;
 mod measured;
+mod net;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ pub enum Group {
     Power,
     /// An instance that has nothing to do.
     Idle,
+    /// Assessment of links, and emulated ones.
+    Net,
 }
 
 /// Which values are good.

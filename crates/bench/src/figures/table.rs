@@ -1,7 +1,8 @@
 //! The table: what is measured, and what it must come to. Speeds are ratios of medians within one run.
 
 use super::Better::{Higher, Lower};
-use super::Group::{Apply, Commit, Idle, Kill, Log, Power};
+use super::Group::{Apply, Commit, Idle, Kill, Log, Net, Power};
+use super::net::{LEAST_LINKS, NetResult};
 use super::{Better, Figure, Group, Measured};
 use crate::run::RunResult;
 use crate::suite::Missing;
@@ -118,7 +119,40 @@ pub const FIGURES: &[Figure] = &[
     figure(Idle, "resident", "MB", 1, limits(40.0, 20.0), Lower, |m| {
         m.idle.as_ref().map(|result| result.resident_bytes as f64 / 1e6).map_err(Clone::clone)
     }),
+    figure(Net, "async_1_iperf3", "x iperf3", 2, limits(0.95, 1.1), Higher, |m| {
+        net(m, |n| n.throughput_ratio(1))
+    }),
+    figure(Net, "async_2_iperf3", "x iperf3", 2, limits(0.95, 1.1), Higher, |m| {
+        net(m, |n| n.throughput_ratio(2))
+    }),
+    figure(Net, "sync_1k_sockperf", "% apart", 1, limits(10.0, 3.0), Lower, |m| {
+        net(m, |n| n.latency_apart(0))
+    }),
+    figure(Net, "sync_8k_sockperf", "% apart", 1, limits(10.0, 3.0), Lower, |m| {
+        net(m, |n| n.latency_apart(1))
+    }),
+    figure(Net, "disk_part", "% apart", 1, limits(10.0, 5.0), Lower, |m| net(m, NetResult::disk_apart)),
+    figure(Net, "wan_round_trip", "% apart at worst", 1, limits(5.0, 2.0), Lower, |m| {
+        net(m, NetResult::worst_round_trip)
+    }),
+    figure(Net, "wan_rate", "% apart at worst", 1, limits(5.0, 2.0), Lower, |m| {
+        net(m, NetResult::worst_rate)
+    }),
+    figure(Net, "buffer_effect", "x", 0, (Some(50.0), None), Higher, |m| net(m, NetResult::buffer_effect)),
+    figure(Net, "advise", "links judged right", 0, (Some(LEAST_LINKS as f64), None), Higher, |m| {
+        net(m, NetResult::links_judged_right)
+    }),
+    figure(Net, "emulator_25ms", "% apart", 2, (Some(2.0), None), Lower, |m| {
+        net(m, NetResult::emulator_apart)
+    }),
+    figure(Net, "emulator_0ms", "Gbit/s", 1, (Some(8.0), None), Higher, |m| {
+        net(m, NetResult::emulator_gigabits)
+    }),
 ];
+
+fn net(measured: &Measured, number: fn(&NetResult) -> Value) -> Value {
+    number(measured.net.as_ref().map_err(Clone::clone)?)
+}
 
 fn rate(measured: &Measured, system: crate::systems::SystemKind, case: Case) -> Value {
     Ok(measured.commit_series(system, case)?.of(|run| run.commits_per_second)?.median)

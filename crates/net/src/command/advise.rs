@@ -163,12 +163,12 @@ fn measure(
 ) -> Result<()> {
     eprintln!("redo {}: round trip ...", direction.name());
     findings.idle = Some(round_trip(target, budget)?);
-    let rtt = findings.round_trip().unwrap_or(0.0);
     let size = classic_size(redo.write.into());
     eprintln!("SYNC messages of {size}, without and with the receiver's disk ...");
     let plan = || Plan { directions: direction.into(), length: redo.write, ..Plan::default() };
     findings.fastsync = Some(budget.run(target, &plan())?);
     findings.affirm = Some(budget.run(target, &Plan { write: true, file: file.to_owned(), ..plan() })?);
+    let rtt = findings.round_trip().unwrap_or(0.0);
     eprintln!("socket buffers and connections ...\n{HEADS}");
     if budget.is_left() {
         let most = (MOST_WINDOW, MOST_STREAMS);

@@ -1,0 +1,195 @@
+//! What the tool reports about emulated links, against their settings.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use standfast_wan::settings::Settings;
+
+use super::lab::{Lab, Labs, ample_buffer, carries, deep_queue, link, round_trip};
+use super::tool::{document, millis, number, text};
+use super::{Value, apart};
+use crate::Result;
+use crate::suite::Missing;
+
+/// Round trips in milliseconds.
+const DISTANCES: [f64; 5] = [1.0, 4.0, 10.0, 25.0, 100.0];
+/// Megabits per second.
+const RATES: [f64; 3] = [10.0, 100.0, 1000.0];
+/// Round trips of a stream that do not count: it doubles in each of them until the link is full.
+const RAMP_UP: f64 = 30.0;
+/// Bytes of a message without payload and of its acknowledgement, and the headers of their packets (IPv4, TCP with
+/// timestamps).
+const QUESTION: u64 = 16 + HEADERS;
+const ANSWER: u64 = 64 + HEADERS;
+const HEADERS: u64 = 20 + 32;
+/// One packet in a hundred may be so late: this part of the round trip, or what waking up takes anyway.
+const LATE_SHARE: f64 = 0.02;
+const LATE_LEAST: f64 = 100e-6;
+/// A stream has a queue that does not run empty meanwhile.
+const LATE_STREAM: f64 = 5e-3;
+
+/// A reported number and the truth, in seconds or bytes per second.
+#[derive(Debug, Serialize)]
+pub struct Reported {
+    /// What the tool said.
+    pub reported: f64,
+    /// What the link is.
+    pub truth: f64,
+    /// Runs that were discarded since the emulator was late.
+    pub discarded: u32,
+    /// It was late at the last attempt, too, which counts nevertheless.
+    pub late: bool,
+}
+
+impl Reported {
+    /// Their difference in percent of the truth.
+    pub fn percent_apart(&self) -> f64 {
+        apart(self.reported, self.truth)
+    }
+}
+
+/// One link.
+#[derive(Debug, Serialize)]
+pub struct Cell {
+    /// Its round trip in milliseconds.
+    pub rtt_ms: f64,
+    /// Its rate in megabits per second.
+    pub megabits: f64,
+    /// Median round trip of messages without payload.
+    pub round_trip: Reported,
+    /// Payload of one connection.
+    pub rate: Reported,
+}
+
+/// All links.
+pub(super) fn grid(labs: &Labs<'_>) -> Result<Vec<Cell>> {
+    let mut cells = Vec::new();
+    for rtt_ms in DISTANCES {
+        for megabits in RATES {
+            cells.push(cell(labs, rtt_ms, megabits)?);
+        }
+    }
+    Ok(cells)
+}
+
+fn cell(labs: &Labs<'_>, rtt_ms: f64, megabits: f64) -> Result<Cell> {
+    let mut settings = link(rtt_ms, megabits);
+    settings.queue = deep_queue(&settings);
+    let lab = labs.open(settings)?;
+    lab.set_ceilings(ample_buffer(&settings))?;
+    let _server = lab.server()?;
+    let round_trip = reported_round_trip(labs, &lab, &settings)?;
+    let rate = reported_rate(labs, &lab, &settings)?;
+    let cell = Cell { rtt_ms, megabits, round_trip, rate };
+    eprintln!(
+        "link of {rtt_ms} ms, {megabits} Mbit/s: round trip {:.2} % apart, rate {:.2} %",
+        cell.round_trip.percent_apart(),
+        cell.rate.percent_apart()
+    );
+    Ok(cell)
+}
+
+fn reported_round_trip(labs: &Labs<'_>, lab: &Lab<'_>, settings: &Settings) -> Result<Reported> {
+    let bound = (round_trip(settings) * LATE_SHARE).max(LATE_LEAST);
+    let found = lab.on_time(bound, || {
+        let mut command = lab.net_first("client")?;
+        command.args(["--length", "0", "--duration", &millis(labs.context.measure / 3)]);
+        command.args(["--omit", &millis(labs.context.warmup / 2)]);
+        number(&document(&mut command)?, "/summary/latency/p50")
+    })?;
+    let (discarded, late) = (found.discarded, found.late);
+    Ok(Reported { reported: found.value, truth: true_round_trip(settings), discarded, late })
+}
+
+/// Distance, and the time for the transmission of a question and its answer.
+fn true_round_trip(settings: &Settings) -> f64 {
+    round_trip(settings) + (settings.wire_time(QUESTION) + settings.wire_time(ANSWER)) as f64 / 1e9
+}
+
+fn reported_rate(labs: &Labs<'_>, lab: &Lab<'_>, settings: &Settings) -> Result<Reported> {
+    let found = lab.on_time(LATE_STREAM, || {
+        let mut command = lab.net("client")?;
+        command.args(["--mode", "async", "--duration", &millis(labs.context.measure)]);
+        command.args(["--omit", &millis(ramp_up(settings))]);
+        number(&document(&mut command)?, "/summary/bytes_per_second")
+    })?;
+    let (discarded, late) = (found.discarded, found.late);
+    Ok(Reported { reported: found.value, truth: carries(settings), discarded, late })
+}
+
+fn ramp_up(settings: &Settings) -> Duration {
+    Duration::from_secs_f64((RAMP_UP * round_trip(settings)).clamp(0.5, 3.0))
+}
+
+/// Socket buffers that are too small for the link, and ones that are not.
+#[derive(Debug, Serialize)]
+pub struct Buffers {
+    /// Bytes per second with small buffers.
+    pub small: f64,
+    /// What the tool says limited them.
+    pub small_limit: String,
+    /// Bytes per second with three times bandwidth x delay.
+    pub large: f64,
+    /// What the tool says limited them.
+    pub large_limit: String,
+}
+
+impl Buffers {
+    /// How many times faster large ones are, if the tool says why.
+    pub(super) fn judge(&self) -> Value {
+        match self.small_limit.as_str() {
+            "receiver_window" | "send_buffer" => Ok(self.large / self.small),
+            other => Err(Missing::Failed(format!(
+                "{:.0} times faster, but the tool says that {other} limited the small buffers",
+                self.large / self.small
+            ))),
+        }
+    }
+}
+
+/// 16 KB against three times bandwidth x delay at 1 Gbit/s and 25 ms.
+pub(super) fn buffers(labs: &Labs<'_>) -> Result<Buffers> {
+    const SMALL: u64 = 16 << 10;
+    let settings = link(25.0, 1000.0);
+    let lab = labs.open(settings)?;
+    let _server = lab.server()?;
+    let run = |window: u64| -> Result<(f64, String)> {
+        let mut command = lab.net("client")?;
+        command.args(["--mode", "async", "--window", &window.to_string()]);
+        command.args(["--duration", &millis(labs.context.measure), "--omit", &millis(ramp_up(&settings))]);
+        let document = document(&mut command)?;
+        let limit = text(&document, "/summary/limited_by")?.to_owned();
+        Ok((number(&document, "/summary/bytes_per_second")?, limit))
+    };
+    let (small, small_limit) = run(SMALL)?;
+    let (large, large_limit) = run(ample_buffer(&settings))?;
+    let found = Buffers { small, small_limit, large, large_limit };
+    eprintln!("socket buffers: {found:?}");
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_link_takes_its_time_for_the_bits_of_a_message() {
+        let truth = true_round_trip(&link(1.0, 10.0));
+        // 68 and 116 bytes at 10 Mbit/s.
+        assert!((truth - 0.001_147_2).abs() < 1e-9, "{truth}");
+        assert!((true_round_trip(&link(100.0, 1000.0)) - 0.1).abs() < 2e-6);
+    }
+
+    #[test]
+    fn a_ratio_counts_only_with_the_right_cause() {
+        let of = |limit: &str| Buffers {
+            small: 1.0,
+            small_limit: limit.into(),
+            large: 100.0,
+            large_limit: "path".into(),
+        };
+        assert_eq!(of("receiver_window").judge(), Ok(100.0));
+        assert_eq!(of("send_buffer").judge(), Ok(100.0));
+        assert!(matches!(of("path").judge(), Err(Missing::Failed(_))));
+    }
+}

@@ -1,0 +1,233 @@
+//! Two hosts that are as far apart as a test wants, one of them with a server.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use standfast_wan::settings::{Nanos, Queue, Settings};
+use standfast_wan::{Wan, WanConfig, WanError};
+
+use super::start::Start;
+use super::tool::server;
+use crate::context::need;
+use crate::error::During;
+use crate::process::{Process, Scratch};
+use crate::{BenchError, Context, Result};
+
+/// Where the tests come from.
+pub(super) const NEAR: &str = "a";
+/// Where the server is.
+pub(super) const FAR: &str = "b";
+/// Port of the server; nobody else is in its namespace.
+const PORT: u16 = 7460;
+/// Payload of a full segment with timestamps, and the IP packet that carries it.
+const SEGMENT: (f64, f64) = (1448.0, 1500.0);
+/// What a connection may use for itself however short the link, bytes.
+const LEAST_BUFFER: f64 = 1_048_576.0;
+
+/// What is needed to make labs.
+pub(super) struct Labs<'a> {
+    pub(super) context: &'a Context,
+    pub(super) start: &'a Start,
+    pub(super) scratch: &'a Scratch,
+}
+
+/// A link between two hosts.
+pub(super) struct Lab<'a> {
+    labs: &'a Labs<'a>,
+    wan: Wan,
+}
+
+/// Names a link of so many milliseconds and so many megabits a second, the queue as the emulator chooses it.
+pub(super) fn link(rtt_ms: f64, megabits: f64) -> Settings {
+    Settings {
+        delay: (rtt_ms / 2.0 * 1e6) as Nanos,
+        rate: Some((megabits * 1e6) as u64),
+        ..Settings::default()
+    }
+}
+
+/// Payload bytes per second that a stream gets of a link.
+pub(super) fn carries(settings: &Settings) -> f64 {
+    settings.rate.map_or(f64::INFINITY, |bits| bits as f64 / 8.0 * SEGMENT.0 / SEGMENT.1)
+}
+
+/// Round trip in seconds without time for transmission.
+pub(super) fn round_trip(settings: &Settings) -> f64 {
+    2.0 * settings.delay as f64 / 1e9
+}
+
+/// Buffers of three times bandwidth x delay, bytes.
+pub(super) fn ample_buffer(settings: &Settings) -> u64 {
+    (3.0 * carries(settings) * round_trip(settings)).max(LEAST_BUFFER) as u64
+}
+
+/// Room for all that ample buffers send, so that a stream neither loses a segment nor pauses: what limits it is the
+/// rate alone.
+pub(super) fn deep_queue(settings: &Settings) -> Queue {
+    Queue::Bytes(4 * ample_buffer(settings))
+}
+
+/// What the emulator refuses for want of rights is skipped.
+pub(super) fn emulated<T>(done: standfast_wan::Result<T>) -> Result<T> {
+    done.map_err(|error| match error {
+        WanError::Refused { .. } => BenchError::Unavailable(error.to_string()),
+        other => BenchError::Workload(format!("emulated link: {other}")),
+    })
+}
+
+impl Labs<'_> {
+    /// Two hosts with a link that is the same in both directions.
+    pub(super) fn open(&self, settings: Settings) -> Result<Lab<'_>> {
+        let wan = emulated(Wan::start(WanConfig { settings, ..WanConfig::default() }))?;
+        Ok(Lab { labs: self, wan })
+    }
+}
+
+impl Lab<'_> {
+    /// The emulator.
+    pub(super) fn wan(&self) -> &Wan {
+        &self.wan
+    }
+
+    /// A setting below `net.ipv4` of a host.
+    pub(super) fn set(&self, node: &str, name: &str, value: &str) -> Result<()> {
+        let path = format!("/proc/sys/net/ipv4/{name}");
+        emulated(self.wan.within(node, || std::fs::write(&path, value)))?.during(|| format!("write {path}"))
+    }
+
+    /// Lets automatic socket buffers of a host grow to so many bytes.
+    pub(super) fn set_ceiling(&self, node: &str, name: &str, bytes: u64) -> Result<()> {
+        let path = format!("/proc/sys/net/ipv4/{name}");
+        let text = emulated(self.wan.within(node, || std::fs::read_to_string(&path)))?
+            .during(|| format!("read {path}"))?;
+        self.set(node, name, &with_ceiling(&text, bytes))
+    }
+
+    /// Lets automatic socket buffers of both hosts grow to so many bytes.
+    pub(super) fn set_ceilings(&self, bytes: u64) -> Result<()> {
+        for node in [NEAR, FAR] {
+            self.set_ceiling(node, "tcp_rmem", bytes)?;
+            self.set_ceiling(node, "tcp_wmem", bytes)?;
+        }
+        Ok(())
+    }
+
+    fn command(&self, node: &str, words: &[OsString]) -> Result<Command> {
+        let (program, rest) = words.split_first().ok_or_else(|| BenchError::Workload("no program".into()))?;
+        let mut command = emulated(self.wan.command(node, program))?;
+        command.args(rest);
+        Ok(command)
+    }
+
+    fn program(&self) -> Result<&Path> {
+        let remedy = "standfast is not built beside this program: run `cargo build --release --workspace`";
+        need(&self.labs.context.programs.standfast, remedy)
+    }
+
+    /// The server on the far host.
+    pub(super) fn server(&self) -> Result<Process> {
+        self.server_at(&self.labs.scratch.path().join("server.tmp"))
+    }
+
+    /// The server, with its file somewhere else.
+    pub(super) fn server_at(&self, file: &Path) -> Result<Process> {
+        let command = self.command(FAR, &self.labs.start.first(self.program()?))?;
+        server(command, (&self.far_address()?, PORT), file, self.labs.scratch.path())
+    }
+
+    /// `standfast net VERB` of the near host against the server.
+    pub(super) fn net(&self, verb: &str) -> Result<Command> {
+        let mut command = self.command(NEAR, &[self.program()?.into()])?;
+        command.args(["net", verb, &self.far_address()?, "--port", &PORT.to_string(), "--json"]);
+        Ok(command)
+    }
+
+    /// As [`Lab::net`], for a test that waits more than it works.
+    pub(super) fn net_first(&self, verb: &str) -> Result<Command> {
+        let mut command = self.command(NEAR, &self.labs.start.first(self.program()?))?;
+        command.args(["net", verb, &self.far_address()?, "--port", &PORT.to_string(), "--json"]);
+        Ok(command)
+    }
+
+    /// Address of the far host.
+    pub(super) fn far_address(&self) -> Result<String> {
+        Ok(emulated(self.wan.node(FAR))?.address.to_string())
+    }
+
+    /// Carries out a measurement. The emulator's own lateness tells a bad run from a good one: a bad one is discarded
+    /// and repeated, at most twice.
+    pub(super) fn on_time<T>(&self, bound: f64, mut measure: impl FnMut() -> Result<T>) -> Result<OnTime<T>> {
+        const ATTEMPTS: u32 = 3;
+        let mut discarded = 0;
+        loop {
+            let before = self.wan.control().stats(true).overruns;
+            let value = measure()?;
+            let stats = self.wan.control().stats(true);
+            let late = is_late(stats.late.p99, bound, stats.overruns - before);
+            if !late || discarded + 1 == ATTEMPTS {
+                return Ok(OnTime { value, discarded, late });
+            }
+            discarded += 1;
+            eprintln!(
+                "  the emulator was late ({:.0} us for 1 packet of 100, {:.0} us allowed, {} dropped): run {discarded} \
+                 is discarded",
+                stats.late.p99 * 1e6,
+                bound * 1e6,
+                stats.overruns - before
+            );
+        }
+    }
+}
+
+/// A measurement and how often it was repeated.
+pub(super) struct OnTime<T> {
+    pub(super) value: T,
+    pub(super) discarded: u32,
+    /// The emulator was late at the last attempt, too.
+    pub(super) late: bool,
+}
+
+/// Smallest, first and largest buffer with another largest one, which the smaller ones do not exceed.
+fn with_ceiling(setting: &str, bytes: u64) -> String {
+    let smaller = setting.split_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok());
+    let numbers: Vec<String> =
+        smaller.map(|number| number.min(bytes)).chain([bytes]).map(|number| number.to_string()).collect();
+    numbers.join(" ")
+}
+
+/// Whether a run says more about this machine than about the link.
+fn is_late(p99: f64, bound: f64, overruns: u64) -> bool {
+    p99 > bound || overruns > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_truth_of_a_link_is_what_its_settings_say() {
+        let settings = link(25.0, 1000.0);
+        assert_eq!((settings.delay, settings.rate), (12_500_000, Some(1_000_000_000)));
+        assert!((round_trip(&settings) - 0.025).abs() < 1e-12);
+        assert!((carries(&settings) - 120_666_666.7).abs() < 1.0);
+        let product = 120_666_666.7 * 0.025;
+        assert!((ample_buffer(&settings) as f64 - 3.0 * product).abs() < 4.0);
+        assert_eq!(ample_buffer(&link(1.0, 10.0)), 1 << 20);
+        let Queue::Bytes(queue) = deep_queue(&settings) else { panic!("a queue of bytes") };
+        assert!(queue as f64 > ample_buffer(&settings) as f64);
+    }
+
+    #[test]
+    fn a_ceiling_moves_the_other_sizes_only_when_they_exceed_it() {
+        assert_eq!(with_ceiling("4096\t131072\t6291456\n", 32 << 10), "4096 32768 32768");
+        assert_eq!(with_ceiling("4096 16384 4194304", 8 << 20), "4096 16384 8388608");
+    }
+
+    #[test]
+    fn late_or_dropped_packets_spoil_a_run() {
+        assert!(!is_late(40e-6, 50e-6, 0));
+        assert!(is_late(60e-6, 50e-6, 0));
+        assert!(is_late(0.0, 50e-6, 1));
+    }
+}

@@ -1,0 +1,131 @@
+//! The tool against its peers on the loopback, both pinned alike: servers on one processor, clients on another.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::start::Start;
+use super::tool::{document, free_port, millis, number, server};
+use super::{Against, peers};
+use crate::context::need;
+use crate::process::{Process, Scratch};
+use crate::{Context, Result};
+
+const ADDRESS: &str = "127.0.0.1";
+/// Bytes of an ASYNC message, and of what iperf3 writes at once: its default.
+const PIECE: u32 = 128 << 10;
+/// Bytes of a durable write.
+const WRITE: u32 = 8 << 10;
+/// Latencies need more and shorter rounds than throughput: other work disturbs them for seconds.
+const LATENCY_ROUNDS: usize = 3;
+/// The shortest test of sockperf.
+const LATENCY_TIME: Duration = Duration::from_secs(1);
+const DISK_TIME: Duration = Duration::from_millis(500);
+
+/// Where and how often.
+pub(super) struct Loopback<'a> {
+    pub(super) context: &'a Context,
+    pub(super) start: &'a Start,
+    pub(super) scratch: &'a Scratch,
+    pub(super) rounds: usize,
+}
+
+impl Loopback<'_> {
+    fn standfast(&self) -> Result<&Path> {
+        need(&self.context.programs.standfast, "standfast is not built beside this program")
+    }
+
+    /// Server and client have a processor each.
+    fn working(&self, server: bool, program: &Path) -> Command {
+        self.start.pinned(self.cpu(server), vec![program.into()])
+    }
+
+    /// As [`Loopback::working`], before the other work of the machine.
+    fn waiting(&self, server: bool, program: &Path) -> Command {
+        self.start.pinned(self.cpu(server), self.start.first(program))
+    }
+
+    fn cpu(&self, server: bool) -> usize {
+        if server { self.start.cpus.1 } else { self.start.cpus.0 }
+    }
+
+    fn server(&self, command: Command, port: u16) -> Result<Process> {
+        let directory = self.scratch.path();
+        server(command, (ADDRESS, port), &directory.join("server.tmp"), directory)
+    }
+
+    /// The arguments that all tests of ours have.
+    fn client(&self, mut command: Command, port: u16, length: u32, time: Duration) -> Command {
+        command.args(["net", "client", ADDRESS, "--json", "--port", &port.to_string()]);
+        command.args(["--length", &length.to_string(), "--duration", &millis(time)]);
+        command.args(["--omit", &millis(self.context.warmup)]);
+        command
+    }
+
+    /// ASYNC without write: bytes per second.
+    pub(super) fn throughput(&self, connections: usize) -> Result<Against> {
+        eprintln!("ASYNC over loopback and iperf3, {connections} connections, {} rounds", self.rounds);
+        let (program, iperf3) = (self.standfast()?, need(&self.context.programs.iperf3, INSTALL)?);
+        let (port, other_port) = (free_port()?, free_port()?);
+        let _server = self.server(self.working(true, program), port)?;
+        let _other = peers::iperf3_server(self.working(true, iperf3), other_port, self.scratch.path())?;
+        let time = self.context.measure;
+        Against::alternate(
+            self.rounds,
+            || {
+                let mut command = self.client(self.working(false, program), port, PIECE, time);
+                command.args(["--mode", "async", "--streams", &connections.to_string()]);
+                number(&document(&mut command)?, "/summary/bytes_per_second")
+            },
+            || {
+                let command = self.working(false, iperf3);
+                peers::iperf3(command, other_port, (connections, PIECE), (self.context.warmup, time))
+            },
+        )
+    }
+
+    /// SYNC without write: median round trip in seconds.
+    pub(super) fn latency(&self, length: u32) -> Result<Against> {
+        let rounds = self.rounds * LATENCY_ROUNDS;
+        eprintln!("SYNC of {length} bytes over loopback and sockperf, {rounds} rounds");
+        let (program, sockperf) = (self.standfast()?, need(&self.context.programs.sockperf, INSTALL)?);
+        let (port, other_port) = (free_port()?, free_port()?);
+        let _server = self.server(self.waiting(true, program), port)?;
+        let _other = peers::sockperf_server(self.waiting(true, sockperf), other_port, self.scratch.path())?;
+        let time = LATENCY_TIME;
+        Against::alternate(
+            rounds,
+            || {
+                let mut command = self.client(self.waiting(false, program), port, length, time);
+                number(&document(&mut command)?, "/summary/latency/p50")
+            },
+            || peers::sockperf(self.waiting(false, sockperf), other_port, length, time),
+        )
+    }
+
+    /// SYNC with write, latency less network part, against durable writes alone: medians in seconds.
+    pub(super) fn disk(&self) -> Result<Against> {
+        let rounds = self.rounds * LATENCY_ROUNDS;
+        eprintln!("SYNC with write of {WRITE} bytes over loopback and `net disk`, {rounds} rounds");
+        let (program, port) = (self.standfast()?, free_port()?);
+        let _server = self.server(self.waiting(true, program), port)?;
+        Against::alternate(
+            rounds,
+            || {
+                let mut command = self.client(self.waiting(false, program), port, WRITE, DISK_TIME);
+                let document = document(command.arg("--write"))?;
+                let part = |name: &str| number(&document, &format!("/summary/latency/{name}"));
+                Ok(part("p50")? - part("network/p50")?)
+            },
+            || {
+                let mut command = self.waiting(true, program);
+                command.args(["net", "disk", "--json", "--length", &WRITE.to_string()]);
+                command.args(["--duration", &millis(DISK_TIME), "--dir"]).arg(self.scratch.path());
+                // The first row is that of one member.
+                number(&document(&mut command)?, "/disk/0/latency/p50")
+            },
+        )
+    }
+}
+
+const INSTALL: &str = "iperf3 or sockperf is not installed: run bench/rivals.sh";

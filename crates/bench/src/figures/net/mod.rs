@@ -1,0 +1,196 @@
+//! Group `net`: what `standfast net` and `standfast wan` say, against other tools and against emulated links.
+
+mod advise;
+mod emulator;
+mod grid;
+mod lab;
+mod links;
+mod loopback;
+mod peers;
+mod slow_disk;
+mod start;
+mod tool;
+
+use serde::Serialize;
+
+use super::measured::outcome;
+use crate::process::Scratch;
+use crate::statistics::MinMedianMax;
+use crate::suite::Missing;
+use crate::{Context, Result};
+
+pub(super) use links::LEAST_LINKS;
+use start::Start;
+
+/// A measurement, or why there is none.
+type Outcome<T> = std::result::Result<T, Missing>;
+
+/// What a figure takes.
+type Value = std::result::Result<f64, Missing>;
+
+/// Everything of the group.
+#[derive(Debug, Serialize)]
+pub struct NetResult {
+    /// ASYNC over loopback against iperf3, bytes per second; one and two connections.
+    pub throughput: [Outcome<Against>; 2],
+    /// SYNC without write against sockperf, seconds; 1 KB and 8 KB.
+    pub latency: [Outcome<Against>; 2],
+    /// The disk's part of SYNC with write against durable writes by themselves, seconds.
+    pub disk: Outcome<Against>,
+    /// Emulated links of all distances and rates.
+    pub grid: Outcome<Vec<grid::Cell>>,
+    /// Small socket buffers against large ones.
+    pub buffers: Outcome<grid::Buffers>,
+    /// Verdicts about emulated links.
+    pub advise: Outcome<Vec<advise::Judged>>,
+    /// The emulator by other means than `standfast net`.
+    pub emulator: Outcome<emulator::Exactness>,
+}
+
+/// Ours and the other one, in turns.
+#[derive(Debug, Default, Serialize)]
+pub struct Against {
+    /// One value a round.
+    pub ours: Vec<f64>,
+    /// One value a round.
+    pub other: Vec<f64>,
+}
+
+impl Against {
+    /// Measures both in turns; who begins changes from round to round.
+    fn alternate(
+        rounds: usize,
+        mut ours: impl FnMut() -> Result<f64>,
+        mut other: impl FnMut() -> Result<f64>,
+    ) -> Result<Against> {
+        let mut against = Against::default();
+        for round in 0..rounds {
+            if round % 2 == 0 {
+                against.ours.push(ours()?);
+                against.other.push(other()?);
+            } else {
+                against.other.push(other()?);
+                against.ours.push(ours()?);
+            }
+        }
+        Ok(against)
+    }
+
+    /// Ratio of the medians; NaN without a round.
+    pub fn ratio(&self) -> f64 {
+        let median =
+            |values: &[f64]| MinMedianMax::of(values.iter().copied()).map_or(f64::NAN, |of| of.median);
+        median(&self.ours) / median(&self.other)
+    }
+
+    /// How far apart the medians are, in percent of the other one.
+    pub fn percent_apart(&self) -> f64 {
+        apart(self.ratio(), 1.0)
+    }
+}
+
+/// Difference in percent of the truth, whatever its sign.
+fn apart(found: f64, truth: f64) -> f64 {
+    (found / truth - 1.0).abs() * 100.0
+}
+
+/// The worst one; NaN, which is no pass, without any or when one is NaN.
+fn worst(values: impl IntoIterator<Item = f64>) -> f64 {
+    values
+        .into_iter()
+        .reduce(|one, other| if one >= other || one.is_nan() { one } else { other })
+        .unwrap_or(f64::NAN)
+}
+
+/// Measures the whole group.
+pub(super) fn net(context: &Context, rounds: usize) -> Result<NetResult> {
+    let scratch = Scratch::new(&context.base)?;
+    let start = Start::find()?;
+    let on_loopback = loopback::Loopback { context, start: &start, scratch: &scratch, rounds };
+    let lab = lab::Labs { context, start: &start, scratch: &scratch };
+    Ok(NetResult {
+        throughput: [outcome(on_loopback.throughput(1))?, outcome(on_loopback.throughput(2))?],
+        latency: [outcome(on_loopback.latency(1 << 10))?, outcome(on_loopback.latency(8 << 10))?],
+        disk: outcome(on_loopback.disk())?,
+        grid: outcome(grid::grid(&lab))?,
+        buffers: outcome(grid::buffers(&lab))?,
+        advise: outcome(advise::advise(&lab))?,
+        emulator: outcome(emulator::exactness(&lab))?,
+    })
+}
+
+impl NetResult {
+    pub(super) fn throughput_ratio(&self, connections: usize) -> Value {
+        self.throughput[connections - 1].as_ref().map(Against::ratio).map_err(Clone::clone)
+    }
+
+    pub(super) fn latency_apart(&self, nth: usize) -> Value {
+        self.latency[nth].as_ref().map(Against::percent_apart).map_err(Clone::clone)
+    }
+
+    pub(super) fn disk_apart(&self) -> Value {
+        self.disk.as_ref().map(Against::percent_apart).map_err(Clone::clone)
+    }
+
+    pub(super) fn worst_round_trip(&self) -> Value {
+        let cells = self.grid.as_ref().map_err(Clone::clone)?;
+        Ok(worst(cells.iter().map(|cell| cell.round_trip.percent_apart())))
+    }
+
+    pub(super) fn worst_rate(&self) -> Value {
+        let cells = self.grid.as_ref().map_err(Clone::clone)?;
+        Ok(worst(cells.iter().map(|cell| cell.rate.percent_apart())))
+    }
+
+    pub(super) fn buffer_effect(&self) -> Value {
+        self.buffers.as_ref().map_err(Clone::clone)?.judge()
+    }
+
+    pub(super) fn links_judged_right(&self) -> Value {
+        advise::right(self.advise.as_ref().map_err(Clone::clone)?)
+    }
+
+    pub(super) fn emulator_apart(&self) -> Value {
+        self.emulator.as_ref().map(emulator::Exactness::percent_apart).map_err(Clone::clone)
+    }
+
+    pub(super) fn emulator_gigabits(&self) -> Value {
+        self.emulator.as_ref().map(|found| found.unlimited * 8.0 / 1e9).map_err(Clone::clone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_difference_is_that_of_the_medians_in_percent_of_the_other() {
+        let against = Against { ours: vec![9.0, 90.0, 11.0], other: vec![10.0, 1.0, 10.0] };
+        assert!((against.ratio() - 1.1).abs() < 1e-12);
+        assert!((against.percent_apart() - 10.0).abs() < 1e-9);
+        let below = Against { ours: vec![8.0], other: vec![10.0] };
+        assert!((below.percent_apart() - 20.0).abs() < 1e-9);
+        assert!(Against::default().percent_apart().is_nan());
+    }
+
+    #[test]
+    fn who_begins_changes_and_a_failure_ends_it() {
+        let order = std::cell::RefCell::new(Vec::new());
+        let note = |who: char, value: f64| {
+            order.borrow_mut().push(who);
+            Ok(value)
+        };
+        let against = Against::alternate(3, || note('o', 1.0), || note('p', 2.0)).unwrap();
+        assert_eq!(order.borrow().iter().collect::<String>(), "oppoop");
+        assert_eq!((against.ours.len(), against.other), (3, vec![2.0; 3]));
+        let failed = || Err(crate::BenchError::Unavailable("gone".into()));
+        assert!(Against::alternate(1, || Ok(1.0), failed).is_err());
+    }
+
+    #[test]
+    fn the_worst_difference_is_the_largest_and_an_unknown_one_is_worse_than_any() {
+        assert_eq!(worst([1.0, 3.0, 2.0]), 3.0);
+        assert!(worst([1.0, f64::NAN, 2.0]).is_nan());
+        assert!(worst([]).is_nan());
+    }
+}
