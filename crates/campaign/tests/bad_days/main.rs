@@ -16,6 +16,7 @@ mod left_out;
 mod log_volume;
 mod marker;
 mod network;
+mod permissions;
 mod refused;
 mod standby;
 mod support;
