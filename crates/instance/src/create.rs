@@ -14,7 +14,7 @@ use standfast_transport::{
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
 use std::fs::{DirBuilder, File};
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,13 +29,18 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
     }
 }
 
-fn make_directory(path: &Path) -> Result<(), InstanceError> {
-    DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(InstanceError::io(path))
+/// Sessions of other users look at the lock in the instance directory; what redo and databases hold is not theirs.
+const DIRECTORY: u32 = 0o755;
+const DATABASES: u32 = 0o750;
+const DATABASE: u32 = 0o600;
+
+fn make_directory(path: &Path, mode: u32) -> Result<(), InstanceError> {
+    DirBuilder::new().recursive(true).mode(mode).create(path).map_err(InstanceError::io(path))
 }
 
 /// Makes the directory and its folders; refuses one that already holds an instance.
 fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
-    make_directory(directory)?;
+    make_directory(directory, DIRECTORY)?;
     let paths = Paths::new(directory, config).map_err(InstanceError::io(directory))?;
     if paths.control.exists() {
         return Err(InstanceError::refused(
@@ -43,9 +48,10 @@ fn prepare(directory: &Path, config: &Config) -> Result<Paths, InstanceError> {
             "name another directory with -D, or remove this one if it is no longer needed",
         ));
     }
-    for folder in paths.members.iter().chain([&paths.archive, &paths.databases]) {
-        make_directory(folder)?;
+    for folder in paths.members.iter().chain([&paths.archive]) {
+        make_directory(folder, DIRECTORY)?;
     }
+    make_directory(&paths.databases, DATABASES)?;
     let text = config.to_toml();
     DirectDisk
         .replace(&directory.join(CONFIG_FILE), text.as_bytes())
@@ -113,7 +119,8 @@ impl SnapshotSink for Copy<'_> {
             .into());
         }
         let path = self.paths.databases.join(&database.name);
-        self.file = Some(BufWriter::with_capacity(1 << 20, File::create_new(&path)?));
+        let file = File::options().write(true).create_new(true).mode(DATABASE).open(&path)?;
+        self.file = Some(BufWriter::with_capacity(1 << 20, file));
         self.current = Some(database.clone());
         Ok(())
     }

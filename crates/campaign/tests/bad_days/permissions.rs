@@ -1,6 +1,6 @@
 //! Who may do what: permissions of what an instance makes.
 
-use crate::support::{Place, start};
+use crate::support::{INSERT, Place, assert_same, must, start};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -24,5 +24,23 @@ fn socket_and_shared_memory_have_the_configured_permissions_whatever_the_umask()
         start(&mut primary);
         let wanted = u32::from_str_radix(configured, 8).unwrap();
         assert_eq!((mode(primary.directory.join("control.sock")), mode(segment)), (wanted, wanted));
+    }
+}
+
+#[test]
+fn databases_of_a_standby_are_for_its_user_alone() {
+    let place = Place::new("private");
+    let (primary, standby, database) = place.pair(&[]);
+    // One came with the copy, the other one comes with the redo.
+    let later = place.database("later.db");
+    must(&primary, &["protect", &later.to_string_lossy()]);
+    for original in [&database, &later] {
+        place.application(original).run(INSERT);
+        assert_same(&primary, &standby, original);
+        let copy = standby.standby_database(&original.file_name().unwrap().to_string_lossy());
+        for suffix in ["", "-wal", "-shm"] {
+            assert_eq!(mode(format!("{}{suffix}", copy.display())), 0o600, "{}{suffix}", copy.display());
+        }
+        assert_eq!(mode(copy.parent().unwrap()), 0o750);
     }
 }
