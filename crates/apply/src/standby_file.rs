@@ -21,6 +21,7 @@ use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, cut_stale_frames};
 use standfast_types::{PageNo, PageSize, WalPosition};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -432,6 +433,11 @@ impl Drop for StandbyFile {
 }
 
 fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
+    if create && plan.vfs_base.is_none() {
+        // SQLite would let everybody read it, and whoever may read the original is not known here. The log and the
+        // wal-index get the permissions of the database. What cannot be made SQLite reports.
+        let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&plan.path);
+    }
     let open = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let flags = if create { flags | OpenFlags::SQLITE_OPEN_CREATE } else { flags };

@@ -17,7 +17,7 @@ use standfast_transport::{
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
 use std::fs::{DirBuilder, File};
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,10 +34,15 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
     }
 }
 
-fn make_directory(path: &Path) -> Result<(), InstanceError> {
+/// Sessions of other users look at the lock in the instance directory; what redo and databases hold is not theirs.
+const DIRECTORY: u32 = 0o755;
+const DATABASES: u32 = 0o750;
+const DATABASE: u32 = 0o600;
+
+fn make_directory(path: &Path, mode: u32) -> Result<(), InstanceError> {
     DirBuilder::new()
         .recursive(true)
-        .mode(0o755)
+        .mode(mode)
         .create(path)
         .map_err(InstanceError::io("create the directory", path))
 }
@@ -53,7 +58,7 @@ struct Site {
 /// Makes the directory and its folders, without what an interrupted creation has left; refuses one that already holds
 /// an instance.
 fn prepare(directory: &Path, config: &Config) -> Result<Site, InstanceError> {
-    make_directory(directory)?;
+    make_directory(directory, DIRECTORY)?;
     let paths =
         Paths::new(directory, config).map_err(InstanceError::io("find the instance directory", directory))?;
     let lock = lock_directory(&paths);
@@ -65,8 +70,9 @@ fn prepare(directory: &Path, config: &Config) -> Result<Site, InstanceError> {
     }
     let lock = lock?;
     let unfinished = Unfinished::begin(&paths)?;
-    for folder in paths.members.iter().chain([&paths.archive, &paths.databases]) {
-        make_directory(folder)?;
+    let folders = paths.members.iter().chain([&paths.archive]).map(|folder| (folder, DIRECTORY));
+    for (folder, mode) in folders.chain([(&paths.databases, DATABASES)]) {
+        make_directory(folder, mode)?;
         file_system::check(folder, "an instance, its redo and its databases")?;
     }
     check_members(&paths)?;
@@ -178,7 +184,8 @@ impl SnapshotSink for Copy<'_> {
             return Err(what.into());
         }
         self.unfinished.note(&database.name)?;
-        self.file = Some(BufWriter::with_capacity(1 << 20, File::create_new(&path)?));
+        let file = File::options().write(true).create_new(true).mode(DATABASE).open(&path)?;
+        self.file = Some(BufWriter::with_capacity(1 << 20, file));
         self.current = Some(database.clone());
         Ok(())
     }

@@ -9,6 +9,7 @@ pub mod checkpointer;
 
 pub mod config;
 pub mod control;
+mod control_socket;
 pub mod create;
 pub mod database;
 pub mod environment;

@@ -6,6 +6,7 @@
 use crate::alert::AlertLog;
 use crate::config::{Config, DestinationConfig};
 use crate::control::Control;
+use crate::control_socket;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::paths::Paths;
@@ -17,7 +18,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -202,10 +203,8 @@ impl Drop for SocketServer {
 
 fn serve_socket(running: &Arc<Running>, paths: &Paths, mode: u32) -> Result<SocketServer, InstanceError> {
     let _ = std::fs::remove_file(&paths.socket);
-    let listener = UnixListener::bind(&paths.socket)
+    let listener = control_socket::listen(&paths.socket, mode)
         .map_err(InstanceError::io("listen on the control socket", &paths.socket))?;
-    std::fs::set_permissions(&paths.socket, PermissionsExt::from_mode(mode))
-        .map_err(InstanceError::io("set the permissions of the control socket", &paths.socket))?;
     let running = running.clone();
     let run = move || {
         for stream in listener.incoming().flatten() {

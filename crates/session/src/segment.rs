@@ -2,10 +2,10 @@
 //! process maps a segment once.
 
 use crate::layout::{DatabaseEntry, DatabaseState, Header, Layout, MAGIC, Slot, VERSION};
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -77,13 +77,20 @@ struct Mapping {
 
 impl Segment {
     /// Maps the segment at `path`, creating it when there is none or when it is of another version or
-    /// instance. The flag says whether it is new. Only the instance calls this, under its directory lock.
+    /// instance, and gives it the permissions `mode`, whatever the umask. The flag says whether it is new. Only the
+    /// instance calls this, under its directory lock.
     ///
     /// # Errors
     /// When the file cannot be made or mapped.
     pub fn create(path: &Path, instance: [u8; 16], mode: u32) -> Result<(Segment, bool), SegmentError> {
         match Segment::open(path, instance) {
-            Ok(segment) => return Ok((segment, false)),
+            Ok(segment) => {
+                let metadata = std::fs::metadata(path)?;
+                if metadata.mode() & 0o777 != mode {
+                    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+                }
+                return Ok((segment, false));
+            }
             Err(SegmentError::Io(error)) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error.into());
             }
@@ -95,7 +102,7 @@ impl Segment {
                 std::fs::remove_file(path)?;
             }
         }
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         file.set_len(size_of::<Layout>() as u64)?;
         let segment = Mapped::file(&file)?.keep();
         let header = segment.header();
@@ -106,6 +113,8 @@ impl Segment {
             word.store(u64::from_le_bytes(le), SeqCst);
         }
         header.magic.store(MAGIC, SeqCst);
+        // Not at its creation: there the umask would take away from it.
+        file.set_permissions(Permissions::from_mode(mode))?;
         Ok((segment, true))
     }
 

@@ -167,6 +167,20 @@ fn a_waiter_notices_that_its_segment_was_removed_and_made_anew() {
 }
 
 #[test]
+fn a_segment_has_the_configured_permissions_whatever_the_umask() {
+    let (_, path) = segment("mode");
+    let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).unwrap()) & 0o777;
+    assert_eq!(mode(), 0o600);
+    // Configured anew before a start that finds it, and at one that makes it.
+    assert!(!Segment::create(&path, [7; 16], 0o662).unwrap().1);
+    assert_eq!(mode(), 0o662);
+    std::fs::remove_file(&path).unwrap();
+    assert!(Segment::create(&path, [7; 16], 0o662).unwrap().1);
+    assert_eq!(mode(), 0o662);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
 fn commit_modes_survive_the_segment() {
     for bits in 0..4 {
         assert_eq!(CommitMode::from_bits(bits).bits(), bits);

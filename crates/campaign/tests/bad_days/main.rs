@@ -21,6 +21,7 @@ mod log_volume;
 mod marker;
 mod members;
 mod network;
+mod permissions;
 mod refused;
 mod standby;
 mod support;
