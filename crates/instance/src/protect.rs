@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// The SQLite databases that `path` names: itself, or all in a directory.
+/// The SQLite databases that `path` names: itself, or all in a directory. The `protected` ones and what SQLite keeps
+/// beside them are not looked into: closing a file drops the locks that this process holds on it.
 ///
 /// # Errors
 /// When there is nothing there, or a directory without databases.
-pub fn databases_at(path: &Path) -> Result<Vec<PathBuf>, InstanceError> {
+pub fn databases_at(path: &Path, protected: &[DatabaseRecord]) -> Result<Vec<PathBuf>, InstanceError> {
     let canonical = path.canonicalize().map_err(|error| {
         InstanceError::refused(
             format!("{}: {error}", path.display()),
@@ -32,7 +33,8 @@ pub fn databases_at(path: &Path) -> Result<Vec<PathBuf>, InstanceError> {
     let entries = std::fs::read_dir(&canonical).map_err(InstanceError::io("list", &canonical))?;
     let mut found: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.is_file() && has_magic(path))
+        .filter(|path| path.is_file() && !is_companion(path))
+        .filter(|path| is_protected(protected, path) || has_magic(path))
         .collect();
     found.sort();
     if found.is_empty() {
@@ -42,6 +44,17 @@ pub fn databases_at(path: &Path) -> Result<Vec<PathBuf>, InstanceError> {
         ));
     }
     Ok(found)
+}
+
+/// Whether the file at `path` is one of these, under whatever name.
+pub fn is_protected(protected: &[DatabaseRecord], path: &Path) -> bool {
+    known_as(protected, path).is_some()
+}
+
+/// Whether the name is that of a file that SQLite keeps beside a database.
+fn is_companion(path: &Path) -> bool {
+    let name = path.as_os_str().as_encoded_bytes();
+    [b"-wal".as_slice(), b"-shm", b"-journal"].iter().any(|suffix| name.ends_with(suffix))
 }
 
 /// Must not be called for a database that this process has open: closing the file would drop its locks.

@@ -17,7 +17,7 @@ use standfast_session::{DatabaseState, FileId, Segment};
 use standfast_transport as transport;
 use standfast_transport::{Receiver, ReceiverConfig, ReceiverEvent, ReceiverService, RedoSource, StandbyLog};
 use standfast_types::Scn;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -312,7 +312,12 @@ impl Running {
     /// # Errors
     /// `Refused` with cause and remedy. Databases of a directory that come before are protected then.
     pub fn protect(&self, path: &Path, name: Option<&str>) -> Result<Vec<String>, InstanceError> {
-        let paths = protect::databases_at(path)?;
+        let protected = self.environment.control().databases;
+        let mut paths = protect::databases_at(path, &protected)?;
+        let beside_new = |path: &PathBuf| !protect::is_protected(&protected, path);
+        if paths.iter().any(beside_new) {
+            paths.retain(beside_new);
+        }
         if paths.len() > 1 && name.is_some() {
             return Err(InstanceError::refused(
                 "one name for several databases",

@@ -53,6 +53,26 @@ fn a_command_right_behind_the_start_waits_for_the_instance() {
 }
 
 #[test]
+fn a_directory_is_protected_again_for_what_is_new_in_it_and_what_is_open_keeps_its_locks() {
+    let place = Place::new("directory");
+    let primary = place.primary("south");
+    let directory = place.path("data");
+    std::fs::create_dir(&directory).unwrap();
+    let first = place.database("data/first.db");
+    must(&primary, &["protect", &directory.to_string_lossy()]);
+    place.application(&first).run(INSERT);
+    let second = place.database("data/second.db");
+    let said = must(&primary, &["protect", &directory.to_string_lossy()]);
+    assert!(said.contains("second.db") && !said.contains("first.db"), "{said}");
+    place.application(&second).run(INSERT);
+    // The daemon is the only one who checkpoints: it holds that lock as long as it has the database open.
+    let mut foreigner = place.foreigner(&first);
+    foreigner.run("PRAGMA busy_timeout=200");
+    assert_eq!(foreigner.run("PRAGMA wal_checkpoint(TRUNCATE)")[0][0], 1, "busy");
+    refuses(&primary, &["protect", &directory.to_string_lossy()], 3, &["already protected"]);
+}
+
+#[test]
 fn checkpoints_are_counted_in_the_status() {
     let place = Place::new("checkpoints");
     let mut primary = place.instance("south");
