@@ -22,8 +22,9 @@ use crate::suite::Missing;
 const TEST: &str = "500ms";
 /// A link may be late by so much, in seconds: no round trip of the table is so near to a bound of a verdict.
 const LATE: f64 = 1e-3;
-/// How hosts answer to loss unless they are told otherwise. One that ignores loss makes a good link of a lossy one.
-const CONGESTION: &str = "cubic";
+/// A congestion control that answers to loss: one that ignores it makes a good link of a lossy one. It is the one that
+/// every kernel has and every namespace may choose.
+const CONGESTION: &str = "reno";
 /// Where the far disk is that has nothing to do with a verdict: the disk of this machine may be busy.
 const MEMORY: &str = "/dev/shm";
 

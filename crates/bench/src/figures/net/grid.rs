@@ -154,10 +154,18 @@ pub(super) fn buffers(labs: &Labs<'_>) -> Result<Buffers> {
     let lab = labs.open(settings)?;
     let _server = lab.server()?;
     let run = |window: u64| -> Result<(f64, String)> {
-        let mut command = lab.net("client")?;
-        command.args(["--mode", "async", "--window", &window.to_string()]);
-        command.args(["--duration", &millis(labs.context.measure), "--omit", &millis(ramp_up(&settings))]);
-        let document = document(&mut command)?;
+        let found = lab.on_time(LATE_STREAM, || {
+            let mut command = lab.net("client")?;
+            command.args(["--mode", "async", "--window", &window.to_string()]);
+            command.args([
+                "--duration",
+                &millis(labs.context.measure),
+                "--omit",
+                &millis(ramp_up(&settings)),
+            ]);
+            document(&mut command)
+        })?;
+        let document = found.value;
         let limit = text(&document, "/summary/limited_by")?.to_owned();
         Ok((number(&document, "/summary/bytes_per_second")?, limit))
     };
