@@ -175,6 +175,10 @@ impl<'a> Collector<'a> {
             tcp.min_rtt = [tcp.min_rtt, rtt].into_iter().flatten().reduce(f64::min);
             tcp.sack &= sender.sack;
         }
+        let window: f64 = self.seen.iter().map(|seen| f64::from(seen.sender.offered_window)).sum();
+        if let Some(rtt) = tcp.min_rtt.filter(|_| window > 0.0 && seconds > 0.0) {
+            shares.filled = acknowledged as f64 / seconds * rtt / window;
+        }
         let bytes = match (self.plan.mode, self.direction) {
             (Mode::Sync, _) | (_, Direction::FromServer) => counted.iter().map(|window| window.bytes).sum(),
             // What the other host has, not what the own send buffer swallowed; headers do not count.

@@ -53,6 +53,9 @@ pub struct Shares {
     pub receiver_window: f64,
     /// Held back by the send buffer.
     pub send_buffer: f64,
+    /// Share of the receiver's window that the bytes on their way took, if nothing was queued. A sender that paces
+    /// itself never runs into a full window, and the kernel does not count it as held back.
+    pub filled: f64,
     /// The receiver was writing durably.
     pub disk: f64,
     /// The receiver was waiting for bytes.
@@ -91,6 +94,10 @@ pub fn limit(shares: &Shares) -> Option<Limit> {
         _ if window >= 0.3 && share(shares.far_wait) < 0.2 => Limit::Application,
         _ if window >= 0.3 && window >= buffer => Limit::ReceiverWindow,
         _ if buffer >= 0.3 => Limit::SendBuffer,
+        _ if shares.filled >= 0.8 && window + buffer > 0.0 => match window >= buffer {
+            true => Limit::ReceiverWindow,
+            false => Limit::SendBuffer,
+        },
         _ => Limit::Path,
     })
 }
@@ -114,6 +121,11 @@ mod tests {
         );
         assert_eq!(limit(&Shares { send_buffer: 80.0, ..streaming() }), Some(Limit::SendBuffer));
         assert_eq!(limit(&Shares { busy: 30.0, ..streaming() }), Some(Limit::Application));
+        // Paced by congestion control, within a window that is too small.
+        let paced = Shares { receiver_window: 10.0, send_buffer: 5.0, filled: 0.9, ..streaming() };
+        assert_eq!(limit(&paced), Some(Limit::ReceiverWindow));
+        assert_eq!(limit(&Shares { send_buffer: 20.0, ..paced }), Some(Limit::SendBuffer));
+        assert_eq!(limit(&Shares { filled: 0.5, ..paced }), Some(Limit::Path));
         assert_eq!(limit(&Shares { disk: 70.0, receiver_window: 80.0, ..streaming() }), Some(Limit::Disk));
     }
 

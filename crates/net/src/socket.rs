@@ -47,6 +47,11 @@ pub struct TcpInfo {
     pub receiver_window_us: u64,
     /// Of these, held back by the send buffer.
     pub send_buffer_us: u64,
+    delivered: [u32; 2],
+    sent_bytes: [u64; 2],
+    order: [u32; 3],
+    /// Bytes that the receiver has room for beyond the last acknowledged one; 0 before Linux 5.4.
+    pub window: u32,
 }
 
 impl TcpInfo {
@@ -106,6 +111,7 @@ pub fn sender(socket: &TcpStream) -> Option<Sender> {
         congestion_window: u32::try_from(info.congestion_window()).unwrap_or(u32::MAX),
         retransmissions: info.retransmissions,
         min_rtt_us: info.min_rtt().map_or(0, |rtt| rtt.as_micros() as u32),
+        offered_window: info.window,
         send_buffer: send_buffer(socket),
         sack: info.sack_negotiated(),
         congestion: congestion_name,
@@ -284,6 +290,7 @@ mod tests {
         assert_eq!(offset_of!(TcpInfo, bytes_acknowledged), 120);
         assert_eq!(offset_of!(TcpInfo, min_rtt_us), 148);
         assert_eq!(offset_of!(TcpInfo, busy_us), 168);
+        assert_eq!(offset_of!(TcpInfo, window), 228);
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub struct Sender {
     pub retransmissions: u32,
     /// Shortest round trip, microseconds; 0 before the first.
     pub min_rtt_us: u32,
+    /// Bytes that the receiver has room for beyond the last acknowledged one; 0 when it is not known: before Linux 5.4,
+    /// and of a sender at the other end.
+    pub offered_window: u32,
     /// Send buffer, bytes as the system counts them.
     pub send_buffer: u32,
     /// Selective acknowledgements were agreed on.

@@ -320,6 +320,7 @@ mod tests {
             congestion_window: 5,
             retransmissions: 6,
             min_rtt_us: 7,
+            offered_window: 0,
             send_buffer: 8,
             sack: true,
             congestion: *b"cubic\0\0\0\0\0\0\0\0\0\0",

@@ -218,6 +218,7 @@ fn figures_without_bounds_of_a_server_are_no_panic_and_stay_numbers() {
         congestion_window: u32::MAX,
         retransmissions: u32::MAX,
         min_rtt_us: u32::MAX,
+        offered_window: 0,
         send_buffer: u32::MAX,
         sack: true,
         congestion: [0xff; 15],

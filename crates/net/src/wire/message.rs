@@ -101,6 +101,7 @@ impl Sender {
             congestion_window: u32_at(bytes, 32),
             retransmissions: u32_at(bytes, 36),
             min_rtt_us: u32_at(bytes, 40),
+            offered_window: 0,
             send_buffer: u32_at(bytes, 44),
             sack: bytes[48] & SACK != 0,
             congestion,
