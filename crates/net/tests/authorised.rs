@@ -74,17 +74,7 @@ fn only_the_networks_that_are_allowed_are_served() {
 }
 
 fn hello() -> Hello {
-    Hello {
-        direction: Direction::ToServer,
-        pace: short().pace(),
-        write: false,
-        zero_payload: false,
-        amount: u64::MAX,
-        buffer: 0,
-        stream: 0,
-        streams: 1,
-        test: 7,
-    }
+    Hello { test: 7, ..common::hello(&short(), Direction::ToServer) }
 }
 
 fn answer_of(socket: &mut TcpStream) -> (Status, Vec<u8>) {

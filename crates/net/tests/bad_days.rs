@@ -100,17 +100,7 @@ fn all_places_are_free(server: &Running) {
 }
 
 fn hello(mode: Mode, direction: Direction) -> Hello {
-    Hello {
-        direction,
-        pace: Plan { mode, length: 100_000, ..Plan::default() }.pace(),
-        write: false,
-        zero_payload: false,
-        amount: u64::MAX,
-        buffer: 0,
-        stream: 0,
-        streams: 1,
-        test: 1,
-    }
+    common::hello(&Plan { mode, length: 100_000, ..Plan::default() }, direction)
 }
 
 #[test]

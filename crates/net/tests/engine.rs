@@ -183,17 +183,7 @@ fn a_server_that_falls_silent_is_a_timeout() {
 }
 
 fn hello() -> Hello {
-    Hello {
-        direction: Direction::ToServer,
-        pace: Plan { length: 100, ..Plan::default() }.pace(),
-        write: false,
-        zero_payload: false,
-        amount: u64::MAX,
-        buffer: 0,
-        stream: 0,
-        streams: 1,
-        test: 1,
-    }
+    common::hello(&Plan { length: 100, ..Plan::default() }, Direction::ToServer)
 }
 
 fn answer_of(socket: &mut TcpStream) -> (Answer, String) {

@@ -27,17 +27,8 @@ use std::time::{Duration, Instant};
 const LENGTH: u32 = 3000;
 
 fn hello(mode: Mode, direction: Direction, write: bool) -> Hello {
-    Hello {
-        direction,
-        pace: Plan { mode, length: LENGTH, ..Plan::default() }.pace(),
-        write,
-        zero_payload: true,
-        amount: u64::MAX,
-        buffer: 0,
-        stream: 0,
-        streams: 1,
-        test: 1,
-    }
+    let plan = Plan { mode, write, length: LENGTH, ..Plan::default() };
+    Hello { zero_payload: true, ..common::hello(&plan, direction) }
 }
 
 /// What a peer may say: anything, or something that is nearly right.

@@ -259,6 +259,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
 }
 
 /// The real xSync, and where tests make it fail.
+// SAFETY: called by the file methods below only, with a file that SQLite has opened through this VFS.
 unsafe fn sync_kind(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     // SAFETY: see `below`.
     let failed = match unsafe { (*file.cast::<GuardFile>()).kind } {
@@ -342,6 +343,7 @@ unsafe extern "C" fn write(
 }
 
 /// Syncs what was written of the database and then leaves the disk to others.
+// SAFETY: as for `sync_kind`.
 unsafe fn end_portion(file: *mut ffi::sqlite3_file) -> c_int {
     let begun = Instant::now();
     // SAFETY: see `below`.

@@ -4,18 +4,38 @@ use crate::support::{A_WHILE, INSERT, Place};
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::process::await_condition;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Ids of one writer; far more than it can write.
 const IDS: i64 = 1_000_000;
 /// A little less than all the time: some load, on a machine that others use as well.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// What ends all writers, also one that rests.
+#[derive(Default)]
+struct Stop {
+    told: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    fn tell(&self) {
+        *self.told.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether it is told within `time`.
+    fn comes_within(&self, time: Duration) -> bool {
+        *self.changed.wait_timeout_while(self.told.lock().unwrap(), time, |told| !*told).unwrap().0
+    }
+}
 
 /// See the module. Each has one process and one row a transaction, with ids of its own in ascending order.
 pub struct Writers {
-    stop: Arc<AtomicBool>,
+    stop: Arc<Stop>,
     abandon: Arc<AtomicBool>,
     acknowledged: Vec<Arc<AtomicI64>>,
     threads: Vec<JoinHandle<()>>,
@@ -35,7 +55,7 @@ impl Writers {
             writers.acknowledged.push(acknowledged.clone());
             let mut application = place.application(database);
             writers.threads.push(std::thread::spawn(move || {
-                while !stop.load(SeqCst) {
+                while !stop.comes_within(PAUSE) {
                     let id = writer * IDS + acknowledged.load(SeqCst) + 1;
                     let sql = INSERT.replace("(x) VALUES(", &format!("(id, x) VALUES({id}, "));
                     application.send(&sql);
@@ -51,7 +71,6 @@ impl Writers {
                         return;
                     }
                     acknowledged.fetch_add(1, SeqCst);
-                    std::thread::sleep(PAUSE);
                 }
             }));
         }
@@ -79,7 +98,7 @@ impl Writers {
     pub fn finish(mut self) -> Acknowledged {
         let running = self.threads.iter().all(|thread| !thread.is_finished());
         assert!(running, "a writer has failed: {:?}", self.acknowledged());
-        self.stop.store(true, SeqCst);
+        self.stop.tell();
         self.threads.drain(..).for_each(|thread| thread.join().unwrap());
         self.noted()
     }
@@ -92,7 +111,7 @@ impl Writers {
 
 impl Drop for Writers {
     fn drop(&mut self) {
-        self.stop.store(true, SeqCst);
+        self.stop.tell();
         self.abandon.store(true, SeqCst);
         for thread in self.threads.drain(..) {
             // A writer that panicked has said so.

@@ -36,6 +36,12 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     )
 }
 
+/// Of the values above zero, as far as a logarithm takes them.
+fn bounds_above_zero(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = bounds(values.filter(|value| *value > 0.0)).unwrap_or((1.0, 1.0));
+    (low.max(LEAST), high.max(LEAST))
+}
+
 /// The smallest of 1, 2 or 5 times a power of ten that is not below.
 fn round_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.log10().floor());
@@ -91,8 +97,7 @@ impl Axis {
         most: usize,
         name: impl Fn(f64) -> String,
     ) -> Axis {
-        let (low, high) = bounds(values.filter(|value| *value > 0.0)).unwrap_or((1.0, 1.0));
-        let (low, high) = (low.max(LEAST), high.max(LEAST));
+        let (low, high) = bounds_above_zero(values);
         let first = low.log10().floor() as i32;
         // One decade more than the highest value needs: a range of one value has an end as well.
         let last = high.log10().floor() as i32 + 2;
@@ -125,9 +130,9 @@ impl Axis {
         most: usize,
         name: impl Fn(f64) -> String,
     ) -> Axis {
-        let (low, high) = bounds(values.filter(|value| *value > 0.0)).unwrap_or((1.0, 1.0));
-        let first = low.max(LEAST).log2().floor() as i32;
-        let last = (high.max(LEAST).log2().ceil() as i32).max(first + 1);
+        let (low, high) = bounds_above_zero(values);
+        let first = low.log2().floor() as i32;
+        let last = (high.log2().ceil() as i32).max(first + 1);
         let every = (last - first + 1).unsigned_abs().div_ceil(most.max(2) as u32).max(1) as usize;
         let ticks =
             (first..=last).step_by(every).map(|power| 2_f64.powi(power)).map(|value| (value, name(value)));

@@ -6,10 +6,11 @@ pub mod relay;
 
 use standfast_net::access::Network;
 use standfast_net::auth::Key;
-use standfast_net::plan::Plan;
+use standfast_net::plan::{Direction, Plan};
 use standfast_net::run::{Outcome, run};
 use standfast_net::server::{PATIENCE, Server, ServerPlan};
 use standfast_net::stream::Target;
+use standfast_net::wire::Hello;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -99,4 +100,19 @@ impl Drop for Running {
 /// A test that begins.
 pub fn test(server: &Running, plan: &Plan) -> Outcome {
     run(&server.target(), plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+/// The first message of a test of one connection that ends only when somebody ends it.
+pub fn hello(plan: &Plan, direction: Direction) -> Hello {
+    Hello {
+        direction,
+        pace: plan.pace(),
+        write: plan.write,
+        zero_payload: false,
+        amount: u64::MAX,
+        buffer: 0,
+        stream: 0,
+        streams: 1,
+        test: 1,
+    }
 }

@@ -3,17 +3,31 @@
 use standfast_net::stream::Target;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-const PASSING: u8 = 0;
-const STALLED: u8 = 1;
+#[derive(Default)]
+struct State {
+    stalled: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl State {
+    fn stall(&self) {
+        *self.stalled.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether it stalls within `time`: what a piece takes to pass, at the speed of the link.
+    fn stalls_within(&self, time: Duration) -> bool {
+        *self.changed.wait_timeout_while(self.stalled.lock().unwrap(), time, |stalled| !*stalled).unwrap().0
+    }
+}
 
 /// Ends with its last connection, or when it is dropped.
 pub struct Relay {
     port: u16,
-    state: Arc<AtomicU8>,
+    state: Arc<State>,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -27,7 +41,7 @@ impl Relay {
     pub fn start_slow(server: &Target, back: Duration) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let state = Arc::new(AtomicU8::new(PASSING));
+        let state = Arc::new(State::default());
         let sockets = Arc::new(Mutex::new(Vec::new()));
         let (far, kept, passing) =
             ((server.host.clone(), server.port), Arc::clone(&sockets), Arc::clone(&state));
@@ -53,7 +67,7 @@ impl Relay {
 
     /// Nothing passes any more, and nobody is told: a cable that was pulled.
     pub fn stall(&self) {
-        self.state.store(STALLED, Ordering::SeqCst);
+        self.state.stall();
     }
 
     /// Both sides hear that the connections are gone: a firewall that resets.
@@ -72,12 +86,12 @@ impl Drop for Relay {
     }
 }
 
-fn pass(from: &mut TcpStream, to: &mut TcpStream, pause: Duration, state: &AtomicU8) {
+fn pass(from: &mut TcpStream, to: &mut TcpStream, pause: Duration, state: &State) {
     from.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut buffer = vec![0; 64 << 10];
     loop {
         let read = from.read(&mut buffer);
-        if state.load(Ordering::SeqCst) == STALLED {
+        if state.stalls_within(Duration::ZERO) {
             // Its ends stay open, in the hands of the relay.
             return;
         }
@@ -87,8 +101,9 @@ fn pass(from: &mut TcpStream, to: &mut TcpStream, pause: Duration, state: &Atomi
             Err(error) if standfast_net::socket::is_pause(&error) => continue,
             Err(_) => break,
         };
-        // Not waiting for anything: it is the speed of the link.
-        std::thread::sleep(pause.mul_f64(bytes as f64 / buffer.len() as f64));
+        if state.stalls_within(pause.mul_f64(bytes as f64 / buffer.len() as f64)) {
+            return;
+        }
         if to.write_all(&buffer[..bytes]).is_err() {
             break;
         }
