@@ -1,6 +1,6 @@
 //! The command line.
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
 use standfast_instance::config::{DestinationConfig, OnTimeout, TransportMode};
 use std::path::PathBuf;
 
@@ -44,6 +44,15 @@ pub struct Args {
     pub directory: PathBuf,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The command line. Commands that need no instance take its directory, as all do, but do not offer it.
+pub fn command() -> clap::Command {
+    let without = ["net", "wan", "bench", "completions", "man"];
+    without.into_iter().fold(Args::command(), |command, name| {
+        let of_all = command.get_arguments().find(|argument| argument.get_id() == "directory").cloned();
+        command.mut_subcommand(name, |part| part.args(of_all.map(|directory| directory.hide(true))))
+    })
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,13 +1,12 @@
 //! Completions and manual pages, from the definition of the command line.
 
-use crate::args::Args;
-use clap::CommandFactory;
+use crate::args;
 use standfast_instance::InstanceError;
 use std::path::Path;
 
 /// Prints completions for a shell.
 pub fn completions(shell: clap_complete::Shell) {
-    clap_complete::generate(shell, &mut Args::command(), "standfast", &mut std::io::stdout());
+    clap_complete::generate(shell, &mut args::command(), "standfast", &mut std::io::stdout());
 }
 
 /// Writes a page for each command into a directory, or prints that of the whole.
@@ -15,7 +14,7 @@ pub fn completions(shell: clap_complete::Shell) {
 /// # Errors
 /// When a page cannot be written.
 pub fn manual(directory: Option<&Path>) -> Result<(), InstanceError> {
-    let command = Args::command().name("standfast");
+    let command = args::command().name("standfast");
     let Some(directory) = directory else {
         let page = clap_mangen::Man::new(command);
         return page.render(&mut std::io::stdout()).map_err(failed(Path::new("stdout")));

@@ -9,7 +9,7 @@ mod generated;
 mod show;
 
 use args::{Args, Command, DestinationCommand, LogCommand, StandbyCommand};
-use clap::Parser;
+use clap::FromArgMatches;
 use serde_json::Value;
 use standfast_instance::InstanceError;
 use standfast_instance::config::Config;
@@ -30,7 +30,8 @@ fn main() -> ExitCode {
     if words.next().is_some_and(|first| first == "tcptest") {
         return standfast_net::tcptest::main(&words.collect::<Vec<_>>()).into();
     }
-    let args = Args::parse();
+    let args = Args::from_arg_matches(&args::command().get_matches());
+    let args = args.unwrap_or_else(|error| error.exit());
     let args = match args.command {
         Command::Tcptest { words } => return standfast_net::tcptest::main(&words).into(),
         Command::Net { command } => return command.main().into(),

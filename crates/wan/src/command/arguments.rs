@@ -101,7 +101,7 @@ pub struct ShapeArgs {
     /// Delay of one direction
     #[arg(long, value_parser = time, value_name = "TIME")]
     pub delay: Option<Nanos>,
-    /// IP packets a second, in bits or bytes: 100mbit, 12MiB/s, none
+    /// Rate of IP packets, in bits or bytes a second: 100mbit, 12MiB/s, none
     #[arg(long, value_parser = rate)]
     pub rate: Option<Rate>,
     /// What may wait for the transmitter: 256k, 50ms, auto (rate x twice the delay, at least 64 KiB)
