@@ -54,12 +54,16 @@ def settings(source, structure):
 
 
 def default_in_words(source, setting):
-    """The default of a destination's setting, which is a function."""
-    body = re.search(rf"fn default_{setting}\(\) -> \w+ \{{\n\s*(.*?)\n", source)
-    if not body:
-        return "none: must be given"
-    value = body.group(1).rsplit("::", 1)[-1].replace("_", "")
-    return f"`{value}`" if value.isdigit() else f"`{kebab(value)}`"
+    """The default of a destination's setting, as `DestinationConfig::new` gives it."""
+    body = re.search(r"pub fn new\(.*?DestinationConfig \{\n\s+DestinationConfig \{\n(.*?)\n\s+\}\n", source, re.S).group(1)
+    value = re.search(rf"^\s+{setting}: (.*),$", body, re.M).group(1)
+    if function := re.fullmatch(r"(\w+)\(\)", value):
+        value = re.search(rf"fn {function.group(1)}\(\) -> \w+ \{{\n\s*(.*?)\n", source).group(1)
+    if value.endswith(".into()"):
+        return "none"
+    words = {"None": "", "ValidFor::default()": '["all_logfiles", "all_roles"]'}
+    value = words.get(value, value.rsplit("::", 1)[-1].replace("_", ""))
+    return value if value == "" else f"`{kebab(value)}`"
 
 
 def kebab(name):
@@ -68,6 +72,7 @@ def kebab(name):
 
 def configuration():
     source = CONFIG.read_text()
+    destinations = CONFIG.with_name("destination_config.rs").read_text()
     defaults = tomllib.loads(said("config", "--defaults"))
     yield (
         "# Configuration\n\n`standfast.toml` in the instance directory. A setting that is not there has its default; one "
@@ -79,7 +84,8 @@ def configuration():
             f"| `{name}` | `{shown(defaults[section][name])}` | {words} |\n" for name, words in settings(source, structure)
         )
     yield "## `[[destination]]`\n\n| setting | default | |\n|---|---|---|\n" + "".join(
-        f"| `{name}` | {default_in_words(source, name)} | {words} |\n" for name, words in settings(source, "DestinationConfig")
+        f"| `{name}` | {default_in_words(destinations, name)} | {words} |\n"
+        for name, words in settings(destinations, "DestinationConfig")
     )
 
 

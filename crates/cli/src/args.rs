@@ -1,7 +1,7 @@
 //! The command line.
 
-use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand, ValueEnum};
-use standfast_instance::config::{DestinationConfig, OnTimeout, TransportMode};
+use crate::destination_args::DestinationCommand;
+use clap::{CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -201,81 +201,6 @@ pub enum StandbyCommand {
         #[arg(long, value_delimiter = ',', value_name = "DIR,...")]
         members: Vec<PathBuf>,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum DestinationCommand {
-    /// Add a destination, or change the one with this name.
-    #[command(
-        after_help = "Examples:\n  standfast destination add -D /srv/sf oslo 10.0.0.2:7411 --mode sync-affirm --on-timeout stall\n  standfast destination add -D /srv/sf nearby 127.0.0.1:7451 --mode async\n\nTakes effect at once and is written to standfast.toml."
-    )]
-    Add {
-        #[command(flatten)]
-        destination: DestinationArgs,
-    },
-    /// Remove a destination.
-    Remove {
-        /// Its name.
-        name: String,
-    },
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct DestinationArgs {
-    /// Name of the standby instance.
-    name: String,
-    /// Its address, HOST:PORT.
-    address: String,
-    /// What a commit waits for.
-    #[arg(long, value_enum, default_value = "sync-affirm")]
-    mode: ModeArg,
-    /// What a missing acknowledgement leads to.
-    #[arg(long, value_enum, default_value = "degrade")]
-    on_timeout: OnTimeoutArg,
-    /// How long a commit waits for an acknowledgement, milliseconds.
-    #[arg(long, default_value_t = 30_000)]
-    net_timeout_ms: u64,
-    /// Longest pause between attempts to connect, milliseconds.
-    #[arg(long, default_value_t = 1_000)]
-    reopen_ms: u64,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum ModeArg {
-    /// Redo is in the standby's log on disk.
-    SyncAffirm,
-    /// Redo is in the standby's memory.
-    Fastsync,
-    /// Nothing.
-    Async,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum OnTimeoutArg {
-    /// Commits go on without the standby until it has caught up.
-    Degrade,
-    /// Commits wait.
-    Stall,
-}
-
-impl From<DestinationArgs> for DestinationConfig {
-    fn from(args: DestinationArgs) -> DestinationConfig {
-        DestinationConfig {
-            name: args.name,
-            address: args.address,
-            mode: match args.mode {
-                ModeArg::SyncAffirm => TransportMode::SyncAffirm,
-                ModeArg::Fastsync => TransportMode::Fastsync,
-                ModeArg::Async => TransportMode::Async,
-            },
-            on_timeout: match args.on_timeout {
-                OnTimeoutArg::Degrade => OnTimeout::Degrade,
-                OnTimeoutArg::Stall => OnTimeout::Stall,
-            },
-            net_timeout_ms: args.net_timeout_ms,
-            reopen_ms: args.reopen_ms,
-        }
-    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,11 +4,13 @@
 //! 3 refused as things stand, 4 the instance does not run, 5 it runs already.
 
 mod args;
+mod destination;
+mod destination_args;
 mod dump;
 mod generated;
 mod show;
 
-use args::{Args, Command, DestinationCommand, LogCommand, StandbyCommand};
+use args::{Args, Command, LogCommand, StandbyCommand};
 use clap::FromArgMatches;
 use serde_json::Value;
 use standfast_instance::InstanceError;
@@ -96,13 +98,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let (name, listen) = (&config.instance.name, &config.instance.listen);
             eprintln!("then, at the primary: standfast destination add -D DIR {name} {listen}");
         }
-        Command::Destination { command: DestinationCommand::Add { destination } } => {
-            let destination = destination.into();
-            server::ask(&directory, &Request::SetDestination { destination })?;
-        }
-        Command::Destination { command: DestinationCommand::Remove { name } } => {
-            server::ask(&directory, &Request::RemoveDestination { name })?;
-        }
+        Command::Destination { command } => destination::destination(&directory, command)?,
         Command::Status { json } => {
             let status = server::ask(&directory, &Request::Status)?;
             if json {

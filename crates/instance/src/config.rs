@@ -2,8 +2,12 @@
 //!
 //! `standfast config` prints the settings in force; `standfast config --defaults` prints this page as TOML.
 
+use crate::address::{ADDRESS_RULE, NAME_RULE, is_address, is_name};
+use crate::destination_config::{self, BrokenRule};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+
+pub use crate::destination_config::{Compression, DestinationConfig, OnTimeout, TransportMode};
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +41,14 @@ pub enum ConfigError {
         value: String,
         /// What is allowed.
         rule: &'static str,
+    },
+    /// The attributes of a destination are wrong, or do not go together.
+    #[error("{path}: {rule}")]
+    Destination {
+        /// File.
+        path: PathBuf,
+        /// Which, and what is allowed.
+        rule: BrokenRule,
     },
 }
 
@@ -186,63 +198,6 @@ impl Default for StandbyConfig {
     }
 }
 
-/// What a commit waits for at a destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TransportMode {
-    /// Until the standby has written the redo to its standby redo log (SYNC AFFIRM).
-    SyncAffirm,
-    /// Until the standby has received it in memory (SYNC NOAFFIRM).
-    Fastsync,
-    /// For nothing (ASYNC).
-    Async,
-}
-
-/// What happens when a synchronous destination does not acknowledge within `net_timeout_ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnTimeout {
-    /// Commits go on without it until it has caught up (maximum availability).
-    Degrade,
-    /// Commits wait until it is back (maximum protection).
-    Stall,
-}
-
-/// `[[destination]]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DestinationConfig {
-    /// Name of the standby instance there.
-    pub name: String,
-    /// Its address, HOST:PORT.
-    pub address: String,
-    /// Transport mode.
-    #[serde(default = "default_mode")]
-    pub mode: TransportMode,
-    /// What a missing acknowledgement leads to.
-    #[serde(default = "default_on_timeout")]
-    pub on_timeout: OnTimeout,
-    /// NET_TIMEOUT, milliseconds.
-    #[serde(default = "default_net_timeout_ms")]
-    pub net_timeout_ms: u64,
-    /// REOPEN: pause before a failed destination is tried again, milliseconds.
-    #[serde(default = "default_reopen_ms")]
-    pub reopen_ms: u64,
-}
-
-fn default_mode() -> TransportMode {
-    TransportMode::SyncAffirm
-}
-fn default_on_timeout() -> OnTimeout {
-    OnTimeout::Degrade
-}
-fn default_net_timeout_ms() -> u64 {
-    30_000
-}
-fn default_reopen_ms() -> u64 {
-    1_000
-}
-
 /// File name of the configuration within the instance directory.
 pub const CONFIG_FILE: &str = "standfast.toml";
 
@@ -263,8 +218,9 @@ impl Config {
     /// # Errors
     /// See [`ConfigError`].
     pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-        let config: Config = toml::from_str(text)
+        let mut config: Config = toml::from_str(text)
             .map_err(|error| ConfigError::Parse { path: path.to_owned(), message: error.to_string() })?;
+        destination_config::number(&mut config.destinations);
         config.check(path)?;
         Ok(config)
     }
@@ -326,9 +282,6 @@ impl Config {
                 "octal permissions such as 0600 or 0660",
             );
         }
-        if self.destinations.len() > standfast_types::DESTINATIONS_MAX {
-            return fail("destination", self.destinations.len().to_string(), "at most 31 destinations");
-        }
         if self.checkpoint.passive_frames == 0
             || self.checkpoint.reset_frames <= self.checkpoint.passive_frames
         {
@@ -345,37 +298,8 @@ impl Config {
         if !instance.listen.is_empty() && !is_address(&instance.listen) {
             return fail("instance.listen", instance.listen.clone(), ADDRESS_RULE);
         }
-        for destination in &self.destinations {
-            if !is_name(&destination.name) {
-                return fail("destination.name", format!("\"{}\"", destination.name), NAME_RULE);
-            }
-            if !is_address(&destination.address) {
-                return fail("destination.address", destination.address.clone(), ADDRESS_RULE);
-            }
-            if !instance.insecure && is_beyond_loopback(&destination.address) {
-                return fail(
-                    "destination.address",
-                    destination.address.clone(),
-                    "a loopback address, or insecure = true in [instance]: redo would cross the network unencrypted",
-                );
-            }
-            if destination.net_timeout_ms < 100 || destination.net_timeout_ms > 1_200_000 {
-                return fail(
-                    "destination.net_timeout_ms",
-                    destination.net_timeout_ms.to_string(),
-                    "100 to 1200000",
-                );
-            }
-            let same_name = self.destinations.iter().filter(|other| other.name == destination.name).count();
-            if same_name > 1 {
-                return fail(
-                    "destination.name",
-                    destination.name.clone(),
-                    "each destination has a name of its own",
-                );
-            }
-        }
-        Ok(())
+        let broken = destination_config::check_all(&self.destinations, instance.insecure);
+        broken.map_err(|rule| ConfigError::Destination { path: path.to_owned(), rule })
     }
 
     /// `commit.write` as session bits; `None` when it is not valid.
@@ -404,56 +328,9 @@ impl Config {
     }
 }
 
-const NAME_RULE: &str = "1 to 64 letters, digits, dots, underscores or hyphens";
-const ADDRESS_RULE: &str = "HOST:PORT, as in 10.0.0.2:7411 or [::1]:7411";
-
-fn is_name(text: &str) -> bool {
-    let allowed = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
-    (1..=64).contains(&text.len()) && text.chars().all(allowed)
-}
-
-/// Host and port; whether the host exists is found out when it is needed.
-fn split_address(text: &str) -> Option<(&str, u16)> {
-    let (host, port) = text.rsplit_once(':')?;
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    // Colons of an address of version 6 are in brackets.
-    let host = bare.or_else(|| (!host.contains(':')).then_some(host))?;
-    let port = port.parse().ok()?;
-    (!host.is_empty() && !host.contains(char::is_whitespace)).then_some((host, port))
-}
-
-fn is_address(text: &str) -> bool {
-    split_address(text).is_some()
-}
-
-/// Whether the address is a number, and not of this host.
-fn is_beyond_loopback(text: &str) -> bool {
-    let host = split_address(text).and_then(|(host, _)| host.parse::<std::net::IpAddr>().ok());
-    host.is_some_and(|address| !address.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_and_names_are_looked_at_before_they_are_used() {
-        for good in ["h:1", "10.0.0.2:7411", "[::1]:7411", "far.example:65535"] {
-            assert!(is_address(good), "{good}");
-        }
-        for bad in ["nonsense", "h:", ":1", "h:70000", "::1:7411", "a b:1", ""] {
-            assert!(!is_address(bad), "{bad}");
-        }
-        assert!(is_beyond_loopback("10.0.0.2:1") && !is_beyond_loopback("127.0.0.1:1"));
-        assert!(!is_beyond_loopback("far.example:1"), "known only when it is resolved");
-        let error = |text: &str| Config::parse(text, Path::new("standfast.toml")).unwrap_err().to_string();
-        assert!(error("[instance]\nname = ''").contains("instance.name = \"\""));
-        assert!(error("[instance]\nlisten = 'nonsense'").contains("HOST:PORT"));
-        assert!(
-            error("[[destination]]\nname='b'\naddress='garbage'").contains("destination.address = garbage")
-        );
-        assert!(error("[[destination]]\nname='b'\naddress='10.0.0.2:1'").contains("insecure"));
-    }
 
     #[test]
     fn defaults_survive_text_and_pass_their_own_checks() {
@@ -472,17 +349,5 @@ mod tests {
         assert!(error("[redo]\nmembers = ['']").contains("redo.members"));
         assert!(error("[redo]\ngruops = 3").contains("gruops"));
         assert!(error("[commit]\nwrite = \"later\"").contains("commit.write = later"));
-        assert!(
-            error("[[destination]]\nname='b'\naddress='h:1'\nnet_timeout_ms=5")
-                .contains("net_timeout_ms = 5")
-        );
-    }
-
-    #[test]
-    fn a_destination_has_the_documented_defaults() {
-        let config = Config::parse("[[destination]]\nname='b'\naddress='h:1'", Path::new("x")).unwrap();
-        let destination = &config.destinations[0];
-        assert_eq!(destination.mode, TransportMode::SyncAffirm);
-        assert_eq!((destination.net_timeout_ms, destination.on_timeout), (30_000, OnTimeout::Degrade));
     }
 }

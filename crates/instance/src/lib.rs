@@ -1,8 +1,10 @@
 //! Wires the stations of one host together: configuration, control file, the primary's commit path, the
 //! standby's receive and apply path, checkpoints, roles, and the control socket.
 
+pub mod address;
 pub mod alert;
 pub mod applier;
+pub mod attribute_text;
 pub mod baseline;
 mod candidates;
 pub mod checkpointer;
@@ -12,6 +14,8 @@ pub mod control;
 mod control_socket;
 pub mod create;
 pub mod database;
+mod destination_commands;
+pub mod destination_config;
 pub mod environment;
 pub mod error;
 

@@ -427,38 +427,30 @@ impl Running {
         self.with_primary(|primary| primary.threads.checkpoint())
     }
 
-    /// Adds, replaces (same name) or removes (`None`) a destination, durably and at once.
+    /// Takes `configured` for the destinations, durably and at once: the file first, then the senders.
     ///
     /// # Errors
-    /// When the configuration is not valid with it, or cannot be written.
-    pub fn set_destination(
+    /// When the configuration is not valid with them, or cannot be written. Nothing is changed then.
+    pub(crate) fn change_destinations(
         &self,
-        name: &str,
-        destination: Option<DestinationConfig>,
+        change: impl FnOnce(&mut Vec<DestinationConfig>) -> Result<(), InstanceError>,
     ) -> Result<(), InstanceError> {
         let _one = self.one_command();
         let mut configured = self.configured();
-        let known = configured.iter().any(|other| other.name == name);
-        if destination.is_none() && !known {
-            let what = format!("there is no destination {name}");
-            return Err(InstanceError::refused(what, "`standfast status` lists the destinations"));
-        }
-        configured.retain(|other| other.name != name);
-        configured.extend(destination);
+        change(&mut configured)?;
         let mut config = self.environment.config.clone();
-        config.destinations = configured.clone();
+        config.destinations = configured;
         let path = self.environment.paths.directory.join(CONFIG_FILE);
-        crate::config::Config::parse(&config.to_toml(), &path)?;
+        let config = crate::config::Config::parse(&config.to_toml(), &path)?;
         self.environment
             .disk
             .replace(&path, config.to_toml().as_bytes())
             .map_err(InstanceError::io("write the configuration", &path))?;
-        *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = configured;
-        if let Some(primary) = self.primary() {
-            self.restart_destinations(&primary)?;
+        *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = config.destinations;
+        match self.primary() {
+            Some(primary) => self.restart_destinations(&primary),
+            None => Ok(()),
         }
-        self.environment.alert.say(format!("destination {name} {}", if known { "changed" } else { "added" }));
-        Ok(())
     }
 
     fn restart_destinations(&self, primary: &RunningPrimary) -> Result<(), InstanceError> {

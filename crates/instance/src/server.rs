@@ -7,6 +7,7 @@ use crate::alert::AlertLog;
 use crate::config::{Config, DestinationConfig};
 use crate::control::Control;
 use crate::control_socket;
+use crate::destination_config::State;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::paths::Paths;
@@ -52,8 +53,22 @@ pub enum Request {
     /// Add or change a destination.
     SetDestination {
         /// It.
-        destination: DestinationConfig,
+        destination: Box<DestinationConfig>,
     },
+    /// Remove the destination with this number, if there is one.
+    ClearDestination {
+        /// Its number.
+        id: u8,
+    },
+    /// Enable or defer a destination.
+    SetDestinationState {
+        /// Its name.
+        name: String,
+        /// enable or defer.
+        state: State,
+    },
+    /// All destinations and their attributes.
+    ListDestinations,
     /// Remove a destination.
     RemoveDestination {
         /// Its name.
@@ -263,11 +278,20 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
         Request::Failover => json!({ "branch": running.failover()? }),
         Request::SetDestination { destination } => {
             let name = destination.name.clone();
-            running.set_destination(&name, Some(destination))?;
+            running.set_destination(*destination)?;
             json!({ "destination": name })
         }
+        Request::ClearDestination { id } => {
+            running.clear_destination(id)?;
+            json!({ "cleared": id })
+        }
+        Request::SetDestinationState { name, state } => {
+            running.set_destination_state(&name, state)?;
+            json!({ "destination": name })
+        }
+        Request::ListDestinations => running.list_destinations(),
         Request::RemoveDestination { name } => {
-            running.set_destination(&name, None)?;
+            running.remove_destination(&name)?;
             json!({ "removed": name })
         }
     })

@@ -1,6 +1,7 @@
 //! The primary's redo as its senders read it, and the senders as the commit path sees them.
 
 use crate::config::{DestinationConfig, OnTimeout, TransportMode};
+use crate::destination_config::State;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
@@ -268,7 +269,8 @@ impl Destinations {
         fenced: &FencedCall,
     ) -> Result<Arc<Destinations>, InstanceError> {
         let mut senders = Vec::new();
-        for destination in configured {
+        let in_use: Vec<&DestinationConfig> = configured.iter().filter(|at| is_shipped_to(at)).collect();
+        for destination in &in_use {
             if let Some(sender) = before.and_then(|before| before.sender_for(destination)) {
                 senders.push(sender.clone());
                 continue;
@@ -290,7 +292,7 @@ impl Destinations {
             left_behind: Mutex::new(vec![false; senders.len()]),
             oldest_then: before.map_or_else(|| log.oldest(), |before| before.oldest_then),
             senders,
-            configured: configured.to_vec(),
+            configured: in_use.into_iter().cloned().collect(),
             buffer: shared.buffer.clone(),
             log,
         }))
@@ -305,6 +307,11 @@ impl Destinations {
     pub fn stop_without(&self, others: &Destinations) {
         let ended = |sender: &&Arc<Sender>| !others.senders.iter().any(|other| Arc::ptr_eq(other, sender));
         self.senders.iter().filter(ended).for_each(|sender| sender.stop());
+    }
+
+    /// Makes another attempt to reach a destination now, also after it was given up.
+    pub fn enable(&self, name: &str) {
+        self.senders.iter().filter(|sender| sender.status().name == name).for_each(|sender| sender.enable());
     }
 
     /// State of all destinations.
@@ -349,6 +356,11 @@ impl Destinations {
     }
 }
 
+/// Whether a primary has a sender for the destination.
+fn is_shipped_to(destination: &DestinationConfig) -> bool {
+    destination.state == State::Enable && !destination.is_local() && destination.valid_for.of_a_primary()
+}
+
 fn holder(sender: &Sender) -> Holder {
     let hardened = Some(sender.status().hardened).filter(|scn| *scn > Scn::ZERO);
     Holder { required: sender.is_required(), hardened }
@@ -358,17 +370,17 @@ fn sender_config(destination: &DestinationConfig, insecure: bool) -> SenderConfi
     SenderConfig {
         destination: transport::DestinationConfig {
             name: destination.name.clone(),
-            mode: match destination.mode {
+            mode: match destination.transport_mode() {
                 TransportMode::SyncAffirm => transport::TransportMode::SyncAffirm,
                 TransportMode::Fastsync => transport::TransportMode::FastSync,
                 TransportMode::Async => transport::TransportMode::Async,
             },
             net_timeout: Duration::from_millis(destination.net_timeout_ms),
             reopen: Duration::from_millis(destination.reopen_ms),
-            max_failure: 0,
+            max_failure: destination.failures_allowed(),
             on_timeout: match destination.on_timeout {
-                OnTimeout::Degrade => transport::OnTimeout::Degrade,
-                OnTimeout::Stall => transport::OnTimeout::Stall,
+                Some(OnTimeout::Stall) => transport::OnTimeout::Stall,
+                Some(OnTimeout::Degrade) | None => transport::OnTimeout::Degrade,
             },
         },
         address: destination.address.clone(),

@@ -191,7 +191,8 @@ impl Link {
     pub(super) fn judge(&self, document: &Value) -> Result<(), String> {
         const MODES: [&str; 3] = ["ASYNC", "FASTSYNC", "SYNC AFFIRM"];
         let empty = Vec::new();
-        let verdicts = document.pointer("/advice/verdicts").and_then(Value::as_array).unwrap_or(&empty);
+        let verdicts =
+            document.pointer("/to_server/advice/verdicts").and_then(Value::as_array).unwrap_or(&empty);
         let mut differences = Vec::new();
         for (mode, (grade, causes)) in MODES.iter().zip(self.expected) {
             let verdict = verdicts.iter().find(|verdict| verdict["mode"] == *mode);
@@ -229,7 +230,7 @@ mod tests {
                 causes.iter().map(|name| json!({ "name": name, "grade": grade })).collect();
             json!({ "mode": mode, "grade": grade, "causes": causes })
         };
-        json!({ "advice": { "verdicts": modes.map(verdict) } })
+        json!({ "to_server": { "advice": { "verdicts": modes.map(verdict) } } })
     }
 
     #[test]

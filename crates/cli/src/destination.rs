@@ -1,0 +1,61 @@
+//! Carries out `standfast destination`.
+
+use crate::destination_args::DestinationCommand;
+use standfast_instance::config::DestinationConfig;
+use standfast_instance::destination_config::State;
+use standfast_instance::server::{Request, ask};
+use standfast_instance::{InstanceError, attribute_text};
+use std::path::Path;
+
+/// Asks the instance in `directory` to do it.
+///
+/// # Errors
+/// What the instance says, or that an attribute is wrong.
+pub fn destination(directory: &Path, command: DestinationCommand) -> Result<(), InstanceError> {
+    let request = match command {
+        DestinationCommand::Add { destination } => {
+            Request::SetDestination { destination: Box::new(destination.into()) }
+        }
+        DestinationCommand::Set { id, attributes } => set(id, &attributes)?,
+        DestinationCommand::Enable { name } => Request::SetDestinationState { name, state: State::Enable },
+        DestinationCommand::Defer { name } => Request::SetDestinationState { name, state: State::Defer },
+        DestinationCommand::Remove { name } => Request::RemoveDestination { name },
+        DestinationCommand::List { json } => return list(directory, json),
+    };
+    ask(directory, &request).map(drop)
+}
+
+fn set(id: u8, attributes: &str) -> Result<Request, InstanceError> {
+    if attributes.trim().is_empty() {
+        return Ok(Request::ClearDestination { id });
+    }
+    let hint = "`standfast destination set --help` lists the attributes";
+    let wrong = |what: String| InstanceError::Answered { what, hint: Some(hint.into()), code: 2 };
+    let mut destination: DestinationConfig =
+        attribute_text::parse(attributes).map_err(|error| wrong(error.to_string()))?;
+    if destination.name.is_empty() {
+        return Err(wrong("DB_UNIQUE_NAME is required".into()));
+    }
+    if id == 0 {
+        return Err(wrong("destination 0: destinations have the numbers 1 to 31".into()));
+    }
+    destination.id = id;
+    if let Some(location) = destination.location {
+        destination.location = Some(crate::absolute(&location)?);
+    }
+    Ok(Request::SetDestination { destination: Box::new(destination) })
+}
+
+fn list(directory: &Path, json: bool) -> Result<(), InstanceError> {
+    let destinations = ask(directory, &Request::ListDestinations)?;
+    if json {
+        println!("{destinations:#}");
+        return Ok(());
+    }
+    for at in destinations.as_array().into_iter().flatten() {
+        let text = |key: &str| at[key].as_str().unwrap_or_default();
+        let state = text("state").to_uppercase();
+        println!("{:>2}  {:<9} {}", at["id"], state, text("attributes"));
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! Names and addresses, as far as their text tells.
+
+/// What a name is.
+pub const NAME_RULE: &str = "1 to 64 letters, digits, dots, underscores or hyphens";
+/// What an address is.
+pub const ADDRESS_RULE: &str = "HOST:PORT, as in 10.0.0.2:7411 or [::1]:7411";
+
+/// Whether an instance or destination may be called so.
+pub fn is_name(text: &str) -> bool {
+    let allowed = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
+    (1..=64).contains(&text.len()) && text.chars().all(allowed)
+}
+
+/// Host and port; whether the host exists is found out when it is needed.
+fn split_address(text: &str) -> Option<(&str, u16)> {
+    let (host, port) = text.rsplit_once(':')?;
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    // Colons of an address of version 6 are in brackets.
+    let host = bare.or_else(|| (!host.contains(':')).then_some(host))?;
+    let port = port.parse().ok()?;
+    (!host.is_empty() && !host.contains(char::is_whitespace)).then_some((host, port))
+}
+
+/// Whether it is HOST:PORT.
+pub fn is_address(text: &str) -> bool {
+    split_address(text).is_some()
+}
+
+/// Whether the address is a number, and not of this host.
+pub fn is_beyond_loopback(text: &str) -> bool {
+    let host = split_address(text).and_then(|(host, _)| host.parse::<std::net::IpAddr>().ok());
+    host.is_some_and(|address| !address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_names_are_looked_at_before_they_are_used() {
+        for good in ["h:1", "10.0.0.2:7411", "[::1]:7411", "far.example:65535"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in ["nonsense", "h:", ":1", "h:70000", "::1:7411", "a b:1", ""] {
+            assert!(!is_address(bad), "{bad}");
+        }
+        assert!(is_beyond_loopback("10.0.0.2:1") && !is_beyond_loopback("127.0.0.1:1"));
+        assert!(!is_beyond_loopback("far.example:1"), "known only when it is resolved");
+        assert!(is_name("oslo-2") && !is_name("") && !is_name("a b"));
+    }
+}
