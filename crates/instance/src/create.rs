@@ -12,7 +12,7 @@ use standfast_format::{LogKind, StreamCrc};
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
 use standfast_transport::{
-    DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StationError, fetch_snapshot, fetch_status,
+    DatabaseInfo, Manifest, Security, SnapshotInfo, SnapshotSink, StationError, fetch_snapshot, fetch_status,
 };
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
 use std::fs::{DirBuilder, File};
@@ -233,17 +233,17 @@ pub fn create_standby(
     from: &str,
     progress: &mut dyn FnMut(&str, u64),
 ) -> Result<(), InstanceError> {
-    let insecure = config.instance.insecure;
+    let security = Security::plain(config.instance.insecure);
     let failed = |error: standfast_transport::TransportError| {
         InstanceError::refused(
             format!("cannot copy from {from}: {error}"),
             "check that the primary runs, that its [instance] listen names this address, and try again",
         )
     };
-    let status = fetch_status(from, insecure).map_err(failed)?;
+    let status = fetch_status(from, &security).map_err(failed)?;
     adopt_geometry(config, &status);
     let existed = directory.exists();
-    let result = copy_into(directory, config, from, progress, &failed);
+    let result = copy_into(directory, config, &security, from, progress, &failed);
     if result.is_err() && !existed {
         let _ = std::fs::remove_dir_all(directory);
     }
@@ -265,6 +265,7 @@ fn adopt_geometry(config: &mut Config, status: &str) {
 fn copy_into(
     directory: &Path,
     config: &Config,
+    security: &Security,
     from: &str,
     progress: &mut dyn FnMut(&str, u64),
     failed: &dyn Fn(standfast_transport::TransportError) -> InstanceError,
@@ -286,7 +287,7 @@ fn copy_into(
         progress,
         bytes: 0,
     };
-    let fetched = fetch_snapshot(from, config.instance.insecure, &config.instance.name, &mut copy);
+    let fetched = fetch_snapshot(from, security, &config.instance.name, &mut copy);
     let start = fetched.map_err(|error| copy.conflict.take().unwrap_or_else(|| failed(error)))?;
     let Copy { manifest, databases, .. } = copy;
     let manifest = manifest.ok_or_else(|| InstanceError::Failed("the copy had no manifest".into()))?;

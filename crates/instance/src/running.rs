@@ -155,7 +155,7 @@ impl Running {
             std::env::var("STANDFAST_ACK_DELAY_US").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
         let config = ReceiverConfig {
             listen: instance.listen.clone(),
-            insecure: instance.insecure,
+            security: transport::Security::plain(instance.insecure),
             ack_delay: Duration::from_micros(delay),
             ..ReceiverConfig::default()
         };

@@ -281,7 +281,8 @@ impl Destinations {
                 name: destination.name.clone(),
                 fenced: fenced.clone(),
             };
-            let config = sender_config(destination, environment.config.instance.insecure);
+            let security = transport::Security::plain(environment.config.instance.insecure);
+            let config = sender_config(destination, security);
             let sender = Sender::start(0, config, source.clone(), Arc::new(observer))
                 .map_err(|error| InstanceError::Failed(error.to_string()))?;
             senders.push(Arc::new(sender));
@@ -366,7 +367,7 @@ fn holder(sender: &Sender) -> Holder {
     Holder { required: sender.is_required(), hardened }
 }
 
-fn sender_config(destination: &DestinationConfig, insecure: bool) -> SenderConfig {
+fn sender_config(destination: &DestinationConfig, security: transport::Security) -> SenderConfig {
     SenderConfig {
         destination: transport::DestinationConfig {
             name: destination.name.clone(),
@@ -385,7 +386,7 @@ fn sender_config(destination: &DestinationConfig, insecure: bool) -> SenderConfi
         },
         address: destination.address.clone(),
         expected_name: Some(destination.name.clone()),
-        insecure,
+        security,
     }
 }
 

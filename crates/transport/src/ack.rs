@@ -1,12 +1,12 @@
 //! Acknowledgements on their way from a receiver.
 
+use crate::link::LinkEnd;
 use crate::lock;
 use crate::sys;
 use standfast_format::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use standfast_types::Scn;
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind, Result, Write};
-use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -67,12 +67,12 @@ impl Ack {
 
 /// Sends frames to the primary, at once or, to emulate a distant standby on one machine, each a fixed time later.
 pub(crate) enum AckSender {
-    Direct(TcpStream),
+    Direct(LinkEnd),
     Delayed(DelayLine),
 }
 
 impl AckSender {
-    pub fn new(stream: TcpStream, delay: Duration) -> Result<AckSender> {
+    pub fn new(stream: LinkEnd, delay: Duration) -> Result<AckSender> {
         Ok(if delay.is_zero() {
             AckSender::Direct(stream)
         } else {
@@ -109,7 +109,7 @@ pub(crate) struct DelayLine {
 }
 
 impl DelayLine {
-    fn start(stream: TcpStream, delay: Duration) -> Result<DelayLine> {
+    fn start(stream: LinkEnd, delay: Duration) -> Result<DelayLine> {
         let line = Arc::new(Line { queue: Mutex::default(), filled: Condvar::new() });
         let theirs = line.clone();
         let thread =
@@ -140,7 +140,7 @@ impl Drop for DelayLine {
     }
 }
 
-fn drain(line: &Line, mut stream: TcpStream) {
+fn drain(line: &Line, mut stream: LinkEnd) {
     sys::precise_sleeps();
     while let Some((due, frame)) = next(line) {
         // Sleeps may end early; never send early.
@@ -172,7 +172,8 @@ fn next(line: &Line) -> Option<(Instant, Box<[u8]>)> {
 mod tests {
     use super::*;
     use crate::framing::FrameReader;
-    use std::net::TcpListener;
+    use crate::link::Link;
+    use std::net::{TcpListener, TcpStream};
 
     fn ack(received: u64) -> Ack {
         let times = AckTimes { received_us: 7, write_ns: 9 };
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn a_delayed_acknowledgement_is_late_by_the_delay_and_many_share_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = Link::plain(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut reader = FrameReader::new(listener.accept().unwrap().0);
         let delay = Duration::from_millis(40);
         let mut sender = AckSender::new(stream, delay).unwrap();

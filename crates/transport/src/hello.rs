@@ -4,12 +4,12 @@ use crate::destination::TransportMode;
 use crate::error::{PROTOCOL_VERSION, Refusal, TransportError};
 use crate::framing::{FrameReader, FramingError};
 use crate::identity::PeerIdentity;
+use crate::link::LinkEnd;
 use crate::source::LogSwitch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use standfast_format::{Frame, FrameKind, StreamCrc};
 use standfast_types::Scn;
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// First message of a sender.
@@ -106,10 +106,7 @@ pub fn expect(frame: &Frame<'_>, kind: FrameKind) -> Result<(), TransportError> 
 ///
 /// # Errors
 /// `TimedOut` at the deadline, else as [`FrameReader::read`].
-pub fn await_frame(
-    reader: &mut FrameReader<TcpStream>,
-    deadline: Instant,
-) -> Result<Frame<'_>, FramingError> {
+pub fn await_frame(reader: &mut FrameReader<LinkEnd>, deadline: Instant) -> Result<Frame<'_>, FramingError> {
     loop {
         if reader.peek(0)?.is_some() {
             break;

@@ -21,6 +21,7 @@ mod event;
 pub mod framing;
 pub mod hello;
 mod identity;
+pub mod link;
 mod receiver;
 mod release;
 mod resolve;
@@ -40,6 +41,7 @@ pub use error::{
 };
 pub use event::{ReceiverEvent, SenderEvent};
 pub use identity::{Incarnation, PeerIdentity, Role, history_at, incarnation_of};
+pub use link::Security;
 pub use receiver::{Receiver, ReceiverConfig, ReceiverCounts};
 pub use release::{ReleaseView, releasable, withheld_by};
 pub use resolve::{Verdict, View, resolve};

@@ -6,14 +6,14 @@ mod slot;
 mod stream;
 
 use crate::error::TransportError;
+use crate::link::{self, Link, LinkEnd, Security};
 use crate::lock;
-use crate::sender::check_secure;
 use crate::standby::{ReceiverService, StandbyLog};
 use crate::sys;
 use slot::Slot;
 use std::collections::HashMap;
 use std::io::Error;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -24,8 +24,8 @@ use std::time::Duration;
 pub struct ReceiverConfig {
     /// HOST:PORT to listen on; port 0 takes any free one.
     pub listen: String,
-    /// Plain TCP from other machines is allowed.
-    pub insecure: bool,
+    /// How connections are protected.
+    pub security: Security,
     /// Every acknowledgement leaves so much later: emulates a distant standby on one machine. Normally zero.
     pub ack_delay: Duration,
     /// A handshake or request must be complete within this time.
@@ -38,7 +38,7 @@ impl Default for ReceiverConfig {
     fn default() -> Self {
         ReceiverConfig {
             listen: "127.0.0.1:7450".into(),
-            insecure: false,
+            security: Security::default(),
             ack_delay: Duration::ZERO,
             handshake_timeout: Duration::from_secs(5),
             connections_max: 64,
@@ -85,7 +85,7 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Connections {
     next: u64,
-    live: HashMap<u64, Arc<TcpStream>>,
+    live: HashMap<u64, LinkEnd>,
     threads: HashMap<u64, JoinHandle<()>>,
 }
 
@@ -154,8 +154,7 @@ impl Receiver {
         let threads = {
             let mut connections = lock(&self.shared.connections);
             for stream in connections.live.values() {
-                // An error means that it is closed already.
-                let _ = stream.shutdown(Shutdown::Both);
+                stream.shutdown();
             }
             std::mem::take(&mut connections.threads)
         };
@@ -175,7 +174,7 @@ fn bind(config: &ReceiverConfig) -> Result<TcpListener, TransportError> {
     let unusable = |source| TransportError::Address { address: config.listen.clone(), source };
     let mut last = Error::from(std::io::ErrorKind::AddrNotAvailable);
     for candidate in config.listen.to_socket_addrs().map_err(unusable)? {
-        check_secure(&config.listen, candidate, config.insecure)?;
+        link::check_listen(&config.listen, candidate, &config.security)?;
         match TcpListener::bind(candidate) {
             Ok(listener) => return Ok(listener),
             Err(error) => last = error,
@@ -209,13 +208,13 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream) {
     shared.counts.connections.fetch_add(1, Relaxed);
     let id = connections.next;
     connections.next += 1;
-    let stream = Arc::new(stream);
+    let stream = Link::plain(stream);
     connections.live.insert(id, stream.clone());
     let theirs = shared.clone();
     let thread = std::thread::Builder::new().name(format!("rfs-{id}")).spawn(move || {
         handshake::serve(&theirs, id, &stream);
         // Other holders of the socket must not keep it open.
-        let _ = stream.shutdown(Shutdown::Both);
+        stream.shutdown();
         lock(&theirs.connections).live.remove(&id);
     });
     match thread {

@@ -8,12 +8,11 @@ mod acks;
 mod connect;
 mod feed;
 
-pub(crate) use connect::{check_secure, connect};
-
 use crate::destination::{Destination, DestinationConfig, Phase, Standing, TransportMode};
 use crate::error::TransportError;
 use crate::event::SenderEvent;
 use crate::framing::FrameReader;
+use crate::link::{LinkEnd, Security};
 use crate::release::ReleaseView;
 use crate::source::{Piece, RedoSource, SenderObserver};
 use crate::stats::DestinationStats;
@@ -23,7 +22,6 @@ use crate::{lock, now_us};
 use serde::Serialize;
 use standfast_io::fault::{self, Fault};
 use standfast_types::{BATCH_BYTES_MAX, Scn};
-use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::{JoinHandle, Thread};
@@ -38,8 +36,8 @@ pub struct SenderConfig {
     pub address: String,
     /// `db_unique_name` that must answer there; any name when `None`.
     pub expected_name: Option<String>,
-    /// Plain TCP may leave this machine.
-    pub insecure: bool,
+    /// How the connection is protected.
+    pub security: Security,
 }
 
 /// What the log writer is about to write.
@@ -116,7 +114,7 @@ pub(crate) struct Shared {
     offered: AtomicU64,
     /// `None` while there is no stream.
     wire: Mutex<Option<Wire>>,
-    link: Mutex<Link>,
+    link: Mutex<Current>,
     link_changed: Condvar,
     feeder: OnceLock<Thread>,
     stopping: AtomicBool,
@@ -127,9 +125,9 @@ pub(crate) struct Shared {
 /// The connection as the two threads hand it over: the feeder makes it and fills in `reader`; the ack reader
 /// takes that, and empties `stream` when it is done with the connection.
 #[derive(Default)]
-struct Link {
-    stream: Option<Arc<TcpStream>>,
-    reader: Option<FrameReader<TcpStream>>,
+struct Current {
+    stream: Option<LinkEnd>,
+    reader: Option<FrameReader<LinkEnd>>,
     /// Why this end closed it.
     reason: Option<String>,
 }
@@ -327,8 +325,7 @@ impl Shared {
     fn close(&self, reason: String) {
         let mut link = lock(&self.link);
         if let Some(stream) = &link.stream {
-            // An error means that it is closed already.
-            let _ = stream.shutdown(Shutdown::Both);
+            stream.shutdown();
             link.reason.get_or_insert(reason);
         }
     }
@@ -380,7 +377,7 @@ impl Shared {
     }
 
     /// Waits for the reading half of a new connection, until `until` at most.
-    fn take_reader(&self, until: Instant) -> Option<FrameReader<TcpStream>> {
+    fn take_reader(&self, until: Instant) -> Option<FrameReader<LinkEnd>> {
         let mut link = lock(&self.link);
         while link.reader.is_none() && !self.stopping() {
             let left = until.saturating_duration_since(Instant::now());

@@ -15,14 +15,12 @@ use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, Request};
 use crate::identity::PeerIdentity;
-use crate::sender::connect;
+use crate::link::{self, LinkEnd, Security};
 use crate::source::{DatabaseInfo, LogSwitch, RedoSource, SnapshotInfo};
 use crate::standby::ReceiverService;
-use crate::sys;
 use serde::{Deserialize, Serialize};
 use standfast_format::{FrameHeader, FrameKind};
 use standfast_types::{DatabaseId, PageNo, Scn};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 const MANIFEST: u64 = 1;
@@ -82,9 +80,9 @@ pub trait SnapshotSink {
 pub(crate) fn answer(
     service: &dyn ReceiverService,
     request: &Request,
-    stream: &TcpStream,
+    stream: &LinkEnd,
 ) -> Result<(), TransportError> {
-    let mut writer = FrameWriter::new(stream);
+    let mut writer = FrameWriter::new(stream.clone());
     match request {
         Request::Status => {
             let header = FrameHeader::new(FrameKind::Done, 0, 0, 0, 0);
@@ -103,7 +101,7 @@ pub(crate) fn answer(
     }
 }
 
-fn send_copies(source: &dyn RedoSource, writer: &mut FrameWriter<&TcpStream>) -> Result<Scn, TransportError> {
+fn send_copies(source: &dyn RedoSource, writer: &mut FrameWriter<LinkEnd>) -> Result<Scn, TransportError> {
     let copying = TransportError::io("sending a copy");
     let databases = source.databases().map_err(refused)?;
     let manifest = Manifest { source: source.identity(), databases };
@@ -132,14 +130,14 @@ fn send_copies(source: &dyn RedoSource, writer: &mut FrameWriter<&TcpStream>) ->
 }
 
 /// Gathers pages, which may come one by one, into frames worth sending.
-struct PageFrames<'a, 'w> {
-    writer: &'a mut FrameWriter<&'w TcpStream>,
+struct PageFrames<'a> {
+    writer: &'a mut FrameWriter<LinkEnd>,
     database: &'a DatabaseInfo,
     first: PageNo,
     waiting: Vec<u8>,
 }
 
-impl PageFrames<'_, '_> {
+impl PageFrames<'_> {
     fn add(&mut self, first: PageNo, bytes: &[u8]) -> std::io::Result<()> {
         if self.waiting.len() + bytes.len() > PAGE_BYTES_PER_FRAME {
             self.flush()?;
@@ -180,12 +178,12 @@ fn refused(error: SourceError) -> TransportError {
 /// worthless then.
 pub fn fetch_snapshot(
     address: &str,
-    insecure: bool,
+    security: &Security,
     name: &str,
     sink: &mut dyn SnapshotSink,
 ) -> Result<SnapshotStart, TransportError> {
     let request = Request::Snapshot { name: name.into() };
-    let mut reader = ask(address, insecure, &request)?;
+    let mut reader = ask(address, security, &request)?;
     reader.allow_redo();
     let mut fetch = Fetch { sink, current: None, left: Vec::new(), manifest_seen: false };
     loop {
@@ -202,8 +200,8 @@ pub fn fetch_snapshot(
 ///
 /// # Errors
 /// When it cannot be reached or refuses.
-pub fn fetch_status(address: &str, insecure: bool) -> Result<String, TransportError> {
-    let mut reader = ask(address, insecure, &Request::Status)?;
+pub fn fetch_status(address: &str, security: &Security) -> Result<String, TransportError> {
+    let mut reader = ask(address, security, &Request::Status)?;
     reader.allow_redo();
     let frame = reader.read()?;
     hello::expect(&frame, FrameKind::Done)?;
@@ -211,14 +209,20 @@ pub fn fetch_status(address: &str, insecure: bool) -> Result<String, TransportEr
         .map_err(|_| TransportError::Protocol("a state that is not text".into()))
 }
 
-fn ask(address: &str, insecure: bool, request: &Request) -> Result<FrameReader<TcpStream>, TransportError> {
+fn ask(
+    address: &str,
+    security: &Security,
+    request: &Request,
+) -> Result<FrameReader<LinkEnd>, TransportError> {
     let asking = TransportError::io("asking the other instance");
     let began = Instant::now();
-    let stream = connect(address, insecure, SILENCE, &|| began.elapsed() > SILENCE)?;
-    sys::prepare(&stream, SILENCE).map_err(&asking)?;
+    let stream = link::connect(address, security, SILENCE, &|| began.elapsed() > SILENCE)?;
+    stream.prepare(SILENCE).map_err(&asking)?;
     stream.set_read_timeout(Some(SILENCE)).map_err(&asking)?;
     stream.set_write_timeout(Some(SILENCE)).map_err(&asking)?;
-    FrameWriter::new(&stream).write_json(FrameKind::Request, PROTOCOL_VERSION, request).map_err(&asking)?;
+    FrameWriter::new(stream.clone())
+        .write_json(FrameKind::Request, PROTOCOL_VERSION, request)
+        .map_err(&asking)?;
     Ok(FrameReader::new(stream))
 }
 

@@ -1,14 +1,13 @@
 //! The sending half of a stream: what has been sent and what the socket has not taken yet.
 
 use crate::framing::encode_header;
+use crate::link::LinkEnd;
 use crate::source::{LogSwitch, Piece};
-use crate::sys::{self, SLICES_MAX};
+use crate::sys::SLICES_MAX;
 use standfast_format::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::collections::VecDeque;
-use std::io::{ErrorKind, IoSlice, Result};
-use std::net::TcpStream;
-use std::sync::Arc;
+use std::io::{IoSlice, Result};
 use std::time::Instant;
 
 /// Positions that every `Redo` and `Confirm` frame carries.
@@ -22,7 +21,7 @@ pub(crate) struct Told {
 /// A live stream. One lock guards it; whoever holds it may send, and frames never mix because a frame that the
 /// socket took only in part stays first in `outbox`.
 pub(crate) struct Wire {
-    stream: Arc<TcpStream>,
+    stream: LinkEnd,
     /// Bytes that must go out before anything else.
     outbox: VecDeque<Chunk>,
     /// End of the redo handed to the socket or the outbox.
@@ -58,7 +57,7 @@ impl Chunk {
 
 impl Wire {
     /// A stream that begins at `from`, in a log whose begin has been announced up to `announced`.
-    pub fn new(stream: Arc<TcpStream>, from: Scn, announced: Scn) -> Wire {
+    pub fn new(stream: LinkEnd, from: Scn, announced: Scn) -> Wire {
         Wire {
             stream,
             outbox: VecDeque::new(),
@@ -70,13 +69,13 @@ impl Wire {
         }
     }
 
-    pub fn stream(&self) -> &Arc<TcpStream> {
+    pub fn stream(&self) -> &LinkEnd {
         &self.stream
     }
 
     /// Whether the socket has taken everything so far.
     pub fn is_clear(&self) -> bool {
-        self.outbox.is_empty()
+        self.outbox.is_empty() && self.stream.is_flushed()
     }
 
     /// Sends one `Redo` frame with `pieces`, which begin at `sent`; the outbox must be empty. Returns whether
@@ -96,7 +95,7 @@ impl Wire {
         for (slice, piece) in slices[1..].iter_mut().zip(pieces) {
             *slice = IoSlice::new(piece.bytes());
         }
-        let mut taken = self.try_send(&slices[..=in_one_call])?;
+        let mut taken = self.stream.send_now(&slices[..=in_one_call])?;
         let whole = taken == FRAME_HEADER_BYTES + length;
         let took_all_given = taken == slices[..=in_one_call].iter().map(|slice| slice.len()).sum::<usize>();
         if !whole {
@@ -141,7 +140,7 @@ impl Wire {
                 *slice = IoSlice::new(chunk.rest());
             }
             let count = self.outbox.len().min(SLICES_MAX);
-            let mut taken = self.try_send(&slices[..count])?;
+            let mut taken = self.stream.send_now(&slices[..count])?;
             if taken == 0 {
                 return Ok(false);
             }
@@ -155,7 +154,7 @@ impl Wire {
                 self.outbox.pop_front();
             }
         }
-        Ok(true)
+        self.stream.flush_now()
     }
 
     fn send_header(&mut self, header: FrameHeader) -> Result<()> {
@@ -170,26 +169,21 @@ impl Wire {
         self.told_durable = self.told_durable.max(durable.min(self.sent));
         self.last_sent = Instant::now();
     }
-
-    fn try_send(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
-        match sys::send_now(&self.stream, slices) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
-            result => result,
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::framing::FrameReader;
-    use std::net::TcpListener;
+    use crate::link::Link;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
     use std::time::Duration;
 
     #[test]
     fn a_frame_that_the_socket_takes_in_parts_arrives_whole_and_before_the_next() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let stream = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let stream = Link::plain(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let mut reader = FrameReader::new(listener.accept().unwrap().0);
         reader.allow_redo();
         let piece_bytes = BATCH_BYTES_MAX / 100;
@@ -226,7 +220,7 @@ mod tests {
         });
         wire.send_confirm(told).unwrap();
         while !wire.flush().unwrap() {
-            sys::wait_writable(&stream, Duration::from_secs(10)).unwrap();
+            stream.wait_writable(Duration::from_secs(10)).unwrap();
         }
         assert_eq!(reading.join().unwrap(), sent.0);
     }

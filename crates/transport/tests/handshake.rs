@@ -115,7 +115,7 @@ fn strangers_are_refused_by_both_ends() {
         destination: destination(TransportMode::Async),
         address: receiver.local_addr().to_string(),
         expected_name: Some("rome".into()),
-        insecure: false,
+        security: Security::default(),
     };
     let _sender = Sender::start(0, config, source, observer.clone()).unwrap();
     let SenderEvent::Refused(refusal) = observer.wait_refused(RefuseCode::WrongPeer) else { panic!() };
@@ -320,6 +320,6 @@ fn plain_tcp_does_not_leave_the_machine_unasked() {
     let service = Service::standby("oslo", &first());
     let refused = Receiver::start(receiver_config("0.0.0.0:0"), service.clone(), None);
     assert!(matches!(refused, Err(TransportError::Insecure { .. })));
-    let config = ReceiverConfig { insecure: true, ..receiver_config("0.0.0.0:0") };
+    let config = ReceiverConfig { security: Security::plain(true), ..receiver_config("0.0.0.0:0") };
     assert!(Receiver::start(config, service, None).is_ok());
 }

@@ -56,7 +56,8 @@ fn a_new_standby_gets_all_databases_and_the_place_where_its_redo_begins() {
     let all = vec![database(0, 3, Scn(5000)), database(7, 5000, Scn(4800)), database(2, 2, Scn(4900))];
     let (source, service, receiver) = primary(all.clone());
     let mut copies = Copies::default();
-    let start = fetch_snapshot(&receiver.local_addr().to_string(), false, "oslo", &mut copies).unwrap();
+    let start = fetch_snapshot(&receiver.local_addr().to_string(), &Security::default(), "oslo", &mut copies)
+        .unwrap();
     assert_eq!(start.start, Scn(4800), "the oldest of the copies");
     assert_eq!(source.stream_crc(Scn(4800)).unwrap(), Some(StreamCrc(start.crc)));
     assert_eq!(start.log.sequence, 1);
@@ -127,8 +128,13 @@ fn a_new_standby_gets_all_databases_and_the_place_where_its_redo_begins() {
 #[test]
 fn an_instance_without_databases_can_have_a_standby_too() {
     let (source, _, receiver) = primary(Vec::new());
-    let start =
-        fetch_snapshot(&receiver.local_addr().to_string(), false, "oslo", &mut Copies::default()).unwrap();
+    let start = fetch_snapshot(
+        &receiver.local_addr().to_string(),
+        &Security::default(),
+        "oslo",
+        &mut Copies::default(),
+    )
+    .unwrap();
     assert_eq!(start.start, source.durable());
 }
 
@@ -136,7 +142,8 @@ fn an_instance_without_databases_can_have_a_standby_too() {
 fn a_sink_that_fails_ends_the_copy_with_its_own_words() {
     let (_, _, receiver) = primary(vec![database(0, 3, Scn(5000))]);
     let mut copies = Copies { fail_at: Some(1), ..Copies::default() };
-    let error = fetch_snapshot(&receiver.local_addr().to_string(), false, "oslo", &mut copies).unwrap_err();
+    let error = fetch_snapshot(&receiver.local_addr().to_string(), &Security::default(), "oslo", &mut copies)
+        .unwrap_err();
     assert!(error.to_string().contains("make room"), "{error}");
 }
 
@@ -145,16 +152,21 @@ fn a_standby_gives_no_copies_but_tells_its_state() {
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);
     let receiver = listen(&service, &empty_standby());
     let address = receiver.local_addr().to_string();
-    let error = fetch_snapshot(&address, false, "bergen", &mut Copies::default()).unwrap_err();
+    let error = fetch_snapshot(&address, &Security::default(), "bergen", &mut Copies::default()).unwrap_err();
     assert!(error.to_string().contains("primary"), "{error}");
-    assert_eq!(fetch_status(&address, false).unwrap(), r#"{"state":"fine"}"#);
+    assert_eq!(fetch_status(&address, &Security::default()).unwrap(), r#"{"state":"fine"}"#);
 }
 
 #[test]
 fn a_copy_whose_redo_is_gone_is_refused() {
     let (source, _, receiver) = primary(vec![database(0, 3, Scn(4200))]);
     source.0.change(|state| state.oldest = Scn(4500));
-    let error = fetch_snapshot(&receiver.local_addr().to_string(), false, "oslo", &mut Copies::default())
-        .unwrap_err();
+    let error = fetch_snapshot(
+        &receiver.local_addr().to_string(),
+        &Security::default(),
+        "oslo",
+        &mut Copies::default(),
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("4500"), "{error}");
 }

@@ -7,12 +7,11 @@ use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, PositionSum, ReceiverHello, Request, SenderHello, StandbyPositions};
 use crate::identity::PeerIdentity;
+use crate::link::LinkEnd;
+use crate::snapshot;
 use crate::standby::{StandbyLog, StreamStart};
-use crate::{snapshot, sys};
 use standfast_format::FrameKind;
 use standfast_types::Scn;
-use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -22,27 +21,26 @@ const NET_TIMEOUT_MAX: Duration = Duration::from_secs(1200);
 /// A connection during its handshake.
 struct Greeting<'a> {
     shared: &'a Shared,
-    stream: &'a Arc<TcpStream>,
-    reader: FrameReader<TcpStream>,
-    writer: FrameWriter<TcpStream>,
+    stream: &'a LinkEnd,
+    reader: FrameReader<LinkEnd>,
+    writer: FrameWriter<LinkEnd>,
     deadline: Instant,
     peer: String,
 }
 
 /// Serves one connection until it ends.
-pub(super) fn serve(shared: &Shared, _id: u64, stream: &Arc<TcpStream>) {
-    let (Ok(read), Ok(write)) = (stream.try_clone(), stream.try_clone()) else { return };
+pub(super) fn serve(shared: &Shared, _id: u64, stream: &LinkEnd) {
     let timeout = shared.config.handshake_timeout;
     // Without these the connection is only less lively.
-    let _ = sys::prepare(stream, timeout);
+    let _ = stream.prepare(timeout);
     let _ = stream.set_write_timeout(Some(timeout));
     let mut greeting = Greeting {
         shared,
         stream,
-        reader: FrameReader::new(read),
-        writer: FrameWriter::new(write),
+        reader: FrameReader::new(stream.clone()),
+        writer: FrameWriter::new(stream.clone()),
         deadline: Instant::now() + timeout,
-        peer: stream.peer_addr().map_or_else(|_| "unknown address".into(), |address| address.to_string()),
+        peer: stream.peer_addr().map_or_else(|| "unknown address".into(), |address| address.to_string()),
     };
     match greeting.converse() {
         Ok(()) => {}

@@ -1,10 +1,10 @@
 //! Who has the standby log: it lies in the slot, or one connection's thread has it.
 
 use crate::identity::PeerIdentity;
+use crate::link::LinkEnd;
 use crate::lock;
 use crate::standby::StandbyLog;
-use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 pub(crate) struct Slot {
@@ -20,7 +20,7 @@ struct State {
 
 struct Live {
     source: PeerIdentity,
-    stream: Arc<TcpStream>,
+    stream: LinkEnd,
 }
 
 /// Why the log cannot be had.
@@ -52,8 +52,7 @@ impl Slot {
     pub fn take_away(&self) -> Option<Box<dyn StandbyLog>> {
         let mut state = lock(&self.state);
         while let Some(live) = &state.live {
-            // An error means that it is closed already.
-            let _ = live.stream.shutdown(Shutdown::Both);
+            live.stream.shutdown();
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.log.take()
@@ -64,7 +63,7 @@ impl Slot {
     pub fn lend<R>(
         &self,
         source: &PeerIdentity,
-        stream: &Arc<TcpStream>,
+        stream: &LinkEnd,
         deadline: Instant,
         work: impl FnOnce(&mut dyn StandbyLog) -> R,
     ) -> Result<R, Unavailable> {
@@ -79,7 +78,7 @@ impl Slot {
     fn take_for(
         &self,
         source: &PeerIdentity,
-        stream: &Arc<TcpStream>,
+        stream: &LinkEnd,
         deadline: Instant,
     ) -> Result<Box<dyn StandbyLog>, Unavailable> {
         let mut state = lock(&self.state);
@@ -87,7 +86,7 @@ impl Slot {
             if !gives_way(&live.source, source) {
                 return Err(Unavailable::Taken(live.source.name.clone()));
             }
-            let _ = live.stream.shutdown(Shutdown::Both);
+            live.stream.shutdown();
             state = self.wait_until(state, deadline).ok_or(Unavailable::Slow)?;
         }
         let log = state.log.take().ok_or(Unavailable::None)?;

@@ -7,21 +7,20 @@ use crate::error::{Refusal, RefuseCode, StationError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FramingError};
 use crate::hello;
+use crate::link::LinkEnd;
 use crate::source::LogSwitch;
 use crate::standby::{StandbyLog, StreamStart};
-use crate::{now_us, stopped, sys};
+use crate::{now_us, stopped};
 use standfast_format::{Frame, FrameKind};
 use standfast_types::Scn;
-use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Receives until the stream ends; returns why.
 pub(super) fn receive(
     shared: &Shared,
-    stream: &Arc<TcpStream>,
-    reader: &mut FrameReader<TcpStream>,
+    stream: &LinkEnd,
+    reader: &mut FrameReader<LinkEnd>,
     log: &mut dyn StandbyLog,
     mode: TransportMode,
     net_timeout: Duration,
@@ -57,11 +56,11 @@ pub(super) fn receive(
     }
 }
 
-fn prepare(shared: &Shared, stream: &Arc<TcpStream>, net_timeout: Duration) -> std::io::Result<AckSender> {
-    sys::prepare(stream, net_timeout)?;
+fn prepare(shared: &Shared, stream: &LinkEnd, net_timeout: Duration) -> std::io::Result<AckSender> {
+    stream.prepare(net_timeout)?;
     // The sender speaks at least three times within its net timeout.
     stream.set_read_timeout(Some(net_timeout.max(Duration::from_millis(100))))?;
-    AckSender::new(stream.try_clone()?, shared.config.ack_delay)
+    AckSender::new(stream.clone(), shared.config.ack_delay)
 }
 
 fn silent(net_timeout: Duration) -> TransportError {
@@ -86,7 +85,7 @@ struct Intake<'a> {
 
 impl Intake<'_> {
     /// Takes all whole frames that have arrived: one write for all their redo, one acknowledgement.
-    fn take_all(&mut self, reader: &mut FrameReader<TcpStream>) -> Result<(), TransportError> {
+    fn take_all(&mut self, reader: &mut FrameReader<LinkEnd>) -> Result<(), TransportError> {
         let mut at = 0;
         let mut redo: Vec<&[u8]> = Vec::new();
         self.times = AckTimes { received_us: now_us(), write_ns: 0 };

@@ -4,11 +4,11 @@ use super::Shared;
 use crate::ack::AckTimes;
 use crate::error::{Refusal, TransportError};
 use crate::framing::{FrameReader, FramingError};
+use crate::link::LinkEnd;
 use crate::stopped::StoppedDatabases;
 use crate::{hello, now_us};
 use standfast_format::{Frame, FrameKind};
 use standfast_types::Scn;
-use std::net::TcpStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ impl Ticks {
     }
 }
 
-fn read_acks(shared: &Shared, reader: &mut FrameReader<TcpStream>, clock: &mut Ticks) -> Ended {
+fn read_acks(shared: &Shared, reader: &mut FrameReader<LinkEnd>, clock: &mut Ticks) -> Ended {
     // Reads end with every tick. If that cannot be set the socket is dead and the read says so.
     let _ = reader.inner().set_read_timeout(Some(clock.apart));
     loop {
@@ -87,7 +87,7 @@ fn read_acks(shared: &Shared, reader: &mut FrameReader<TcpStream>, clock: &mut T
 }
 
 /// Takes all whole frames that have arrived; only the newest acknowledgement counts, they are cumulative.
-fn take_frames(shared: &Shared, reader: &mut FrameReader<TcpStream>) -> Result<(), Ended> {
+fn take_frames(shared: &Shared, reader: &mut FrameReader<LinkEnd>) -> Result<(), Ended> {
     let mut at = 0;
     let mut newest = None;
     let mut ended = Ok(());

@@ -5,20 +5,16 @@ use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, Transport
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, ReceiverHello, SenderHello};
 use crate::identity::Incarnation;
+use crate::link::{self, LinkEnd};
 use crate::lock;
 use crate::resolve::{Verdict, View, resolve};
 use crate::standby::StreamStart;
-use crate::sys;
 use crate::wire::Wire;
 use standfast_format::FrameKind;
 use standfast_types::Scn;
-use std::io::{Error, ErrorKind};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why there is no stream.
@@ -61,8 +57,8 @@ impl From<SourceError> for Failure {
 /// Connects, agrees with the standby where to go on, and sets the stream up.
 pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
     let timeout = shared.config.destination.net_timeout;
-    let stream = connect(&shared.config.address, shared.config.insecure, timeout, &|| shared.stopping())?;
-    let stream = Arc::new(stream);
+    let config = &shared.config;
+    let stream = link::connect(&config.address, &config.security, timeout, &|| shared.stopping())?;
     // From here on `stop` can end the handshake by closing the socket.
     lock(&shared.link).stream = Some(stream.clone());
     if shared.stopping() {
@@ -94,17 +90,15 @@ fn abandon(shared: &Shared, failure: Failure) -> Failure {
 struct Agreed {
     start: StreamStart,
     held: hello::StandbyPositions,
-    reader: FrameReader<TcpStream>,
+    reader: FrameReader<LinkEnd>,
 }
 
-fn shake_hands(shared: &Shared, stream: &Arc<TcpStream>) -> Result<Agreed, Failure> {
+fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
     let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let timeout = shared.config.destination.net_timeout;
-    let clone =
-        |stream: &TcpStream| stream.try_clone().map_err(TransportError::io("preparing the connection"));
-    sys::prepare(stream, timeout).map_err(TransportError::io("preparing the connection"))?;
-    let mut reader = FrameReader::new(clone(stream)?);
-    let mut writer = FrameWriter::new(clone(stream)?);
+    stream.prepare(timeout).map_err(TransportError::io("preparing the connection"))?;
+    let mut reader = FrameReader::new(stream.clone());
+    let mut writer = FrameWriter::new(stream.clone());
     let hello = SenderHello {
         source: shared.source.identity(),
         mode: shared.config.destination.mode,
@@ -166,54 +160,4 @@ fn no_log(from: Scn) -> Failure {
         "the log that contains {from} exists no more; create the standby anew with `standfast standby create`"
     );
     Failure::Refused(Refusal::new(RefuseCode::Gap, message))
-}
-
-/// Connects to the first address of `address` that answers.
-///
-/// # Errors
-/// `Address`, `Insecure`, or what the network says about the last address tried.
-pub(crate) fn connect(
-    address: &str,
-    insecure: bool,
-    timeout: Duration,
-    give_up: &dyn Fn() -> bool,
-) -> Result<TcpStream, TransportError> {
-    let unusable = |source| TransportError::Address { address: address.into(), source };
-    let mut last = Error::from(ErrorKind::AddrNotAvailable);
-    for candidate in address.to_socket_addrs().map_err(unusable)? {
-        check_secure(address, candidate, insecure)?;
-        match sys::connect(candidate, timeout.min(CONNECT_TIMEOUT), give_up) {
-            Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
-        }
-    }
-    Err(TransportError::Address { address: address.into(), source: last })
-}
-
-/// Refuses plain TCP beyond this machine unless it is wanted.
-///
-/// # Errors
-/// `Insecure`.
-pub(crate) fn check_secure(address: &str, at: SocketAddr, insecure: bool) -> Result<(), TransportError> {
-    if insecure || at.ip().to_canonical().is_loopback() {
-        return Ok(());
-    }
-    Err(TransportError::Insecure { address: address.into() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plain_tcp_leaves_the_machine_only_when_wanted() {
-        let check = |text: &str, insecure| check_secure(text, text.parse().unwrap(), insecure).is_ok();
-        assert!(
-            check("127.0.0.1:1", false) && check("[::1]:1", false) && check("[::ffff:127.0.0.1]:1", false)
-        );
-        assert!(
-            !check("10.0.0.1:1", false) && !check("[2001:db8::1]:1", false) && !check("0.0.0.0:1", false)
-        );
-        assert!(check("10.0.0.1:1", true));
-    }
 }

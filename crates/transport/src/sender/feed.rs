@@ -3,13 +3,12 @@
 use super::Shared;
 use super::connect::{self, Failure};
 use crate::error::SourceError;
+use crate::link::LinkEnd;
 use crate::source::Piece;
-use crate::sys;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
 use standfast_io::fault::{self, Fault};
 use standfast_types::{BATCH_BYTES_MAX, Scn};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
@@ -52,7 +51,7 @@ enum Step {
     /// Something went out; there may be more.
     Sent,
     /// The socket is full.
-    Blocked(Arc<TcpStream>),
+    Blocked(LinkEnd),
     /// Nothing to do for so long, unless woken.
     Idle(Duration),
     /// The ack reader has let go of the connection.
@@ -70,7 +69,7 @@ fn feed(shared: &Shared) {
             Ok(Step::Sent) => {}
             Ok(Step::Blocked(stream)) => {
                 // What it returns does not matter: the next step finds out.
-                let _ = sys::wait_writable(&stream, WRITABLE_POLL);
+                let _ = stream.wait_writable(WRITABLE_POLL);
             }
             Ok(Step::Idle(wait)) => std::thread::park_timeout(wait),
             Ok(Step::Down) => break,

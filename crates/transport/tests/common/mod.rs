@@ -198,8 +198,12 @@ pub fn send_to(
     source: &Arc<MemorySource>,
 ) -> (Sender, Arc<Observer>) {
     let observer = Arc::new(Observer::default());
-    let config =
-        SenderConfig { destination, address: address.to_string(), expected_name: None, insecure: false };
+    let config = SenderConfig {
+        destination,
+        address: address.to_string(),
+        expected_name: None,
+        security: Security::default(),
+    };
     (Sender::start(3, config, source.clone(), observer.clone()).unwrap(), observer)
 }
 
