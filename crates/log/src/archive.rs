@@ -6,10 +6,16 @@ use crate::groups::{ArchivedLog, RedoLog, read_header};
 use standfast_format::{BlockWriter, LogFileHeader, LogKind, incarnation_tag, payload_capacity};
 use standfast_io::{AlignedBuf, Disk};
 use standfast_types::Scn;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = "arc";
 const COPY_BYTES: usize = 1 << 20;
+
+/// Where the archived log with this header belongs.
+pub(crate) fn archive_path(directory: &Path, header: &LogFileHeader) -> PathBuf {
+    let LogFileHeader { incarnation, sequence, incarnation_id, .. } = header;
+    directory.join(format!("{incarnation}_{sequence:08}_{incarnation_id}.{SUFFIX}"))
+}
 
 /// All complete archived logs in `directory`, oldest first. Files that are not ours are left alone.
 ///
@@ -57,8 +63,7 @@ pub fn archive_group(
     header.file_bytes = (blocks * block_bytes) as u64;
 
     let directory = &log.config.archive_directory;
-    let name = format!("{}_{:08}_{}.{SUFFIX}", header.incarnation, header.sequence, header.incarnation_id);
-    let path = directory.join(name);
+    let path = archive_path(directory, &header);
     let part = path.with_extension("part");
     log.disk.remove(&part).map_err(LogError::io("remove the unfinished archived log", &part))?;
     let copied = copy(log, &header, &part, pace);
@@ -75,8 +80,7 @@ pub fn archive_group(
         catalog.groups[group].header == Some(original) && catalog.groups[group].next_scn == Some(next);
     if unchanged {
         catalog.groups[group].archived = true;
-        catalog.archived.retain(|log| log.path != archived.path);
-        catalog.archived.push(archived.clone());
+        catalog.add_archived(archived.clone());
     }
     Ok(unchanged.then_some(archived))
 }

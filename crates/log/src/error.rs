@@ -67,6 +67,16 @@ pub enum LogError {
         /// What is configured.
         configured: u64,
     },
+    /// An archived log is not what it says it is.
+    #[error(
+        "archived log {path} is damaged or incomplete: nothing of it is right from SCN {at} on\nhint: copy it again from the instance that archived it; `standfast log dump FILE` shows what is left of it"
+    )]
+    NotWhole {
+        /// File concerned.
+        path: PathBuf,
+        /// First position that cannot be read.
+        at: Scn,
+    },
     /// A group without members was to be read.
     #[error("a redo log group has no member that can be read")]
     Unopened,

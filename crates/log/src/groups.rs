@@ -1,6 +1,7 @@
 //! Log groups, their members, and what each holds.
 
 use crate::error::LogError;
+use crate::hole::{Hole, Leftover};
 use standfast_format::{BlockHeader, FILE_HEADER_BYTES, LogFileHeader, LogKind, StreamCrc};
 use standfast_io::{Disk, LogFile};
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
@@ -154,6 +155,16 @@ pub(crate) struct Catalog {
     pub groups: Vec<Group>,
     pub current: usize,
     pub archived: Vec<ArchivedLog>,
+    /// Redo that is not held although later redo is.
+    pub hole: Option<Hole>,
+    /// What is still to be done on disk before anything is written.
+    pub leftover: Leftover,
+}
+
+impl Catalog {
+    pub fn new(groups: Vec<Group>, current: usize, archived: Vec<ArchivedLog>) -> Catalog {
+        Catalog { groups, current, archived, hole: None, leftover: Leftover::default() }
+    }
 }
 
 /// What others may know of a group.
@@ -301,11 +312,13 @@ impl RedoLog {
     /// Full groups that are not archived, oldest first: (group index, next SCN).
     pub fn to_archive(&self) -> Vec<(usize, Scn)> {
         let catalog = self.catalog();
+        // The last log before a hole is not whole.
+        let held = |header: &LogFileHeader| catalog.hole.is_some_and(|hole| header.first_scn < hole.to);
         let mut full: Vec<_> = catalog
             .groups
             .iter()
             .enumerate()
-            .filter(|(_, group)| group.header.is_some() && !group.archived)
+            .filter(|(_, group)| group.header.is_some_and(|header| !held(&header)) && !group.archived)
             .filter_map(|(index, group)| Some((index, group.next_scn?)))
             .collect();
         full.sort_by_key(|(_, next)| *next);
@@ -315,11 +328,16 @@ impl RedoLog {
     /// The group that may be written next, or why none may.
     pub(crate) fn next_group(&self) -> Result<usize, SwitchBlocked> {
         let catalog = self.catalog();
-        let next = (catalog.current + 1) % catalog.groups.len();
+        let mut next = (catalog.current + 1) % catalog.groups.len();
+        if catalog.is_last_before_hole(next) {
+            next = (next + 1) % catalog.groups.len();
+        }
         let group = &catalog.groups[next];
         match (group.header, group.next_scn) {
             (None, _) => Ok(next),
             (Some(_), _) if !group.archived => Err(SwitchBlocked::ArchivingNeeded),
+            // On a standby what is not applied yet is read from the archived log: redo that comes in does not wait for apply.
+            (Some(_), _) if self.config.kind == LogKind::Standby => Ok(next),
             (Some(_), Some(end)) if end <= self.checkpoint() => Ok(next),
             _ => Err(SwitchBlocked::CheckpointIncomplete),
         }

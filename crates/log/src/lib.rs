@@ -9,6 +9,7 @@ mod blocks;
 mod buffer;
 mod error;
 mod groups;
+mod hole;
 mod log_writer;
 mod members;
 mod open;
@@ -24,6 +25,7 @@ pub use groups::{
     ArchivedLog, GroupState, GroupView, LogConfig, LogIdentity, LogSwitch, MemberNotice, RedoLog,
     SwitchBlocked,
 };
+pub use hole::{Chain, Hole, Verified, verify_archived};
 pub use log_writer::{LogWriter, WriteCounts};
 pub use records::RecordReader;
 pub use recovery::Recovered;

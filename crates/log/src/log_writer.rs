@@ -3,6 +3,8 @@
 //! Invariants: a block is never rewritten; the header of a group is durable before its first block; one
 //! block of every group stays free for a cut. After a failed write nothing is written again by this process.
 
+mod holes;
+
 use crate::error::LogError;
 use crate::groups::{Cut, LogIdentity, LogSwitch, RedoLog, SwitchBlocked, header_for};
 use crate::members::{MemberWriters, QUEUED_MAX};
@@ -285,7 +287,8 @@ impl LogWriter {
         let mut catalog = self.log.catalog();
         let ended = catalog.current;
         if ended != group && catalog.groups[ended].header.is_some() {
-            catalog.groups[ended].next_scn = Some(switch.first_scn);
+            let hole = catalog.hole.filter(|hole| hole.to == switch.first_scn);
+            catalog.groups[ended].next_scn = Some(hole.map_or(switch.first_scn, |hole| hole.from));
         }
         let begun = &mut catalog.groups[group];
         begun.header = Some(header);
@@ -307,6 +310,8 @@ impl LogWriter {
     /// As [`LogWriter::write`]; `TooOld` when no group holds `at`.
     pub fn cut(&mut self, at: Scn, confirmed: Scn) -> Result<(), LogError> {
         self.usable()?;
+        // A hole is never cut into: the redo before it is what is left.
+        self.give_up_beyond_hole()?;
         if at >= self.writer.position {
             return Ok(());
         }

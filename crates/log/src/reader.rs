@@ -75,27 +75,16 @@ impl RedoLog {
         if from >= upto {
             return Ok(());
         }
-        let source = self.source_of(from)?;
-        let (first_block, stretch_end) = source.stretch(from);
-        let upto = stretch_end.map_or(upto, |end| end.min(upto));
-        let mut blocks = Blocks::new(source)?;
-        blocks.skip_towards(from, first_block)?;
-        let limit = upto.bytes_since(from).min(bytes_max as u64) as usize;
-        let start = out.len();
-        let mut position = from;
-        while out.len() - start < limit {
-            let Some((header, payload)) = blocks.next()? else { break };
-            if header.end() <= position {
-                continue;
+        loop {
+            let source = self.source_of(from)?;
+            let (header, before) = (source.header, out.len());
+            read_from(source, from, upto, bytes_max, out)?;
+            // A group that is reused while it is read holds nothing of it any more; an archived log does.
+            if out.len() > before || self.source_of(from)?.header == header {
+                return Ok(());
             }
-            let skip = position.bytes_since(header.position) as usize;
-            let take = (payload.len() - skip).min(limit - (out.len() - start));
-            out.extend_from_slice(&payload[skip..skip + take]);
-            position = position + take as u64;
         }
-        Ok(())
     }
-
     /// Running sum of the stream at `at`; `None` when no log holds it.
     ///
     /// # Errors
@@ -161,4 +150,31 @@ impl RedoLog {
         };
         Ok(CutPlace { group, writer, cuts })
     }
+}
+
+fn read_from(
+    source: Source,
+    from: Scn,
+    upto: Scn,
+    bytes_max: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), LogError> {
+    let (first_block, stretch_end) = source.stretch(from);
+    let upto = stretch_end.map_or(upto, |end| end.min(upto));
+    let mut blocks = Blocks::new(source)?;
+    blocks.skip_towards(from, first_block)?;
+    let limit = upto.bytes_since(from).min(bytes_max as u64) as usize;
+    let start = out.len();
+    let mut position = from;
+    while out.len() - start < limit {
+        let Some((header, payload)) = blocks.next()? else { break };
+        if header.end() <= position {
+            continue;
+        }
+        let skip = position.bytes_since(header.position) as usize;
+        let take = (payload.len() - skip).min(limit - (out.len() - start));
+        out.extend_from_slice(&payload[skip..skip + take]);
+        position = position + take as u64;
+    }
+    Ok(())
 }

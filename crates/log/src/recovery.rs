@@ -8,6 +8,7 @@ use crate::archive::archived_logs;
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
 use crate::groups::{Catalog, Cut, Group, LogConfig, LogIdentity, LogSwitch, Member, RedoLog, read_header};
+use crate::hole::{Hole, Leftover, give_up};
 use crate::log_writer::LogWriter;
 use crate::open::{open_for_new, open_groups};
 use crate::repair::bring_in_line;
@@ -41,7 +42,21 @@ impl RedoLog {
         disk: Arc<dyn Disk>,
         config: LogConfig,
     ) -> Result<(Arc<RedoLog>, LogWriter, Recovered), LogError> {
-        let (log, scan, recovered) = RedoLog::recover(disk, config, true)?;
+        RedoLog::open_after_hole(disk, config, None)
+    }
+
+    /// As [`RedoLog::open`], after a stop while `hole` was open. When archived logs fill it, the redo beyond counts,
+    /// and the groups before it are void; else the redo beyond is void, and what was archived of it is removed. The
+    /// caller then calls [`LogWriter::settle`] before it writes anything, and only after that forgets the hole.
+    ///
+    /// # Errors
+    /// As [`RedoLog::open`].
+    pub fn open_after_hole(
+        disk: Arc<dyn Disk>,
+        config: LogConfig,
+        hole: Option<Hole>,
+    ) -> Result<(Arc<RedoLog>, LogWriter, Recovered), LogError> {
+        let (log, scan, recovered) = RedoLog::recover(disk, config, true, hole)?;
         let writer = LogWriter::new(log.clone(), recovered.identity, scan.writer)?;
         Ok((log, writer, recovered))
     }
@@ -51,7 +66,7 @@ impl RedoLog {
     /// # Errors
     /// As there.
     pub fn look(disk: Arc<dyn Disk>, config: LogConfig) -> Result<(Arc<RedoLog>, Recovered), LogError> {
-        let (log, _, recovered) = RedoLog::recover(disk, config, false)?;
+        let (log, _, recovered) = RedoLog::recover(disk, config, false, None)?;
         Ok((log, recovered))
     }
 
@@ -59,12 +74,17 @@ impl RedoLog {
         disk: Arc<dyn Disk>,
         config: LogConfig,
         mend: bool,
+        hole: Option<Hole>,
     ) -> Result<(Arc<RedoLog>, Scan, Recovered), LogError> {
         let mut opened = open_groups(disk.as_ref(), &config)?;
         if mend {
             bring_in_line(&mut opened, config.block_bytes)?;
         }
         let (mut groups, notices) = opened.finish();
+        let leftover = match hole {
+            Some(hole) => give_up(disk.as_ref(), &mut groups, &config.archive_directory, hole)?,
+            None => Leftover::default(),
+        };
         let newest = newest_group(&groups).ok_or_else(|| LogError::NoGroups {
             directory: config.member_directories.first().cloned().unwrap_or_default(),
         })?;
@@ -77,12 +97,14 @@ impl RedoLog {
         if config.kind == LogKind::Standby && confirmed == Scn::ZERO {
             confirmed = confirmed_before(&mut groups, &header)?;
         }
+        confirmed = confirmed.max(leftover.filled_to.unwrap_or_default());
         let identity = LogIdentity {
             instance: header.instance,
             incarnation: header.incarnation,
             incarnation_id: header.incarnation_id,
         };
-        let catalog = Catalog { groups, current, archived };
+        let mut catalog = Catalog::new(groups, current, archived);
+        catalog.leftover = leftover;
         let log = Arc::new(RedoLog::new(disk, config, catalog, notices));
         let recovered =
             Recovered { end: scan.writer.position, confirmed, identity, sequence: header.sequence };
@@ -103,7 +125,7 @@ impl RedoLog {
         let (groups, notices) = open_for_new(disk.as_ref(), &config)?;
         let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
         let block_bytes = config.block_bytes;
-        let catalog = Catalog { groups, current: 0, archived };
+        let catalog = Catalog::new(groups, 0, archived);
         let log = Arc::new(RedoLog::new(disk, config, catalog, notices));
         let writer = BlockWriter {
             block_bytes,
@@ -237,12 +259,7 @@ impl RedoLog {
             distrusted: Vec::new(),
             unnamed_groups: 0,
         };
-        Ok(Arc::new(RedoLog::new(
-            disk,
-            config,
-            Catalog { groups: vec![group], current: 0, archived: Vec::new() },
-            Vec::new(),
-        )))
+        Ok(Arc::new(RedoLog::new(disk, config, Catalog::new(vec![group], 0, Vec::new()), Vec::new())))
     }
 
     /// Position after the last valid byte of the log being filled.

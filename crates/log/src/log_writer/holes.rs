@@ -1,0 +1,129 @@
+//! Going on beyond a hole, and what becomes of the groups when it is filled or given up.
+
+use super::LogWriter;
+use crate::error::LogError;
+use crate::groups::{LogIdentity, LogSwitch, SwitchBlocked};
+use crate::hole::Hole;
+use standfast_format::{StreamCrc, incarnation_tag};
+use standfast_types::Scn;
+
+impl LogWriter {
+    /// Begins the log `switch` in the next group, although the redo from the present end up to it is not held:
+    /// `stream_crc` is the running sum there. All groups before the one being filled must be archived. The caller has
+    /// made the hole durable.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn jump(
+        &mut self,
+        switch: &LogSwitch,
+        identity: LogIdentity,
+        stream_crc: StreamCrc,
+    ) -> Result<Result<LogSwitch, SwitchBlocked>, LogError> {
+        self.usable()?;
+        let next = match self.log.next_group() {
+            Ok(next) => next,
+            Err(blocked) => return Ok(Err(blocked)),
+        };
+        // Known before the group begins: no reader takes the group before for longer than it is.
+        self.log.catalog().hole = Some(Hole { from: self.writer.position, to: switch.first_scn });
+        self.identity = identity;
+        self.writer.incarnation_tag = incarnation_tag(identity.incarnation_id);
+        self.writer.position = switch.first_scn;
+        self.writer.stream_crc = stream_crc;
+        self.begin(next, switch)?;
+        self.counts.switches += 1;
+        // Recovery finds what is confirmed in the newest group, and those before may be void then.
+        self.write_confirmed(switch.first_scn)?;
+        Ok(Ok(*switch))
+    }
+
+    /// Archived logs fill the hole: the groups before it are given up, durably, oldest first. Whatever interrupts this,
+    /// archived logs hold what they held.
+    ///
+    /// # Errors
+    /// `TooOld` when archived logs do not hold all of it; as [`LogWriter::write`].
+    pub fn fill_hole(&mut self) -> Result<(), LogError> {
+        self.usable()?;
+        let before = {
+            let catalog = self.log.catalog();
+            let Some(hole) = catalog.hole else { return Ok(()) };
+            let mut before: Vec<_> = catalog
+                .groups
+                .iter()
+                .enumerate()
+                .filter_map(|(index, group)| Some((group.header?.first_scn, index)))
+                .filter(|(first, _)| *first < hole.to)
+                .collect();
+            before.sort_unstable();
+            let oldest = before.first().map_or(hole.from, |(first, _)| *first);
+            if let Some(at) = catalog.not_archived(oldest, hole.to) {
+                return Err(LogError::TooOld { at, oldest });
+            }
+            before
+        };
+        for (_, index) in before {
+            self.void_group(index)?;
+        }
+        self.log.catalog().hole = None;
+        Ok(())
+    }
+
+    /// Gives up what was written beyond the hole, newest first, and goes on where the redo without a hole ends.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn give_up_beyond_hole(&mut self) -> Result<(), LogError> {
+        let (hole, last, mut beyond) = {
+            let catalog = self.log.catalog();
+            let Some(hole) = catalog.hole else { return Ok(()) };
+            let last = (0..catalog.groups.len()).find(|index| catalog.is_last_before_hole(*index));
+            let headers = catalog.groups.iter().enumerate();
+            let beyond: Vec<_> = headers
+                .filter_map(|(index, group)| Some((group.header?.first_scn, index)))
+                .filter(|(first, _)| *first >= hole.to)
+                .collect();
+            (hole, last.unwrap_or(catalog.current), beyond)
+        };
+        beyond.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, index) in beyond {
+            self.void_group(index)?;
+        }
+        {
+            let mut catalog = self.log.catalog();
+            catalog.current = last;
+            (catalog.groups[last].next_scn, catalog.groups[last].archived) = (None, false);
+            catalog.hole = None;
+            self.files = catalog.groups[last].files();
+        }
+        self.cut(hole.from, Scn::ZERO)
+    }
+
+    /// Voids on disk what [`crate::RedoLog::open_after_hole`] has found void. To be called before anything is written.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn settle(&mut self) -> Result<(), LogError> {
+        let leftover = std::mem::take(&mut self.log.catalog().leftover);
+        leftover.void.into_iter().try_for_each(|index| self.void_group(index))?;
+        leftover.filled_to.map_or(Ok(()), |to| self.write_confirmed(to))
+    }
+
+    fn void_group(&mut self, index: usize) -> Result<(), LogError> {
+        let (current, files) = {
+            let catalog = self.log.catalog();
+            (catalog.groups[catalog.current].files(), catalog.groups[index].files())
+        };
+        let block_bytes = self.writer.block_bytes;
+        self.buffer(1)[..block_bytes].fill(0);
+        self.files = files;
+        let voided = self.write_blocks(block_bytes, 0);
+        self.files = current;
+        voided?;
+        let mut catalog = self.log.catalog();
+        let group = &mut catalog.groups[index];
+        (group.header, group.next_scn, group.archived) = (None, None, false);
+        group.cuts = Some(Vec::new());
+        Ok(())
+    }
+}

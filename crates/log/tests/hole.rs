@@ -1,0 +1,302 @@
+//! A standby log that goes on beyond a hole: archived logs fill it, or what lies beyond is given up, whenever the
+//! power fails.
+
+#![allow(clippy::unwrap_used)]
+
+use standfast_format::{LogKind, StreamCrc};
+use standfast_io::Disk;
+use standfast_log::{
+    ArchivedLog, Hole, LogConfig, LogError, LogIdentity, LogSwitch, LogWriter, RedoLog, SwitchBlocked,
+    archive_group, archived_logs, verify_archived,
+};
+use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
+use standfast_types::{IncarnationId, InstanceId, Scn};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const IDENTITY: LogIdentity =
+    LogIdentity { instance: InstanceId([1; 16]), incarnation: 1, incarnation_id: IncarnationId([9; 8]) };
+const START: LogSwitch = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: 5, first_record: 0 };
+const RECORD: &str = "/standby/hole";
+/// Bytes of redo in a log of the primary.
+const LOG_BYTES: usize = 9000;
+const LOGS: usize = 8;
+
+fn stream() -> Vec<u8> {
+    (0..LOG_BYTES * LOGS).map(|at| (at.wrapping_mul(2_654_435_761) >> 9) as u8).collect()
+}
+
+fn slice(stream: &[u8], from: Scn, upto: Scn) -> &[u8] {
+    &stream[from.bytes_since(Scn::START) as usize..upto.bytes_since(Scn::START) as usize]
+}
+
+fn crc_at(stream: &[u8], at: Scn) -> StreamCrc {
+    StreamCrc::default().after(slice(stream, Scn::START, at))
+}
+
+fn begin_of(log: usize) -> Scn {
+    Scn::START + (log * LOG_BYTES) as u64
+}
+
+fn switch_to(log: usize) -> LogSwitch {
+    LogSwitch { sequence: 1 + log as u64, first_scn: begin_of(log), time_us: 5 + log as u64, first_record: 0 }
+}
+
+fn config(kind: LogKind, place: &str) -> LogConfig {
+    LogConfig {
+        kind,
+        member_directories: vec![PathBuf::from(place)],
+        groups: 4,
+        group_bytes: 64 << 10,
+        block_bytes: 512,
+        archive_directory: PathBuf::from(place).join("archive"),
+        distrusted: Vec::new(),
+        unnamed_groups: 0,
+    }
+}
+
+/// Archived logs of a primary, in files of 512-byte blocks.
+fn primarys_archive(disk: &Arc<dyn Disk>, stream: &[u8]) -> Vec<ArchivedLog> {
+    let config = config(LogKind::Online, "/primary");
+    RedoLog::create_files(disk.as_ref(), &config).unwrap();
+    let (log, mut writer) = RedoLog::start(disk.clone(), config, IDENTITY, START, StreamCrc(0)).unwrap();
+    for number in 0..LOGS {
+        for piece in slice(stream, begin_of(number), begin_of(number + 1)).chunks(3000) {
+            writer.write(&[piece], Scn::ZERO).unwrap();
+        }
+        log.set_checkpoint(writer.position());
+        assert!(writer.switch(0).unwrap().is_ok());
+        archive(&log).unwrap();
+    }
+    log.archived()
+}
+
+fn archive(log: &RedoLog) -> Result<(), LogError> {
+    log.to_archive().into_iter().try_for_each(|(group, _)| archive_group(log, group, &mut || {}).map(drop))
+}
+
+fn hole_of(disk: &dyn Disk) -> Option<Hole> {
+    let text = String::from_utf8(disk.read(Path::new(RECORD)).ok()?).unwrap();
+    let (from, to) = text.split_once(' ')?;
+    Some(Hole { from: Scn(from.parse().unwrap()), to: Scn(to.parse().unwrap()) })
+}
+
+/// Brings the archived log to the standby as a fetch does.
+fn fetch(disk: &dyn Disk, log: &RedoLog, original: &ArchivedLog) -> Result<(), LogError> {
+    let path = log.archive_path(&original.header);
+    let io = |source| LogError::Io { doing: "fetch", path: PathBuf::new(), source };
+    let part = path.with_extension("fetch");
+    let bytes = disk.read(&original.path).map_err(io)?;
+    disk.remove(&part).map_err(io)?;
+    let file = disk.create_copy(&part, bytes.len() as u64).map_err(io)?;
+    file.write(&bytes, 0).map_err(io)?;
+    file.sync().map_err(io)?;
+    disk.rename(&part, &path).map_err(io)?;
+    log.add_archived(ArchivedLog { path, header: original.header, bytes: original.bytes });
+    Ok(())
+}
+
+/// A life of the standby: it opens, misses logs, receives later ones live while they are fetched, and goes on.
+/// `acknowledged` is what it has told its primary to be hardened.
+fn live(disk: &Arc<dyn Disk>, stream: &[u8], acknowledged: &mut Scn) -> Result<(), LogError> {
+    let io = |source| LogError::Io { doing: "remember", path: RECORD.into(), source };
+    let config = config(LogKind::Standby, "/standby");
+    let (log, mut writer, recovered) =
+        RedoLog::open_after_hole(disk.clone(), config, hole_of(disk.as_ref()))?;
+    writer.settle()?;
+    // What was fetched in an earlier life leads on.
+    let held = log.chain(recovered.end, Some(writer.stream_crc()), &|_| true);
+    if held.end > recovered.end && held.end < begin_of(LOGS) {
+        archive(&log)?;
+        let hole = Hole { from: recovered.end, to: held.end };
+        disk.replace(Path::new(RECORD), format!("{} {}", hole.from, hole.to).as_bytes()).map_err(io)?;
+        let number = held.end.bytes_since(Scn::START) as usize / LOG_BYTES;
+        assert!(writer.jump(&switch_to(number), IDENTITY, held.crc)?.is_ok());
+        writer.fill_hole()?;
+    }
+    disk.remove(Path::new(RECORD)).map_err(io)?;
+    assert!(recovered.confirmed.max(Scn::START) >= recovered.end, "the primary had all of it");
+    let end = writer.position();
+    assert!(end >= *acknowledged, "{end} of {acknowledged} left");
+    *acknowledged = end;
+    check(&log, stream, end);
+    assert_eq!(writer.stream_crc(), crc_at(stream, end));
+
+    let originals = archived_logs(disk.as_ref(), Path::new("/primary/archive"))?;
+    receive(&log, &mut writer, stream, begin_of(2) + 4000, acknowledged)?;
+    if writer.position() < begin_of(5) {
+        let end = writer.position();
+        let logs: Vec<_> = originals.iter().filter(|log| log.header.next_scn > Some(end)).collect();
+        archive(&log)?;
+        let hole = Hole { from: writer.position(), to: begin_of(5) };
+        disk.replace(Path::new(RECORD), format!("{} {}", hole.from, hole.to).as_bytes()).map_err(io)?;
+        assert_eq!(
+            writer.jump(&switch_to(5), IDENTITY, crc_at(stream, begin_of(5)))?,
+            Ok(switch_to(5)),
+            "archived groups are free on a standby"
+        );
+        assert_eq!(log.hole(), Some(hole));
+        let mut beyond = *acknowledged;
+        receive(&log, &mut writer, stream, begin_of(5) + 3000, &mut beyond)?;
+        // The one after the next first: order does not matter.
+        for index in [1, 0, 2] {
+            let Some(original) = logs.get(index).filter(|log| log.header.first_scn < begin_of(5)) else {
+                continue;
+            };
+            fetch(disk.as_ref(), &log, original)?;
+            let end = log.end_before_hole().unwrap();
+            *acknowledged = (*acknowledged).max(end);
+            check(&log, stream, end);
+            let more = writer.position() + 4000;
+            receive(&log, &mut writer, stream, more, &mut beyond)?;
+        }
+        assert_eq!(log.end_before_hole(), Some(begin_of(5)));
+        writer.fill_hole()?;
+        *acknowledged = (*acknowledged).max(writer.position());
+        disk.remove(Path::new(RECORD)).map_err(io)?;
+        assert_eq!(log.hole(), None);
+        check(&log, stream, writer.position());
+    }
+    receive(&log, &mut writer, stream, begin_of(LOGS), acknowledged)?;
+    check(&log, stream, begin_of(LOGS));
+    Ok(())
+}
+
+/// Takes the stream up to `upto`, with the switches of the primary.
+fn receive(
+    log: &RedoLog,
+    writer: &mut LogWriter,
+    stream: &[u8],
+    upto: Scn,
+    acknowledged: &mut Scn,
+) -> Result<(), LogError> {
+    let upto = upto.min(begin_of(LOGS));
+    while writer.position() < upto {
+        let at = writer.position();
+        let number = (at.bytes_since(Scn::START) as usize) / LOG_BYTES;
+        if at == begin_of(number) && writer.sequence() != 1 + number as u64 {
+            match writer.switch_to(&switch_to(number), IDENTITY)? {
+                Ok(_) => {}
+                Err(SwitchBlocked::ArchivingNeeded) => panic!("everything is archived"),
+                Err(SwitchBlocked::CheckpointIncomplete) => panic!("apply does not hold up a standby"),
+            }
+            archive(log)?;
+        }
+        let end = begin_of(number + 1).min(upto).min(at + 3000);
+        writer.write(&[slice(stream, at, end)], end)?;
+        if log.hole().is_none() {
+            *acknowledged = (*acknowledged).max(end);
+        }
+    }
+    Ok(())
+}
+
+fn check(log: &RedoLog, stream: &[u8], end: Scn) {
+    let mut read = Vec::new();
+    while Scn::START + (read.len() as u64) < end {
+        let from = Scn::START + read.len() as u64;
+        log.read(from, end, 5000, &mut read).unwrap();
+        assert!(Scn::START + (read.len() as u64) > from, "no progress at {from}");
+    }
+    assert!(read == slice(stream, Scn::START, end), "other redo before {end}");
+    let middle = Scn((Scn::START.0 + end.0) / 2);
+    assert_eq!(log.stream_crc(middle).unwrap(), Some(crc_at(stream, middle)));
+}
+
+fn machine(seed: u64, stream: &[u8]) -> Arc<SimMachine> {
+    let machine = SimMachine::new(seed);
+    let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+    primarys_archive(&disk, stream);
+    let config = config(LogKind::Standby, "/standby");
+    RedoLog::create_files(disk.as_ref(), &config).unwrap();
+    RedoLog::start(disk, config, IDENTITY, START, StreamCrc(0)).unwrap();
+    machine
+}
+
+#[test]
+fn redo_beyond_a_hole_counts_once_archived_logs_fill_it() {
+    let stream = stream();
+    let machine = machine(1, &stream);
+    let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+    let mut acknowledged = Scn::START;
+    live(&disk, &stream, &mut acknowledged).unwrap();
+    assert_eq!(acknowledged, begin_of(LOGS));
+    live(&disk, &stream, &mut acknowledged).unwrap();
+}
+
+#[test]
+fn a_power_loss_at_any_moment_around_a_hole_leaves_redo_without_a_hole() {
+    let stream = stream();
+    let original = machine(2, &stream);
+    let mut crashes = 0;
+    for place in CrashPlace::ALL {
+        for nth in 1.. {
+            let machine = original.copy(nth);
+            let mut rng = Rng::new(nth);
+            let mut acknowledged = Scn::START;
+            machine.crash_at(nth, place);
+            let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+            if live(&disk, &stream, &mut acknowledged).is_ok() {
+                break;
+            }
+            crashes += 1;
+            machine.power_loss(Loss::Random, &mut rng);
+            // A second one while it comes back.
+            machine.crash_at(rng.between(1, 12), place);
+            let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+            if live(&disk, &stream, &mut acknowledged).is_err() {
+                machine.power_loss(Loss::Random, &mut rng);
+            }
+            machine.cancel_crash();
+            let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+            live(&disk, &stream, &mut acknowledged).unwrap();
+            assert_eq!(acknowledged, begin_of(LOGS), "after a crash {place:?} boundary {nth}");
+        }
+    }
+    assert!(crashes > 100, "only {crashes} crashes");
+}
+
+#[test]
+fn an_archived_log_with_one_wrong_bit_or_without_its_end_is_not_whole() {
+    let stream = stream();
+    let machine = machine(3, &stream);
+    let disk = machine.disk();
+    let log = archived_logs(&disk, Path::new("/primary/archive")).unwrap().swap_remove(2);
+    let whole = verify_archived(&disk, &log.path, begin_of(2) + 100).unwrap();
+    assert_eq!(whole.end_crc, crc_at(&stream, begin_of(3)));
+    assert_eq!(whole.crc_at, Some(crc_at(&stream, begin_of(2) + 100)));
+    // Behind its last block a file may be padded.
+    let bytes = disk.read(&log.path).unwrap()[..log.header.file_bytes as usize].to_vec();
+    for at in (0..bytes.len()).step_by(37).filter(|at| *at < 104 || *at >= 512) {
+        let mut wrong = bytes.clone();
+        wrong[at] ^= 0x10;
+        machine.install("/primary/wrong", &wrong);
+        assert!(verify_archived(&disk, Path::new("/primary/wrong"), Scn::ZERO).is_err(), "byte {at}");
+    }
+    for blocks in 0..bytes.len() / 512 - 1 {
+        machine.install("/primary/wrong", &bytes[..512 * (1 + blocks)]);
+        let error = verify_archived(&disk, Path::new("/primary/wrong"), Scn::ZERO).unwrap_err();
+        assert!(error.to_string().contains("copy it again"), "{error}");
+    }
+}
+
+#[test]
+fn archived_logs_lead_on_only_where_the_running_sums_agree() {
+    let stream = stream();
+    let machine = machine(4, &stream);
+    let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+    let (log, writer, _) = RedoLog::open(disk.clone(), config(LogKind::Standby, "/standby")).unwrap();
+    assert_eq!(writer.position(), Scn::START);
+    for original in archived_logs(disk.as_ref(), Path::new("/primary/archive")).unwrap() {
+        if original.header.sequence != 4 && original.header.sequence <= LOGS as u64 {
+            fetch(disk.as_ref(), &log, &original).unwrap();
+        }
+    }
+    let all = |_: &_| true;
+    assert_eq!(log.chain(Scn::START, Some(StreamCrc(0)), &all).end, begin_of(3), "log 4 is missing");
+    assert_eq!(log.chain(Scn::START, Some(StreamCrc(1)), &all).end, Scn::START, "other redo before");
+    let middle = begin_of(4) + 5000;
+    assert_eq!(log.chain(middle, Some(crc_at(&stream, middle)), &all).end, begin_of(LOGS));
+    assert_eq!(log.chain(middle, Some(StreamCrc(1)), &all).end, middle);
+    assert_eq!(log.chain(Scn::START, Some(StreamCrc(0)), &|header| header.sequence < 2).end, begin_of(1));
+}
