@@ -1,7 +1,8 @@
 //! The command line.
 
 use crate::destination_args::DestinationCommand;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use standfast_instance::ProtectionMode;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -111,6 +112,18 @@ pub enum Command {
     Destination {
         #[command(subcommand)]
         command: DestinationCommand,
+    },
+    /// Show or change the protection mode of a primary.
+    #[command(
+        after_help = "Examples:\n  standfast protection-mode -D /srv/sf\n  standfast protection-mode -D /srv/sf maximum-protection\n\nmaximum-performance: nothing is promised beyond this machine. maximum-availability: commits wait for every\nsynchronous standby that keeps up, and go on, loudly, when none does. maximum-protection: no commit returns that is\nnot on disk at a second machine; when the last such standby is lost, the primary stalls, then stops.\nTakes effect at once. The level is what commits get now; RESYNCHRONIZATION: no standby is synchronised.\nExit codes: 0 ok, 3 refused (no standby can carry the mode), 4 the instance does not run."
+    )]
+    ProtectionMode {
+        /// The new mode; without it the mode and the level are printed.
+        #[arg(value_enum)]
+        mode: Option<ProtectionModeArg>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Show the state; exits 1 when the instance has failed.
     #[command(
@@ -222,4 +235,25 @@ pub enum LogCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// PROTECTION_MODE.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ProtectionModeArg {
+    #[value(name = "maximum-performance")]
+    Performance,
+    #[value(name = "maximum-availability")]
+    Availability,
+    #[value(name = "maximum-protection")]
+    Protection,
+}
+
+impl From<ProtectionModeArg> for ProtectionMode {
+    fn from(mode: ProtectionModeArg) -> ProtectionMode {
+        match mode {
+            ProtectionModeArg::Performance => ProtectionMode::MaximumPerformance,
+            ProtectionModeArg::Availability => ProtectionMode::MaximumAvailability,
+            ProtectionModeArg::Protection => ProtectionMode::MaximumProtection,
+        }
+    }
 }

@@ -99,6 +99,10 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             eprintln!("then, at the primary: standfast destination add -D DIR {name} {listen}");
         }
         Command::Destination { command } => destination::destination(&directory, command)?,
+        Command::ProtectionMode { mode, json } => {
+            let answer = server::ask(&directory, &Request::ProtectionMode { mode: mode.map(Into::into) })?;
+            if json { println!("{answer:#}") } else { println!("{}", show::protection(&answer)) }
+        }
         Command::Status { json } => {
             let status = server::ask(&directory, &Request::Status)?;
             if json {

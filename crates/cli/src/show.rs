@@ -24,6 +24,18 @@ fn list(value: &Value) -> &[Value] {
 }
 
 /// Prints the answer to a status request.
+/// Mode and level, the latter only where it differs.
+pub fn protection(protection: &Value) -> String {
+    let words = |key: &str| text(&protection[key]).replace('-', " ");
+    let (mode, level) = (words("mode"), words("level"));
+    if mode == level || protection["level"].is_null() {
+        mode
+    } else {
+        format!("{mode}, level {}", level.to_uppercase())
+    }
+}
+
+/// The state of an instance for people.
 pub fn status(status: &Value) {
     println!(
         "{}  {} ({})  incarnation {}  {}",
@@ -45,6 +57,7 @@ pub fn status(status: &Value) {
             text(&status["commits"]),
             text(&status["waiting_commits"]),
         );
+        println!("protection: {}", protection(&status["protection"]));
         let checkpoints = &status["checkpoints"];
         println!(
             "checkpoints: passive {}  WAL resets {}  gates {}  longest gate {} us",

@@ -64,6 +64,8 @@ pub struct Config {
     pub commit: CommitConfig,
     /// Checkpoints.
     pub checkpoint: CheckpointConfig,
+    /// What happens when standbys keep commits waiting.
+    pub protection: ProtectionConfig,
     /// Receiving and applying.
     pub standby: StandbyConfig,
     /// Where redo is shipped.
@@ -180,6 +182,24 @@ impl Default for CheckpointConfig {
     }
 }
 
+/// `[protection]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProtectionConfig {
+    /// In maximum protection: how long commits stall when the last synchronised standby is lost before the instance
+    /// stops, seconds; 0: it stalls for as long as it takes.
+    pub stop_after_s: u64,
+    /// DATA_GUARD_SYNC_LATENCY: how long commits wait for the other synchronous standbys once one has acknowledged,
+    /// seconds; 0: up to their net timeouts. At most 1200.
+    pub sync_latency_s: u64,
+}
+
+impl Default for ProtectionConfig {
+    fn default() -> Self {
+        ProtectionConfig { stop_after_s: 30, sync_latency_s: 0 }
+    }
+}
+
 /// `[standby]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -289,6 +309,13 @@ impl Config {
                 "checkpoint.reset_frames",
                 self.checkpoint.reset_frames.to_string(),
                 "more than checkpoint.passive_frames, which is at least 1",
+            );
+        }
+        if self.protection.sync_latency_s > 1200 {
+            return fail(
+                "protection.sync_latency_s",
+                self.protection.sync_latency_s.to_string(),
+                "0 to 1200, the largest net timeout",
             );
         }
         let instance = &self.instance;

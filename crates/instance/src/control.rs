@@ -6,6 +6,7 @@ use crate::error::InstanceError;
 use serde::{Deserialize, Serialize};
 use standfast_format::crc32c;
 use standfast_io::Disk;
+use standfast_transport::protection::ProtectionMode;
 use standfast_types::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn};
 use std::path::{Path, PathBuf};
 
@@ -94,6 +95,9 @@ pub struct Control {
     /// has brought them in line. Within the instance directory relative to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stale_members: Vec<PathBuf>,
+    /// PROTECTION_MODE of this instance as a primary.
+    #[serde(default)]
+    pub protection_mode: ProtectionMode,
     /// Set while this instance may not open because another one has taken over; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fenced: Option<String>,
@@ -202,6 +206,7 @@ mod tests {
             replays: vec![],
             left_out: vec![(DatabaseId(3), Scn(4))],
             stale_members: vec!["redo2/online_1b.log".into()],
+            protection_mode: ProtectionMode::MaximumProtection,
             fenced: None,
             clean: false,
         };

@@ -141,6 +141,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         replays: Vec::new(),
         left_out: Vec::new(),
         stale_members: Vec::new(),
+        protection_mode: Default::default(),
         fenced: None,
         clean: true,
     };
@@ -326,6 +327,7 @@ fn copy_into(
         replays: Vec::new(),
         left_out: Vec::new(),
         stale_members: Vec::new(),
+        protection_mode: Default::default(),
         fenced: None,
         clean: true,
     };

@@ -18,6 +18,7 @@ use rusqlite::Connection;
 use standfast_format::{LogKind, RecordBuilder};
 use standfast_log::{LogIdentity, LogSwitch, RedoLog};
 use standfast_sqlite_wal::guard::Guard;
+use standfast_transport::protection::ProtectionMode;
 use standfast_types::{DatabaseId, IncarnationId, Scn};
 use std::sync::{Arc, Mutex};
 
@@ -126,6 +127,10 @@ pub fn take_over(
 
     environment.update_control(|control| {
         control.role = Role::Primary;
+        // Nobody protects a new primary yet: it must open all the same.
+        if control.protection_mode == ProtectionMode::MaximumProtection {
+            control.protection_mode = ProtectionMode::MaximumAvailability;
+        }
         control.copied = true;
         control.incarnations.push(incarnation);
         control.checkpoint = branch;

@@ -27,6 +27,7 @@ pub mod paths;
 pub mod primary;
 pub mod primary_threads;
 pub mod protect;
+pub mod protection;
 pub mod received_log;
 pub mod reconcile;
 pub mod release_queue;
@@ -41,6 +42,7 @@ pub mod stopped;
 pub mod unfinished;
 
 pub use error::InstanceError;
+pub use standfast_transport::protection::ProtectionMode;
 
 /// Microseconds since the Unix epoch, for times that people see.
 pub fn now_us() -> u64 {

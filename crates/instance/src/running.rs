@@ -11,6 +11,8 @@ use crate::open_primary::{OpenedPrimary, install_hook, open_primary};
 use crate::primary::Entry;
 use crate::primary_threads::{PrimaryThreads, Wiring};
 use crate::protect;
+use crate::protection::TransportMonitor;
+use crate::server;
 use crate::shipping::{Destinations, FencedCall, PrimarySource, peer_identity};
 use crate::standby::{LentLog, ReceivedLog, Standby};
 use standfast_session::{DatabaseState, FileId, Segment};
@@ -18,7 +20,7 @@ use standfast_transport as transport;
 use standfast_transport::{Receiver, ReceiverConfig, ReceiverEvent, ReceiverService, RedoSource, StandbyLog};
 use standfast_types::Scn;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 /// A primary with everything around it.
@@ -87,6 +89,9 @@ pub struct Running {
     receiver: Mutex<Option<Receiver>>,
     configured: Mutex<Vec<DestinationConfig>>,
     me: Weak<Running>,
+    /// Why it stops by itself.
+    stops_for: OnceLock<String>,
+    monitor: Mutex<Option<TransportMonitor>>,
 }
 
 impl Running {
@@ -107,6 +112,8 @@ impl Running {
             receiver: Mutex::default(),
             configured: Mutex::new(configured),
             me: me.clone(),
+            stops_for: OnceLock::new(),
+            monitor: Mutex::default(),
         });
         running.listen()?;
         let opened = match control.role {
@@ -115,9 +122,35 @@ impl Running {
         };
         match opened {
             // As when it happens later: the instance serves nobody and says why, until it is stopped.
-            Err(_) if matches!(*running.mode(), Mode::Fenced(_)) => Ok(running),
-            opened => opened.map(|()| running),
+            Err(_) if matches!(*running.mode(), Mode::Fenced(_)) => {}
+            opened => opened?,
         }
+        let monitor = TransportMonitor::start(Arc::downgrade(&running));
+        let directory = &running.environment.paths.directory;
+        let monitor =
+            monitor.map_err(InstanceError::io("begin the thread that watches destinations in", directory))?;
+        *running.monitor() = Some(monitor);
+        Ok(running)
+    }
+
+    fn monitor(&self) -> MutexGuard<'_, Option<TransportMonitor>> {
+        self.monitor.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// In maximum protection nobody has been able to protect commits for too long: ends this process in good order.
+    /// Commits that wait get "outcome unknown".
+    pub(crate) fn stop_for_protection(&self) {
+        let why =
+            "maximum protection: no standby with SYNC AFFIRM can be reached, and none could for too long";
+        if self.stops_for.set(why.into()).is_ok() {
+            self.environment.alert.say(format!("STOPPING for the safety of the data: {why}"));
+            server::stop_this_process();
+        }
+    }
+
+    /// Why this instance stops by itself, if it does.
+    pub fn stops_for(&self) -> Option<&str> {
+        self.stops_for.get().map(String::as_str)
     }
 
     /// The mode, locked.
@@ -133,7 +166,7 @@ impl Running {
         }
     }
 
-    fn one_command(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn one_command(&self) -> MutexGuard<'_, ()> {
         self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -203,6 +236,7 @@ impl Running {
 
     fn open_as_primary(&self) -> Result<(), InstanceError> {
         let environment = &self.environment;
+        crate::protection::check(environment.control().protection_mode, &self.configured())?;
         let wiring = Wiring::default();
         let OpenedPrimary { primary, shared, log } = open_primary(environment, wiring.helper(environment))?;
         let source = Arc::new(PrimarySource::new(environment.clone(), shared.clone(), log.clone()));
@@ -438,6 +472,7 @@ impl Running {
         let _one = self.one_command();
         let mut configured = self.configured();
         change(&mut configured)?;
+        crate::protection::check(self.environment.control().protection_mode, &configured)?;
         let mut config = self.environment.config.clone();
         config.destinations = configured;
         let path = self.environment.paths.directory.join(CONFIG_FILE);
@@ -537,6 +572,8 @@ impl Running {
         if let Some(primary) = self.primary() {
             primary.threads.announce_stop();
         }
+        let monitor = self.monitor().take();
+        drop(monitor);
         let _one = self.one_command();
         let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);
         let result = match mode {

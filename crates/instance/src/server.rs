@@ -15,6 +15,7 @@ use crate::running::Running;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use standfast_io::DirectDisk;
+use standfast_transport::protection::ProtectionMode;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -69,6 +70,11 @@ pub enum Request {
     },
     /// All destinations and their attributes.
     ListDestinations,
+    /// Show or change the protection mode.
+    ProtectionMode {
+        /// The new one; `None`: only show it.
+        mode: Option<ProtectionMode>,
+    },
     /// Remove a destination.
     RemoveDestination {
         /// Its name.
@@ -116,7 +122,15 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     let _ = std::fs::remove_file(&paths.ready);
     let _ = std::fs::remove_file(&paths.socket);
     drop(server);
-    running.stop()
+    running.stop()?;
+    match running.stops_for() {
+        Some(why) => {
+            let hint = "bring a standby back and start this instance again, or choose another mode with `standfast \
+                        protection-mode` as soon as it runs";
+            Err(InstanceError::refused(format!("stopped for the safety of the data: {why}"), hint))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The lock lives as long as the file is open; the kernel releases it when the process dies.
@@ -163,6 +177,12 @@ fn block_signals() -> libc::sigset_t {
         libc::signal(libc::SIGPIPE, libc::SIG_IGN);
         set.assume_init()
     }
+}
+
+/// Ends this process in good order.
+pub(crate) fn stop_this_process() {
+    // SAFETY: a signal to this very process; the main thread waits for it.
+    unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
 }
 
 fn wait_for_signal(set: &libc::sigset_t) {
@@ -264,8 +284,7 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
     Ok(match request {
         Request::Status => crate::status::status(running),
         Request::Stop => {
-            // SAFETY: a signal to this very process; the main thread waits for it.
-            unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+            stop_this_process();
             json!("stopping")
         }
         Request::Protect { path, name } => json!({ "protected": running.protect(&path, name.as_deref())? }),
@@ -290,6 +309,11 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
             json!({ "destination": name })
         }
         Request::ListDestinations => running.list_destinations(),
+        Request::ProtectionMode { mode } => {
+            mode.map_or(Ok(()), |mode| running.set_protection_mode(mode))?;
+            let (mode, level) = running.protection();
+            json!({ "mode": mode, "level": level })
+        }
         Request::RemoveDestination { name } => {
             running.remove_destination(&name)?;
             json!({ "removed": name })

@@ -10,9 +10,10 @@ use standfast_log::{LogError, RedoChunk, RedoLog};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport as transport;
+use standfast_transport::protection::{Member, ProtectionMode};
 use standfast_transport::{
     Batch, DatabaseInfo, DestinationStatus, PeerIdentity, Piece, RedoSource, Sender, SenderConfig,
-    SenderEvent, SenderObserver, SnapshotInfo, SourceError, Standing,
+    SenderEvent, SenderObserver, Siblings, SnapshotInfo, SourceError, Standing,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -244,6 +245,7 @@ impl PrimarySource {
 pub struct Destinations {
     environment: Arc<Environment>,
     senders: Vec<Arc<Sender>>,
+    siblings: Arc<Siblings>,
     /// What each of the senders was started for.
     configured: Vec<DestinationConfig>,
     /// Which of them have been reported as left behind.
@@ -269,7 +271,9 @@ impl Destinations {
         fenced: &FencedCall,
     ) -> Result<Arc<Destinations>, InstanceError> {
         let mut senders = Vec::new();
-        let in_use: Vec<&DestinationConfig> = configured.iter().filter(|at| is_shipped_to(at)).collect();
+        let siblings = before.map_or_else(Arc::default, |before| before.siblings.clone());
+        let in_use: Vec<&DestinationConfig> =
+            configured.iter().filter(|at| Self::are_shipped_to(at)).collect();
         for destination in &in_use {
             if let Some(sender) = before.and_then(|before| before.sender_for(destination)) {
                 senders.push(sender.clone());
@@ -281,8 +285,7 @@ impl Destinations {
                 name: destination.name.clone(),
                 fenced: fenced.clone(),
             };
-            let security = transport::Security::plain(environment.config.instance.insecure);
-            let config = sender_config(destination, security);
+            let config = sender_config(destination, environment, &siblings);
             let sender = Sender::start(0, config, source.clone(), Arc::new(observer))
                 .map_err(|error| InstanceError::Failed(error.to_string()))?;
             senders.push(Arc::new(sender));
@@ -293,6 +296,7 @@ impl Destinations {
             left_behind: Mutex::new(vec![false; senders.len()]),
             oldest_then: before.map_or_else(|| log.oldest(), |before| before.oldest_then),
             senders,
+            siblings,
             configured: in_use.into_iter().cloned().collect(),
             buffer: shared.buffer.clone(),
             log,
@@ -308,6 +312,29 @@ impl Destinations {
     pub fn stop_without(&self, others: &Destinations) {
         let ended = |sender: &&Arc<Sender>| !others.senders.iter().any(|other| Arc::ptr_eq(other, sender));
         self.senders.iter().filter(ended).for_each(|sender| sender.stop());
+    }
+
+    /// Whether a primary has a sender for the destination.
+    pub fn are_shipped_to(destination: &DestinationConfig) -> bool {
+        destination.state == State::Enable && !destination.is_local() && destination.valid_for.of_a_primary()
+    }
+
+    /// Puts the rules of a protection mode in force.
+    pub fn set_policies(&self, mode: ProtectionMode) {
+        for (sender, destination) in self.senders.iter().zip(&self.configured) {
+            let (on_timeout, sync_latency) = policy(destination, mode, &self.environment);
+            sender.set_policy(on_timeout, sync_latency);
+        }
+    }
+
+    /// The destinations as far as protection is concerned.
+    pub fn members(&self) -> Vec<Member> {
+        let member = |sender: &Arc<Sender>| {
+            let status = sender.status();
+            let connected = ["streaming", "catching_up"].contains(&status.phase);
+            Member { mode: status.mode, standing: status.standing, connected }
+        };
+        self.senders.iter().map(member).collect()
     }
 
     /// Makes another attempt to reach a destination now, also after it was given up.
@@ -357,37 +384,54 @@ impl Destinations {
     }
 }
 
-/// Whether a primary has a sender for the destination.
-fn is_shipped_to(destination: &DestinationConfig) -> bool {
-    destination.state == State::Enable && !destination.is_local() && destination.valid_for.of_a_primary()
-}
-
 fn holder(sender: &Sender) -> Holder {
     let hardened = Some(sender.status().hardened).filter(|scn| *scn > Scn::ZERO);
     Holder { required: sender.is_required(), hardened }
 }
 
-fn sender_config(destination: &DestinationConfig, security: transport::Security) -> SenderConfig {
+fn sender_config(
+    destination: &DestinationConfig,
+    environment: &Environment,
+    siblings: &Arc<Siblings>,
+) -> SenderConfig {
+    let (on_timeout, sync_latency) = policy(destination, environment.control().protection_mode, environment);
     SenderConfig {
         destination: transport::DestinationConfig {
             name: destination.name.clone(),
-            mode: match destination.transport_mode() {
-                TransportMode::SyncAffirm => transport::TransportMode::SyncAffirm,
-                TransportMode::Fastsync => transport::TransportMode::FastSync,
-                TransportMode::Async => transport::TransportMode::Async,
-            },
+            mode: transport_mode(destination),
             net_timeout: Duration::from_millis(destination.net_timeout_ms),
             reopen: Duration::from_millis(destination.reopen_ms),
             max_failure: destination.failures_allowed(),
-            on_timeout: match destination.on_timeout {
-                Some(OnTimeout::Stall) => transport::OnTimeout::Stall,
-                Some(OnTimeout::Degrade) | None => transport::OnTimeout::Degrade,
-            },
+            on_timeout,
+            sync_latency,
         },
         address: destination.address.clone(),
         expected_name: Some(destination.name.clone()),
-        security,
+        security: transport::Security::plain(environment.config.instance.insecure),
+        siblings: siblings.clone(),
     }
+}
+
+fn transport_mode(destination: &DestinationConfig) -> transport::TransportMode {
+    match destination.transport_mode() {
+        TransportMode::SyncAffirm => transport::TransportMode::SyncAffirm,
+        TransportMode::Fastsync => transport::TransportMode::FastSync,
+        TransportMode::Async => transport::TransportMode::Async,
+    }
+}
+
+/// What becomes of a destination that keeps commits waiting, in a protection mode.
+fn policy(
+    destination: &DestinationConfig,
+    mode: ProtectionMode,
+    environment: &Environment,
+) -> (transport::OnTimeout, Duration) {
+    let on_timeout = match destination.on_timeout {
+        Some(OnTimeout::Stall) => transport::OnTimeout::Stall,
+        Some(OnTimeout::Degrade) => transport::OnTimeout::Degrade,
+        None => mode.on_timeout(transport_mode(destination)),
+    };
+    (on_timeout, Duration::from_secs(environment.config.protection.sync_latency_s))
 }
 
 impl Shipping for Destinations {

@@ -30,6 +30,8 @@ pub fn status(running: &Running) -> Value {
             "checkpoint": control.checkpoint,
         },
     });
+    let (mode, level) = running.protection();
+    status["protection"] = json!({ "mode": mode, "level": level });
     // A command may wait for a long time; the state of a primary is asked for while it does.
     if let Some(primary) = running.primary() {
         add_primary(&mut status, &primary, &control);

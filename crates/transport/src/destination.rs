@@ -15,6 +15,7 @@
 use crate::error::{Refusal, RefusalKind, RefuseCode};
 use crate::event::SenderEvent;
 use crate::identity::Incarnation;
+use crate::siblings::Others;
 use crate::stopped::StoppedDatabases;
 use serde::{Deserialize, Serialize};
 use standfast_types::Scn;
@@ -44,8 +45,10 @@ pub enum TransportMode {
 pub enum OnTimeout {
     /// Commits go on without it until it has caught up (as Oracle's maximum availability).
     Degrade,
-    /// Commits wait as long as it takes (maximum protection).
+    /// Commits wait as long as it takes.
     Stall,
+    /// As `Degrade` while another destination protects them, else as `Stall` (maximum protection).
+    StallIfLast,
 }
 
 /// The attributes of a destination.
@@ -63,6 +66,9 @@ pub struct DestinationConfig {
     pub max_failure: u32,
     /// When the net timeout passes.
     pub on_timeout: OnTimeout,
+    /// Longest wait for it after another synchronous destination has acknowledged (DATA_GUARD_SYNC_LATENCY); zero: as
+    /// long as the net timeout.
+    pub sync_latency: Duration,
 }
 
 /// What is going on with the connection.
@@ -132,6 +138,10 @@ pub struct Destination {
     /// Positions not acknowledged with the time by which they were captured, oldest first, at least
     /// net_timeout / MARKS_PER_TIMEOUT apart.
     outstanding: VecDeque<(Scn, Duration)>,
+    /// As last seen, before any decision to go on without this one.
+    others: Others,
+    /// Since when another one has what the oldest of `outstanding` waits for.
+    others_had: Option<Duration>,
     /// While degraded: a captured position and when; its quick acknowledgement shows that it has caught up.
     catch_up: Option<(Scn, Duration)>,
     heard: Duration,
@@ -158,6 +168,8 @@ impl Destination {
             stopped: StoppedDatabases::default(),
             captured: Scn::ZERO,
             outstanding: VecDeque::new(),
+            others: Others::default(),
+            others_had: None,
             catch_up: None,
             heard: now,
             backoff: FIRST_BACKOFF,
@@ -345,6 +357,22 @@ impl Destination {
         self.events.push(SenderEvent::Fenced { incarnation, peer: peer.into() });
     }
 
+    /// To be told under the lock of all siblings before `tick`, `lost` and `refused`: these may let this one go.
+    pub fn see(&mut self, others: Others) {
+        self.others = others;
+    }
+
+    /// Other rules from now on; a destination for which commits do not wait at the moment stays so.
+    pub fn set_policy(&mut self, on_timeout: OnTimeout, sync_latency: Duration) {
+        self.config.on_timeout = on_timeout;
+        self.config.sync_latency = sync_latency;
+    }
+
+    /// Whether commits wait for it and it keeps up.
+    pub fn is_synchronised(&self) -> bool {
+        self.standing == Standing::Required
+    }
+
     /// An operator wants another attempt now.
     pub fn enable(&mut self, now: Duration) {
         if matches!(self.phase, Phase::Failed { .. } | Phase::Connecting { .. })
@@ -363,6 +391,13 @@ impl Destination {
         let waited = self.outstanding.front().map_or(Duration::ZERO, |(_, since)| now.saturating_sub(*since));
         if self.standing == Standing::Required && waited >= self.config.net_timeout {
             self.timed_out(waited);
+        } else if self.standing == Standing::Required && self.is_later_than_others(now) {
+            let latency = self.config.sync_latency.as_secs_f64();
+            self.degrade(&format!(
+                "another destination had acknowledged {latency:.1} s before (sync_latency)"
+            ));
+        } else if self.standing == Standing::Stalled {
+            self.degrade("another destination protects commits");
         }
         let silent = now.saturating_sub(self.heard);
         let silent_too_long = self.is_connected() && silent >= self.config.net_timeout;
@@ -376,7 +411,14 @@ impl Destination {
                     format!("it kept a commit waiting for {:.1} s (net_timeout)", waited.as_secs_f64());
                 self.degrade(&reason);
             }
-            OnTimeout::Stall => {
+            OnTimeout::StallIfLast if self.others.synchronised => {
+                let reason = format!(
+                    "it kept a commit waiting for {:.1} s (net_timeout), and another destination protects commits",
+                    waited.as_secs_f64()
+                );
+                self.degrade(&reason);
+            }
+            OnTimeout::Stall | OnTimeout::StallIfLast => {
                 self.standing = Standing::Stalled;
                 let (acknowledged, captured) = (self.acknowledged(), self.captured);
                 self.events.push(SenderEvent::Stalled { acknowledged, captured, waited });
@@ -384,10 +426,30 @@ impl Destination {
         }
     }
 
+    /// Whether what the oldest commit waits for has been elsewhere for longer than the latency that is allowed.
+    fn is_later_than_others(&mut self, now: Duration) -> bool {
+        let oldest = self.outstanding.front().map(|(scn, _)| *scn);
+        let had = oldest.is_some_and(|scn| self.others.acknowledged >= scn);
+        let since = had.then(|| self.others_had.unwrap_or(now));
+        self.others_had = since;
+        let latency = self.config.sync_latency;
+        !latency.is_zero() && since.is_some_and(|since| now.saturating_sub(since) >= latency)
+    }
+
+    /// Whether commits may go on without it.
+    fn may_be_let_go(&self) -> bool {
+        match (self.standing, self.config.on_timeout) {
+            (Standing::Required, OnTimeout::Degrade) => true,
+            (Standing::Required | Standing::Stalled, OnTimeout::StallIfLast) => self.others.synchronised,
+            _ => false,
+        }
+    }
+
     fn degrade(&mut self, reason: &str) {
-        if self.standing == Standing::Required && self.config.on_timeout == OnTimeout::Degrade {
+        if self.may_be_let_go() {
             self.standing = Standing::Degraded;
             self.outstanding.clear();
+            self.others_had = None;
             let (acknowledged, captured) = (self.acknowledged(), self.captured);
             self.events.push(SenderEvent::Degraded { reason: reason.into(), acknowledged, captured });
         }
@@ -413,6 +475,7 @@ impl Destination {
         let acknowledged = self.acknowledged();
         while self.outstanding.front().is_some_and(|(scn, _)| *scn <= acknowledged) {
             self.outstanding.pop_front();
+            self.others_had = None;
         }
         let waits_long = self
             .outstanding

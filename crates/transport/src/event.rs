@@ -105,7 +105,8 @@ impl fmt::Display for SenderEvent {
             Stalled { acknowledged, captured, waited } => write!(
                 f,
                 "STALLED: commits have waited {:.1} s for this destination ({acknowledged} of {captured} \
-                 acknowledged); bring it back, or set on_timeout = \"degrade\"",
+                 acknowledged); bring it back, or let them go on without it: on_timeout = \"degrade\", out of maximum \
+                 protection another mode",
                 waited.as_secs_f64()
             ),
             StallEnded { acknowledged } => write!(f, "stall ended: {acknowledged} acknowledged"),

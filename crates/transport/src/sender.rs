@@ -8,12 +8,13 @@ mod acks;
 mod connect;
 mod feed;
 
-use crate::destination::{Destination, DestinationConfig, Phase, Standing, TransportMode};
+use crate::destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
 use crate::error::TransportError;
 use crate::event::SenderEvent;
 use crate::framing::FrameReader;
 use crate::link::{LinkEnd, Security};
 use crate::release::ReleaseView;
+use crate::siblings::{Seat, Siblings};
 use crate::source::{Piece, RedoSource, SenderObserver};
 use crate::stats::DestinationStats;
 use crate::stopped::StoppedDatabases;
@@ -38,6 +39,8 @@ pub struct SenderConfig {
     pub expected_name: Option<String>,
     /// How the connection is protected.
     pub security: Security,
+    /// The destinations of this primary.
+    pub siblings: Arc<Siblings>,
 }
 
 /// What the log writer is about to write.
@@ -109,6 +112,8 @@ pub(crate) struct Shared {
     /// Copies of the destination's state, so that a release takes no lock.
     acknowledged: AtomicU64,
     required: AtomicBool,
+    /// The same, for the siblings.
+    seat: Arc<Seat>,
     /// End of what the log writer has offered. The feeder sends nothing beyond it but what is durable: the place
     /// of such redo in the logs is not decided, and on a quiet stream it would only be in the log writer's way.
     offered: AtomicU64,
@@ -120,6 +125,12 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     last_trouble: Mutex<Option<String>>,
     stats: DestinationStats,
+}
+
+/// What a change of the destination has led to.
+struct News {
+    moved: bool,
+    events: Vec<SenderEvent>,
 }
 
 /// The connection as the two threads hand it over: the feeder makes it and fills in `reader`; the ack reader
@@ -149,6 +160,7 @@ impl Sender {
             index,
             required: AtomicBool::new(destination.is_required()),
             acknowledged: AtomicU64::new(0),
+            seat: config.siblings.sit(),
             destination: Mutex::new(destination),
             config,
             source,
@@ -163,6 +175,8 @@ impl Sender {
             last_trouble: Mutex::default(),
             stats: DestinationStats::default(),
         });
+        // Required from the start, and for the siblings as well.
+        shared.with_destination(|_, _| ());
         let sender = Sender { shared, threads: Mutex::default() };
         sender.spawn("feed", feed::run)?;
         sender.spawn("ack", acks::run)?;
@@ -260,6 +274,11 @@ impl Sender {
         self.shared.wake_feeder();
     }
 
+    /// Other rules for a destination that keeps commits waiting, from now on.
+    pub fn set_policy(&self, on_timeout: OnTimeout, sync_latency: Duration) {
+        self.shared.deciding(|destination, _| destination.set_policy(on_timeout, sync_latency));
+    }
+
     /// Ends the connection and both threads; returns when they have ended.
     pub fn stop(&self) {
         self.shared.stopping.store(true, SeqCst);
@@ -335,25 +354,48 @@ impl Shared {
         (self.config.destination.net_timeout / 3).min(Duration::from_secs(1))
     }
 
-    /// Changes the destination, then publishes its state and reports its events. The observer is called without
-    /// any lock held.
+    /// Changes the destination, then publishes its state and reports its events.
     fn with_destination<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> T {
+        let (result, news) = self.changed(change);
+        self.tell(news);
+        result
+    }
+
+    /// The same for changes after which commits may go on without this destination.
+    fn deciding<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> T {
+        let (result, news) = self.config.siblings.decide(&self.seat, |others| {
+            self.changed(|destination, now| {
+                destination.see(others);
+                change(destination, now)
+            })
+        });
+        self.tell(news);
+        result
+    }
+
+    /// Changes the destination and publishes its state.
+    fn changed<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> (T, News) {
         let mut destination = lock(&self.destination);
         let result = change(&mut destination, self.began.elapsed());
         let events = destination.take_events();
-        let acknowledged = destination.acknowledged().0;
+        let acknowledged = destination.acknowledged();
         let required = destination.is_required();
-        let moved = self.acknowledged.swap(acknowledged, SeqCst) != acknowledged;
+        let affirms = destination.config().mode == TransportMode::SyncAffirm;
+        self.seat.show(destination.is_synchronised(), affirms, acknowledged);
+        let moved = self.acknowledged.swap(acknowledged.0, SeqCst) != acknowledged.0;
         let moved = (self.required.swap(required, SeqCst) != required) | moved;
-        drop(destination);
-        if moved {
+        (result, News { moved, events })
+    }
+
+    /// Reports what a change has led to. No lock is held.
+    fn tell(&self, news: News) {
+        if news.moved {
             self.observer.acknowledged(self.index);
         }
-        for event in &events {
+        for event in &news.events {
             self.note_trouble(event);
             self.observer.event(self.index, event);
         }
-        result
     }
 
     fn note_trouble(&self, event: &SenderEvent) {

@@ -116,6 +116,7 @@ fn strangers_are_refused_by_both_ends() {
         address: receiver.local_addr().to_string(),
         expected_name: Some("rome".into()),
         security: Security::default(),
+        siblings: Arc::default(),
     };
     let _sender = Sender::start(0, config, source, observer.clone()).unwrap();
     let SenderEvent::Refused(refusal) = observer.wait_refused(RefuseCode::WrongPeer) else { panic!() };

@@ -25,6 +25,7 @@ fn refused_with(code: RefuseCode) -> Destination {
         reopen: REOPEN,
         max_failure: 0,
         on_timeout: OnTimeout::Degrade,
+        sync_latency: Duration::ZERO,
     };
     let mut at = Destination::new(config, Duration::ZERO);
     assert!(at.tick(Duration::ZERO, Scn(5000)).is_none());

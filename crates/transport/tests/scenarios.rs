@@ -100,6 +100,10 @@ impl Scenario {
                 at.fenced(Incarnation { number, id: IncarnationId::default(), branch }, "oslo");
             }
             "enable" => at.enable(now),
+            "others" => at.see(Others {
+                synchronised: command.or("synchronised", "yes") == "yes",
+                acknowledged: Scn(command.or("acknowledged", "0").parse().expect("a position")),
+            }),
             other => panic!("unknown command {other}"),
         }
         self.report(out);
@@ -139,11 +143,13 @@ fn config(command: &Command<'_>) -> DestinationConfig {
         net_timeout: duration(command.or("net_timeout", "8s")),
         reopen: duration(command.or("reopen", "1s")),
         max_failure: command.or("max_failure", "0").parse().expect("a number"),
-        on_timeout: if command.or("on_timeout", "degrade") == "stall" {
-            OnTimeout::Stall
-        } else {
-            OnTimeout::Degrade
+        on_timeout: match command.or("on_timeout", "degrade") {
+            "degrade" => OnTimeout::Degrade,
+            "stall" => OnTimeout::Stall,
+            "stall_if_last" => OnTimeout::StallIfLast,
+            other => panic!("unknown policy {other}"),
         },
+        sync_latency: duration(command.or("sync_latency", "0s")),
     }
 }
 

@@ -109,6 +109,7 @@ impl Geometry {
             replays: Vec::new(),
             left_out: Vec::new(),
             stale_members: Vec::new(),
+            protection_mode: Default::default(),
             fenced: None,
             clean: true,
         };
@@ -132,6 +133,7 @@ impl Geometry {
             replays: Vec::new(),
             left_out: Vec::new(),
             stale_members: Vec::new(),
+            protection_mode: Default::default(),
             fenced: None,
             clean: true,
         };

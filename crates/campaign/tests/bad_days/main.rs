@@ -22,6 +22,7 @@ mod marker;
 mod members;
 mod network;
 mod permissions;
+mod protection;
 mod refused;
 mod standby;
 mod support;

@@ -25,9 +25,9 @@ pub(super) fn run(shared: &Shared) {
             let ended = read_acks(shared, &mut reader, &mut clock);
             let own_reason = shared.let_go();
             match ended {
-                Ended::Refused(refusal) => shared.with_destination(|at, now| at.refused(now, refusal)),
+                Ended::Refused(refusal) => shared.deciding(|at, now| at.refused(now, refusal)),
                 Ended::Lost(reason) => {
-                    shared.with_destination(|at, now| at.lost(now, own_reason.unwrap_or(reason)));
+                    shared.deciding(|at, now| at.lost(now, own_reason.unwrap_or(reason)));
                 }
             }
             shared.reopen_link();
@@ -48,7 +48,9 @@ struct Ticks {
 
 impl Ticks {
     fn new(shared: &Shared) -> Ticks {
-        let apart = shared.config.destination.net_timeout / 16;
+        let config = &shared.config.destination;
+        let latency = Some(config.sync_latency).filter(|latency| !latency.is_zero());
+        let apart = config.net_timeout.min(latency.unwrap_or(Duration::MAX)) / 16;
         Ticks { next: Instant::now(), apart: apart.clamp(Duration::from_millis(20), Duration::from_secs(1)) }
     }
 
@@ -60,7 +62,7 @@ impl Ticks {
         }
         self.next = now + self.apart;
         let captured = shared.source.captured();
-        shared.with_destination(|destination, now| destination.tick(now, captured))
+        shared.deciding(|destination, now| destination.tick(now, captured))
     }
 }
 

@@ -38,8 +38,8 @@ pub(super) fn run(shared: &Shared) {
         match connect::establish(shared) {
             Ok(()) => feed(shared),
             Err(_) if shared.stopping() => {}
-            Err(Failure::Lost(reason)) => shared.with_destination(|at, now| at.lost(now, reason)),
-            Err(Failure::Refused(refusal)) => shared.with_destination(|at, now| at.refused(now, refusal)),
+            Err(Failure::Lost(reason)) => shared.deciding(|at, now| at.lost(now, reason)),
+            Err(Failure::Refused(refusal)) => shared.deciding(|at, now| at.refused(now, refusal)),
             Err(Failure::Fenced { incarnation, peer }) => {
                 shared.with_destination(|at, _| at.fenced(incarnation, peer));
             }

@@ -189,6 +189,7 @@ pub fn destination(mode: TransportMode) -> DestinationConfig {
         reopen: Duration::from_millis(100),
         max_failure: 0,
         on_timeout: OnTimeout::Degrade,
+        sync_latency: Duration::ZERO,
     }
 }
 
@@ -203,6 +204,7 @@ pub fn send_to(
         address: address.to_string(),
         expected_name: None,
         security: Security::default(),
+        siblings: Arc::default(),
     };
     (Sender::start(3, config, source.clone(), observer.clone()).unwrap(), observer)
 }

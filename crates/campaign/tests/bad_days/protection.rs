@@ -1,0 +1,164 @@
+//! Protection modes: what commits do when one standby is lost, and when all are.
+
+use crate::support::{INSERT, Place, add_destination, assert_same, await_alert, await_status, must, refuses};
+use crate::support::{PATIENCE, SQLITE_IOERR, start};
+use crate::writers::Writers;
+use standfast_campaign::instance::Instance;
+use standfast_campaign::status::Status;
+
+const QUICK: [&str; 2] = ["--net-timeout-ms", "300"];
+
+fn mode(primary: &Instance, mode: &str) {
+    must(primary, &["protection-mode", mode]);
+}
+
+fn level(status: &Status) -> String {
+    status.text("/protection/level").to_owned()
+}
+
+/// A primary in maximum protection with two standbys.
+fn protected_by_two(place: &Place) -> (Instance, [Instance; 2], std::path::PathBuf) {
+    let (primary, database) = place.protecting();
+    let standbys = ["north", "east"].map(|name| place.standby_of(&primary, name));
+    for standby in &standbys {
+        add_destination(&primary, standby, &QUICK);
+    }
+    await_status(&primary, "both standbys are synchronised", |status| {
+        status.settled() && level(status) == "maximum-availability"
+    });
+    mode(&primary, "maximum-protection");
+    (primary, standbys, database)
+}
+
+#[test]
+fn in_maximum_protection_one_standby_may_be_lost_and_the_last_one_stops_commits_and_then_the_primary() {
+    let place = Place::new("protection");
+    let mut primary = place.instance("west");
+    primary.configure("protection", "stop_after_s", 1).unwrap();
+    start(&mut primary);
+    let database = place.database("app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut standbys = ["north", "east"].map(|name| place.standby_of(&primary, name));
+    for standby in &standbys {
+        add_destination(&primary, standby, &QUICK);
+    }
+    await_status(&primary, "both standbys are synchronised", |status| {
+        (0..2).all(|at| status.text(&format!("/destinations/{at}/state")) == "streaming")
+    });
+    mode(&primary, "maximum-protection");
+    assert_eq!(level(&primary.status().unwrap()), "maximum-protection");
+
+    standbys[0].kill();
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    await_alert(&primary, "another destination protects commits");
+    assert_eq!(level(&primary.status().unwrap()), "maximum-protection");
+
+    standbys[1].kill();
+    application.send(INSERT);
+    await_alert(&primary, "STALLED");
+    await_alert(&primary, "protection level: resynchronization");
+    await_alert(&primary, "STOPPING for the safety of the data");
+    // Its commit was never acknowledged.
+    let status = primary.take_process().unwrap().wait_for_end(PATIENCE).unwrap();
+    assert_eq!(status.code(), Some(3), "{}", primary.last_words());
+    let said = std::fs::read_to_string(primary.directory.with_extension("out")).unwrap();
+    assert!(said.contains("standfast protection-mode"), "{said}");
+    let answer = application.answer();
+    let standfast_campaign::application::client::Answer::Failed { code, .. } = answer else {
+        panic!("a commit that nobody protects was acknowledged: {answer:?}")
+    };
+    assert_eq!(code & 0xff, SQLITE_IOERR);
+
+    // With one of them back it opens and goes on.
+    start(&mut standbys[1]);
+    start(&mut primary);
+    place.application(&database).run(INSERT);
+    await_status(&primary, "protected again", |status| level(status) == "maximum-protection");
+}
+
+#[test]
+fn a_mode_that_nothing_can_carry_is_refused_and_what_carries_it_cannot_be_taken_away() {
+    let place = Place::new("mode-refused");
+    let (primary, _) = place.protecting();
+    assert_eq!(
+        must(&primary, &["protection-mode"]).trim(),
+        "maximum availability, level MAXIMUM PERFORMANCE"
+    );
+    let no_destination = ["SYNC AFFIRM", "add one first"];
+    refuses(&primary, &["protection-mode", "maximum-protection"], 3, &no_destination);
+    let mut standby = place.standby_of(&primary, "north");
+    add_destination(&primary, &standby, &[&QUICK[..], &["--mode", "fastsync"]].concat());
+    refuses(&primary, &["protection-mode", "maximum-protection"], 3, &no_destination);
+    standby.kill();
+    add_destination(&primary, &standby, &QUICK);
+    refuses(&primary, &["protection-mode", "maximum-protection"], 3, &["synchronised now"]);
+    assert_eq!(level(&primary.status().unwrap()), "resynchronization");
+    start(&mut standby);
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    mode(&primary, "maximum-protection");
+    refuses(&primary, &["destination", "remove", "north"], 3, &["maximum protection needs"]);
+    refuses(&primary, &["destination", "defer", "north"], 3, &["maximum protection needs"]);
+    refuses(
+        &primary,
+        &["destination", "add", "north", &standby.address, "--on-timeout", "degrade"],
+        3,
+        &["no use for it"],
+    );
+    mode(&primary, "maximum-availability");
+    must(&primary, &["destination", "defer", "north"]);
+    refuses(&standby, &["protection-mode", "maximum-protection"], 3, &["at the primary"]);
+}
+
+/// Whoever is made primary in an emergency must open, also when it was to be protected.
+#[test]
+fn a_failover_out_of_maximum_protection_opens_and_has_everything() {
+    let place = Place::new("protection-failover");
+    let (mut primary, [north, _east], database) = protected_by_two(&place);
+    let writers = Writers::start(&place, &database, 3);
+    writers.await_progress();
+    primary.kill();
+    let acknowledged = writers.noted();
+    must(&north, &["failover"]);
+    acknowledged.all_in(&north.standby_database("app.db"));
+    assert_eq!(north.status().unwrap().text("/protection/mode"), "maximum-availability");
+}
+
+#[test]
+fn a_destination_that_is_deferred_is_left_alone_and_caught_up_when_it_is_enabled() {
+    let place = Place::new("defer");
+    let (primary, standby, database) = place.pair(&QUICK);
+    must(&primary, &["destination", "defer", "north"]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    let listed = must(&primary, &["destination", "list"]);
+    assert!(listed.contains("DEFER") && listed.contains("SYNC AFFIRM NET_TIMEOUT=0.300"), "{listed}");
+    assert!(primary.status().unwrap().json()["destinations"].as_array().unwrap().is_empty());
+    must(&primary, &["destination", "enable", "north"]);
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn attributes_are_set_in_the_notation_of_a_dba_and_wrong_ones_are_refused_by_name() {
+    let place = Place::new("attributes");
+    let (primary, standby, database) = place.pair(&[]);
+    let set = |attributes: &str| format!("SERVICE={} {attributes} DB_UNIQUE_NAME=north", standby.address);
+    must(&primary, &["destination", "set", "4", &set("ASYNC REOPEN=2 MAX_FAILURE=7")]);
+    let listed: serde_json::Value =
+        serde_json::from_str(&must(&primary, &["destination", "list", "--json"])).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!((&listed[0]["id"], &listed[0]["config"]["reopen_ms"]), (&4.into(), &2000.into()));
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    refuses(
+        &primary,
+        &["destination", "set", "4", &set("NET_TIMEOUT=4000")],
+        2,
+        &["net_timeout_ms", "1200000"],
+    );
+    refuses(&primary, &["destination", "set", "4", &set("GRUOP=1")], 2, &["GRUOP=1", "unknown"]);
+    refuses(&primary, &["destination", "set", "12", &set("SYNC")], 2, &["11 to 31 are async"]);
+    refuses(&primary, &["destination", "set", "4", "SERVICE=h:1 SYNC"], 2, &["DB_UNIQUE_NAME"]);
+    must(&primary, &["destination", "set", "4", ""]);
+    assert_eq!(must(&primary, &["destination", "list"]), "");
+}

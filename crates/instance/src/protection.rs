@@ -1,0 +1,161 @@
+//! The protection mode of a running instance: what is configured, what must stand for it, and the watch over it.
+//!
+//! The decisions are in `standfast_transport::protection`. What each mode can lose is in docs/guarantees.md.
+
+use crate::control::Role;
+use crate::destination_config::{DestinationConfig, OnTimeout, State, TransportMode};
+use crate::error::InstanceError;
+use crate::running::Running;
+use crate::shipping::Destinations;
+use standfast_transport::protection::{Member, ProtectionLevel, ProtectionMode, StallWatch, level};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How often the monitor looks.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Checks that an instance may be a primary in `mode` with these destinations: not whether they are there.
+///
+/// # Errors
+/// `Refused` with what is missing.
+pub fn check(mode: ProtectionMode, destinations: &[DestinationConfig]) -> Result<(), InstanceError> {
+    if mode != ProtectionMode::MaximumProtection {
+        return Ok(());
+    }
+    let shipped = || destinations.iter().filter(|at| Destinations::are_shipped_to(at));
+    if let Some(soft) = shipped().find(|at| at.is_sync() && at.on_timeout == Some(OnTimeout::Degrade)) {
+        let what = format!(
+            "destination {} has on_timeout = \"degrade\": maximum protection has no use for it",
+            soft.name
+        );
+        return Err(InstanceError::refused(what, "leave on_timeout away, or say \"stall\""));
+    }
+    if shipped().any(|at| at.transport_mode() == TransportMode::SyncAffirm && at.state == State::Enable) {
+        return Ok(());
+    }
+    Err(InstanceError::refused(
+        "maximum protection needs a destination with SYNC AFFIRM that is enabled",
+        "add one first, or choose another mode with `standfast protection-mode`",
+    ))
+}
+
+impl Running {
+    /// The configured mode, and what commits get now; the level is that of a primary.
+    pub fn protection(&self) -> (ProtectionMode, Option<ProtectionLevel>) {
+        let mode = self.environment.control().protection_mode;
+        let now = self.primary().map(|primary| level(mode, &primary.destinations().members()));
+        (mode, now)
+    }
+
+    /// Changes the protection mode, at once and durably.
+    ///
+    /// # Errors
+    /// `Refused` when the destinations cannot carry it: for maximum protection one must be synchronised now.
+    pub fn set_protection_mode(&self, mode: ProtectionMode) -> Result<(), InstanceError> {
+        let environment = &self.environment;
+        let _one = self.one_command();
+        if environment.control().role != Role::Primary {
+            let hint = "ask the primary; after a failover set the mode there";
+            return Err(InstanceError::refused("the protection mode is set at the primary", hint));
+        }
+        check(mode, &self.configured())?;
+        let before = environment.control().protection_mode;
+        if let Some(primary) = self.primary() {
+            let destinations = primary.destinations();
+            // The rule first: whoever protects commits from here on is not let go any more.
+            destinations.set_policies(mode);
+            let missing = mode == ProtectionMode::MaximumProtection
+                && !destinations.members().iter().any(Member::protects);
+            if missing {
+                destinations.set_policies(before);
+                return Err(InstanceError::refused(
+                    "no destination with SYNC AFFIRM is synchronised now: commits would stall at once",
+                    "wait until `standfast status` shows one that commits wait for and that is streaming",
+                ));
+            }
+        }
+        environment.update_control(|control| control.protection_mode = mode)?;
+        environment.alert.say(format!("protection mode: {} (was {})", mode.words(), before.words()));
+        Ok(())
+    }
+}
+
+/// The thread that looks after destinations (TMON): says when the protection level changes and stops a primary that
+/// nobody can protect any more.
+pub struct TransportMonitor {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TransportMonitor {
+    /// Starts it over an instance.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(running: Weak<Running>) -> std::io::Result<TransportMonitor> {
+        let stop: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+        let until = stop.clone();
+        let thread = Builder::new().name("tmon".into()).spawn(move || {
+            let mut watch = Watch::default();
+            while wait(&until) {
+                let Some(running) = running.upgrade() else { return };
+                watch.look(&running);
+            }
+        })?;
+        Ok(TransportMonitor { stop, thread: Some(thread) })
+    }
+}
+
+/// False when it is time to end.
+fn wait(stop: &(Mutex<bool>, Condvar)) -> bool {
+    let ended = stop.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let waited = stop.1.wait_timeout_while(ended, EVERY, |ended| !*ended);
+    !*waited.unwrap_or_else(PoisonError::into_inner).0
+}
+
+impl Drop for TransportMonitor {
+    fn drop(&mut self) {
+        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.stop.1.notify_all();
+        // The last owner of the instance may be this thread itself.
+        let other = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id());
+        if let Some(thread) = other {
+            // A panic there was reported by the runtime.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Watch {
+    began: Instant,
+    level: Option<ProtectionLevel>,
+    stall: StallWatch,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Watch { began: Instant::now(), level: None, stall: StallWatch::default() }
+    }
+}
+
+impl Watch {
+    fn look(&mut self, running: &Running) {
+        let (mode, now) = running.protection();
+        if let (Some(before), Some(now)) = (self.level, now)
+            && before != now
+        {
+            running.environment.alert.say(format!(
+                "protection level: {} (was {})",
+                now.words(),
+                before.words()
+            ));
+        }
+        self.level = now;
+        let members = running.primary().map_or_else(Vec::new, |primary| primary.destinations().members());
+        let stop_after = Duration::from_secs(running.environment.config.protection.stop_after_s);
+        if self.stall.must_stop(self.began.elapsed(), mode, &members, stop_after) {
+            running.stop_for_protection();
+        }
+    }
+}

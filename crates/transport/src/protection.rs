@@ -1,0 +1,199 @@
+//! Protection modes: what is configured, what holds at the moment, and when a primary must stop. Pure.
+//!
+//! The words are those of V$DATABASE: PROTECTION_MODE is what is wanted, PROTECTION_LEVEL what commits get now.
+
+use crate::destination::{OnTimeout, Standing, TransportMode};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// PROTECTION_MODE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtectionMode {
+    /// Nothing is promised beyond this machine.
+    MaximumPerformance,
+    /// Commits wait for every synchronous destination that keeps up; when none does, they go on, loudly.
+    #[default]
+    MaximumAvailability,
+    /// No commit returns that is not on disk at a second machine: when the last one is lost, the primary stalls, then
+    /// stops.
+    MaximumProtection,
+}
+
+impl ProtectionMode {
+    /// All modes.
+    pub const ALL: [ProtectionMode; 3] = [
+        ProtectionMode::MaximumPerformance,
+        ProtectionMode::MaximumAvailability,
+        ProtectionMode::MaximumProtection,
+    ];
+
+    /// As in messages.
+    pub fn words(self) -> &'static str {
+        match self {
+            ProtectionMode::MaximumPerformance => "maximum performance",
+            ProtectionMode::MaximumAvailability => "maximum availability",
+            ProtectionMode::MaximumProtection => "maximum protection",
+        }
+    }
+
+    /// What a destination that says nothing of its own does when it has kept a commit waiting for the net timeout.
+    pub fn on_timeout(self, mode: TransportMode) -> OnTimeout {
+        match (self, mode) {
+            (ProtectionMode::MaximumProtection, TransportMode::SyncAffirm) => OnTimeout::StallIfLast,
+            _ => OnTimeout::Degrade,
+        }
+    }
+}
+
+/// PROTECTION_LEVEL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProtectionLevel {
+    /// Commits are on this machine.
+    MaximumPerformance,
+    /// Commits are on this machine and at every synchronised destination.
+    MaximumAvailability,
+    /// The same, on disk, and no commit will return otherwise.
+    MaximumProtection,
+    /// Synchronous destinations are there, and none has what commits return with: they are catching up, or away.
+    Resynchronization,
+}
+
+impl ProtectionLevel {
+    /// As in messages.
+    pub fn words(self) -> &'static str {
+        match self {
+            ProtectionLevel::MaximumPerformance => "maximum performance",
+            ProtectionLevel::MaximumAvailability => "maximum availability",
+            ProtectionLevel::MaximumProtection => "maximum protection",
+            ProtectionLevel::Resynchronization => "resynchronization",
+        }
+    }
+}
+
+/// A destination, as far as protection is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its mode.
+    pub mode: TransportMode,
+    /// Whether commits wait for it.
+    pub standing: Standing,
+    /// Whether it is connected: one that is not has acknowledged nothing yet, however required it is.
+    pub connected: bool,
+}
+
+impl Member {
+    fn is_synchronised(&self) -> bool {
+        self.mode != TransportMode::Async && self.standing == Standing::Required && self.connected
+    }
+
+    /// Whether it is all that maximum protection needs.
+    pub fn protects(&self) -> bool {
+        self.mode == TransportMode::SyncAffirm && self.is_synchronised()
+    }
+}
+
+/// What commits get now.
+pub fn level(mode: ProtectionMode, members: &[Member]) -> ProtectionLevel {
+    let synchronous = || members.iter().filter(|member| member.mode != TransportMode::Async);
+    match mode {
+        ProtectionMode::MaximumPerformance => ProtectionLevel::MaximumPerformance,
+        ProtectionMode::MaximumProtection if members.iter().any(Member::protects) => {
+            ProtectionLevel::MaximumProtection
+        }
+        ProtectionMode::MaximumProtection => ProtectionLevel::Resynchronization,
+        ProtectionMode::MaximumAvailability if synchronous().any(Member::is_synchronised) => {
+            ProtectionLevel::MaximumAvailability
+        }
+        ProtectionMode::MaximumAvailability if synchronous().next().is_some() => {
+            ProtectionLevel::Resynchronization
+        }
+        ProtectionMode::MaximumAvailability => ProtectionLevel::MaximumPerformance,
+    }
+}
+
+/// Watches a primary in maximum protection: commits stall as long as nobody can protect them, and after a while it
+/// stops, so that applications notice and an operator is called.
+#[derive(Debug, Default)]
+pub struct StallWatch {
+    stalled_since: Option<Duration>,
+}
+
+impl StallWatch {
+    /// To be called about every second. True when the primary must stop: every destination that could protect commits
+    /// has kept them waiting beyond its net timeout, for `stop_after`. Zero: it stalls for as long as it takes.
+    pub fn must_stop(
+        &mut self,
+        now: Duration,
+        mode: ProtectionMode,
+        members: &[Member],
+        stop_after: Duration,
+    ) -> bool {
+        let stalled = members.iter().any(|member| member.standing == Standing::Stalled);
+        let protected = members.iter().any(Member::protects);
+        if mode != ProtectionMode::MaximumProtection || protected || !stalled {
+            self.stalled_since = None;
+            return false;
+        }
+        let since = *self.stalled_since.get_or_insert(now);
+        !stop_after.is_zero() && now.saturating_sub(since) >= stop_after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ProtectionLevel as Level;
+    use ProtectionMode as Mode;
+
+    fn member(mode: TransportMode, standing: Standing) -> Member {
+        Member { mode, standing, connected: true }
+    }
+
+    const AFFIRM: TransportMode = TransportMode::SyncAffirm;
+
+    #[test]
+    fn the_level_is_what_commits_get_and_not_what_is_configured() {
+        let good = member(AFFIRM, Standing::Required);
+        let degraded = member(AFFIRM, Standing::Degraded);
+        let fastsync = member(TransportMode::FastSync, Standing::Required);
+        let far = member(TransportMode::Async, Standing::Optional);
+        let away = Member { connected: false, ..good };
+        for (mode, members, expected) in [
+            (Mode::MaximumPerformance, vec![good], Level::MaximumPerformance),
+            (Mode::MaximumAvailability, vec![], Level::MaximumPerformance),
+            (Mode::MaximumAvailability, vec![far], Level::MaximumPerformance),
+            (Mode::MaximumAvailability, vec![good, far], Level::MaximumAvailability),
+            (Mode::MaximumAvailability, vec![fastsync], Level::MaximumAvailability),
+            (Mode::MaximumAvailability, vec![degraded, good], Level::MaximumAvailability),
+            (Mode::MaximumAvailability, vec![degraded, far], Level::Resynchronization),
+            (Mode::MaximumAvailability, vec![away], Level::Resynchronization),
+            (Mode::MaximumProtection, vec![good, far], Level::MaximumProtection),
+            (Mode::MaximumProtection, vec![fastsync], Level::Resynchronization),
+            (Mode::MaximumProtection, vec![member(AFFIRM, Standing::Stalled)], Level::Resynchronization),
+        ] {
+            assert_eq!(level(mode, &members), expected, "{mode:?} {members:?}");
+        }
+    }
+
+    #[test]
+    fn a_stalled_primary_stops_after_its_time_and_not_when_somebody_came_back() {
+        let (good, stalled) = (member(AFFIRM, Standing::Required), member(AFFIRM, Standing::Stalled));
+        let stop_after = Duration::from_secs(30);
+        let at = Duration::from_secs;
+        let mut watch = StallWatch::default();
+        let mut ask =
+            |now, members: &[Member]| watch.must_stop(now, Mode::MaximumProtection, members, stop_after);
+        assert!(!ask(at(10), &[stalled]) && !ask(at(39), &[stalled]));
+        assert!(ask(at(40), &[stalled]));
+        assert!(!ask(at(41), &[stalled, good]), "one is enough");
+        assert!(!ask(at(42), &[stalled]) && !ask(at(71), &[stalled]), "the time begins anew");
+        assert!(ask(at(72), &[stalled]));
+        let mut other = StallWatch::default();
+        for second in 0..100 {
+            assert!(!other.must_stop(at(second), Mode::MaximumAvailability, &[stalled], stop_after));
+            assert!(!other.must_stop(at(second), Mode::MaximumProtection, &[stalled], Duration::ZERO));
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The destinations of one primary, as far as one of them must know of the others before commits go on without it.
+//!
+//! Two synchronous destinations that fall silent at the same moment must not each count on the other. So whoever is
+//! about to be let go decides under one lock, and what it has decided is seen before the next one decides.
+
+use crate::lock;
+use standfast_types::Scn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, Weak};
+
+/// What the other destinations are like at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// Commits wait for another one that writes what it receives (SYNC AFFIRM) and has not kept them waiting too long.
+    pub synchronised: bool,
+    /// Newest position that another one has acknowledged for which commits wait.
+    pub acknowledged: Scn,
+}
+
+/// See the module. One for all destinations of a primary.
+#[derive(Debug, Default)]
+pub struct Siblings {
+    seats: Mutex<Vec<Weak<Seat>>>,
+}
+
+/// What a destination shows to the others. Goes away with its sender.
+#[derive(Debug, Default)]
+pub(crate) struct Seat {
+    synchronised: AtomicBool,
+    affirms: AtomicBool,
+    acknowledged: AtomicU64,
+}
+
+impl Seat {
+    /// Shows the state: whether commits wait for it and it keeps up, and whether it writes what it receives.
+    pub fn show(&self, synchronised: bool, affirms: bool, acknowledged: Scn) {
+        self.acknowledged.store(acknowledged.0, SeqCst);
+        self.affirms.store(affirms, SeqCst);
+        self.synchronised.store(synchronised, SeqCst);
+    }
+}
+
+impl Siblings {
+    pub(crate) fn sit(&self) -> Arc<Seat> {
+        let seat = Arc::new(Seat::default());
+        let mut seats = lock(&self.seats);
+        seats.retain(|other| other.strong_count() > 0);
+        seats.push(Arc::downgrade(&seat));
+        seat
+    }
+
+    /// Runs `decision`, which must show its outcome in `seat`, while no other destination decides.
+    pub(crate) fn decide<T>(&self, seat: &Arc<Seat>, decision: impl FnOnce(Others) -> T) -> T {
+        let seats = lock(&self.seats);
+        let mut others = Others::default();
+        for other in seats.iter().filter_map(Weak::upgrade).filter(|other| !Arc::ptr_eq(other, seat)) {
+            if other.synchronised.load(SeqCst) {
+                others.synchronised |= other.affirms.load(SeqCst);
+                others.acknowledged = others.acknowledged.max(Scn(other.acknowledged.load(SeqCst)));
+            }
+        }
+        let decided = decision(others);
+        drop(seats);
+        decided
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_others_that_keep_up_count() {
+        let siblings = Siblings::default();
+        let (mine, other) = (siblings.sit(), siblings.sit());
+        mine.show(true, true, Scn(900));
+        assert_eq!(siblings.decide(&mine, |others| others), Others::default());
+        other.show(true, false, Scn(500));
+        let fastsync = Others { synchronised: false, acknowledged: Scn(500) };
+        assert_eq!(siblings.decide(&mine, |others| others), fastsync);
+        other.show(true, true, Scn(600));
+        assert!(siblings.decide(&mine, |others| others.synchronised));
+        other.show(false, true, Scn(700));
+        assert_eq!(siblings.decide(&mine, |others| others), Others::default());
+        other.show(true, true, Scn(700));
+        drop(other);
+        assert!(!siblings.decide(&mine, |others| others.synchronised), "one that is gone counts no more");
+    }
+
+    #[test]
+    fn of_two_that_give_up_at_once_one_stays() {
+        for _ in 0..200 {
+            let siblings = Siblings::default();
+            let seats = [siblings.sit(), siblings.sit()];
+            seats.iter().for_each(|seat| seat.show(true, true, Scn(1)));
+            std::thread::scope(|scope| {
+                for seat in &seats {
+                    scope.spawn(|| {
+                        siblings.decide(seat, |others| {
+                            if others.synchronised {
+                                seat.show(false, true, Scn(1));
+                            }
+                        });
+                    });
+                }
+            });
+            let left = seats.iter().filter(|seat| seat.synchronised.load(SeqCst)).count();
+            assert_eq!(left, 1);
+        }
+    }
+}
