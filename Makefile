@@ -39,4 +39,13 @@ campaign-power: ## power loss in the simulator, at random and at every sync boun
 	cargo build --release --workspace --locked
 	$(target)/release/standfast-campaign power --seeds $(or $(COUNT),2000) --boundaries
 
-.PHONY: help build demo test bench figures campaign-kill campaign-power
+campaign-faults: ## standbys, disks and links that fail, in every mode of transport [COUNT=20]
+	@scripts/setup.sh build
+	cargo build --release --workspace --locked
+	$(target)/release/standfast-campaign faults --count $(or $(COUNT),20)
+
+fuzz: ## all decoders of bytes from files, peers and operators [MINUTES=30 each] [TARGETS="transport redo"]
+	@scripts/setup.sh build
+	@MINUTES="$(MINUTES)" TARGETS="$(TARGETS)" scripts/fuzz.sh
+
+.PHONY: help build demo test bench figures campaign-kill campaign-power campaign-faults fuzz

@@ -2,7 +2,7 @@
 # Everything that CI runs, in the order from cheap to dear; stops at the first step that fails. The last line counts
 # the tests. On two cores it takes well under 40 minutes from a clean checkout.
 #
-# KILL_CYCLES and POWER_SEEDS set the size of the campaigns.
+# KILL_CYCLES, FAULTS and POWER_SEEDS set the size of the campaigns.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -52,6 +52,7 @@ passed=$((passed + $(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }
 for script in $(scripts_in tests/demo tests/hosts); do check "$script" "$script"; done
 if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi
 check "kill campaign" "$STANDFAST_BIN/standfast-campaign" kill --cycles "${KILL_CYCLES:-20}"
+check "fault campaign" "$STANDFAST_BIN/standfast-campaign" faults --count "${FAULTS:-1}"
 check "power campaign" "$STANDFAST_BIN/standfast-campaign" power --seeds "${POWER_SEEDS:-300}" --boundaries
 check "demo" demo/run --quick --no-build
 # Without a standby that commits wait for, and without a link to it, the same demo must find a loss.

@@ -33,6 +33,8 @@ pub use apply::{Apply, ApplyReport};
 pub use config::{ApplyConfig, ApplyEvent, Limits, Observer, StartPoint};
 pub use database::Condition;
 pub use error::ApplyError;
+pub use history::{Fact, History};
+pub use journal::Journal;
 pub use recover::{RedoInMemory, RedoSource};
 pub use replay::{Replay, Replayed};
 pub use standfast_sqlite_wal::pace::Pace;

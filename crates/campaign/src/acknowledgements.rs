@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! word 0: order (0 run, 1 stop)      words 1..7: unused
-//! then 8 words for each (writer, database): acknowledged, attempted, commits, refusals, lost
+//! then 8 words for each (writer, database): acknowledged, attempted, commits, refusals, lost, longest COMMIT in us
 //! ```
 
 use crate::{During, Result};
@@ -15,6 +15,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
 
 const WORDS_PER_ENTRY: usize = 8;
 /// Databases that a writer can write to.
@@ -145,6 +146,21 @@ impl Entry<'_> {
         self.0[4].fetch_max(rows, SeqCst);
     }
 
+    /// A COMMIT took so long, whatever became of it.
+    pub fn waited(self, time: Duration) {
+        self.0[5].fetch_max(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), SeqCst);
+    }
+
+    /// The longest COMMIT since [`Entry::forget_waits`].
+    pub fn longest_wait(self) -> Duration {
+        Duration::from_micros(self.0[5].load(SeqCst))
+    }
+
+    /// Begins anew with [`Entry::longest_wait`].
+    pub fn forget_waits(self) {
+        self.0[5].store(0, SeqCst);
+    }
+
     /// The newest row known to be committed.
     pub fn acknowledged(self) -> u64 {
         self.0[0].load(SeqCst)
@@ -188,6 +204,11 @@ mod tests {
         assert_eq!((ours.commits(0..2), ours.commits(0..3)), (0, 1));
         ours.order_stop(true);
         assert!(theirs.stop_ordered());
+        theirs.entry(1, 0).waited(Duration::from_millis(3));
+        theirs.entry(1, 0).waited(Duration::from_millis(2));
+        assert_eq!(ours.entry(1, 0).longest_wait(), Duration::from_millis(3));
+        ours.entry(1, 0).forget_waits();
+        assert_eq!(theirs.entry(1, 0).longest_wait(), Duration::ZERO);
         assert!(Acknowledgements::create(&path, 3).is_err(), "an old file must not be taken for a new one");
     }
 }

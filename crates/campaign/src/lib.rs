@@ -12,11 +12,13 @@
 //! - [`scene`]: a primary, a standby and their databases in a directory of their own.
 //! - [`application`]: the worker process that writes; every thread notes what it was told is committed.
 //! - [`kill`]: the campaign that kills them.
+//! - [`faults`]: the campaign of faults of standbys, disks and links, in every mode of transport.
 //! - [`power`]: the campaign that cuts the power of simulated machines; it needs no processes.
 
 pub mod acknowledgements;
 pub mod application;
 mod error;
+pub mod faults;
 pub mod instance;
 pub mod kill;
 pub mod power;

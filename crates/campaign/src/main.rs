@@ -2,16 +2,20 @@
 
 use clap::{Args, Parser, Subcommand};
 use standfast_campaign::application::{self, ApplicationConfig};
+use standfast_campaign::faults::{self, ARRANGEMENTS, FaultsConfig};
 use standfast_campaign::kill::{self, KillConfig};
 use standfast_campaign::power::{self, PowerConfig};
 use standfast_campaign::programs::Programs;
 use standfast_campaign::scene::ScenePlan;
 use standfast_campaign::{During, Result};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(version, about = "Kills Standfast's processes and looks whether anything acknowledged is lost")]
+#[command(
+    version,
+    about = "Lets processes, machines, disks and links fail and looks whether anything acknowledged is lost"
+)]
 struct CommandLine {
     #[command(subcommand)]
     command: Command,
@@ -23,6 +27,8 @@ enum Command {
     Kill(KillArguments),
     /// Cut the power of simulated machines at any sync boundary.
     Power(PowerArguments),
+    /// Let standbys, their disks and the links to them fail in every way and every mode of transport.
+    Faults(FaultsArguments),
     /// The application of a campaign.
     #[command(hide = true)]
     App(AppArguments),
@@ -104,6 +110,41 @@ struct PowerArguments {
 }
 
 #[derive(Args)]
+struct FaultsArguments {
+    /// How often each fault strikes in each arrangement.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    count: u64,
+    /// Repeats the strikes of an earlier campaign; else a new one is drawn.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only this arrangement.
+    #[arg(long, value_name = "NAME", value_parser = arrangement_names())]
+    only: Option<String>,
+    /// Only the scene with this number.
+    #[arg(long, value_name = "NUMBER")]
+    scene: Option<u64>,
+    /// Control experiment: everything acknowledged must survive, also where nothing promises it.
+    #[arg(long, hide = true)]
+    demand_all: bool,
+    /// Write the report as JSON to standard output.
+    #[arg(long)]
+    json: bool,
+    /// Directory of the programs; else $STANDFAST_BIN, else beside this program.
+    #[arg(long, value_name = "DIR")]
+    bin: Option<PathBuf>,
+    /// Where the campaign makes its directory; must be on a real disk.
+    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
+    directory: PathBuf,
+    /// Say nothing while it runs.
+    #[arg(long)]
+    quiet: bool,
+}
+
+fn arrangement_names() -> clap::builder::PossibleValuesParser {
+    clap::builder::PossibleValuesParser::new(ARRANGEMENTS.iter().map(|arrangement| arrangement.name))
+}
+
+#[derive(Args)]
 struct AppArguments {
     #[arg(long)]
     extension: Option<PathBuf>,
@@ -117,12 +158,16 @@ struct AppArguments {
     threads: usize,
     #[arg(long)]
     seed: u64,
+    /// Only small transactions.
+    #[arg(long)]
+    light: bool,
 }
 
 fn main() -> ExitCode {
     let result = match CommandLine::parse().command {
         Command::Kill(arguments) => kill(arguments),
         Command::Power(arguments) => cut_power(&arguments),
+        Command::Faults(arguments) => faults(arguments),
         Command::App(arguments) => app(arguments).map(|()| true),
         Command::Client { extension, database } => {
             application::client::serve(extension.as_deref(), &database).map(|()| true)
@@ -138,11 +183,42 @@ fn main() -> ExitCode {
     }
 }
 
+/// A seed that no campaign has had, unless one is given.
+fn seed_of(given: Option<u64>) -> u64 {
+    given.unwrap_or_else(|| u64::from(std::process::id()) ^ now_seconds() << 20)
+}
+
+/// A directory of this campaign alone.
+fn directory_in(parent: &Path) -> Result<PathBuf> {
+    let directory = parent.join(format!("standfast-campaign-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).during(|| format!("create {}", directory.display()))?;
+    Ok(directory)
+}
+
+/// Whether every promise was kept.
+fn faults(arguments: FaultsArguments) -> Result<bool> {
+    let (seed, directory) = (seed_of(arguments.seed), directory_in(&arguments.directory)?);
+    eprintln!("seed {seed}, every fault {} times in every arrangement", arguments.count);
+    let report = faults::run(&FaultsConfig {
+        programs: Programs::find(arguments.bin.as_deref())?,
+        count: arguments.count,
+        seed,
+        only: arguments.only,
+        scene: arguments.scene,
+        demand_all: arguments.demand_all,
+        directory,
+        verbose: !arguments.quiet,
+    });
+    eprintln!("{report}");
+    if arguments.json {
+        println!("{}", serde_json::json!(report));
+    }
+    Ok(report.passed())
+}
+
 /// Whether every promise was kept.
 fn kill(arguments: KillArguments) -> Result<bool> {
-    let seed = arguments.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now_seconds() << 20);
-    let directory = arguments.directory.join(format!("standfast-campaign-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).during(|| format!("create {}", directory.display()))?;
+    let (seed, directory) = (seed_of(arguments.seed), directory_in(&arguments.directory)?);
     eprintln!("seed {seed}, {} cycles", arguments.cycles);
     let report = kill::run(&KillConfig {
         programs: Programs::find(arguments.bin.as_deref())?,
@@ -204,5 +280,6 @@ fn app(arguments: AppArguments) -> Result<()> {
         first_writer: arguments.first_writer,
         threads: arguments.threads,
         seed: arguments.seed,
+        light: arguments.light,
     })
 }

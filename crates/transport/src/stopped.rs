@@ -63,9 +63,11 @@ impl StoppedDatabases {
         news
     }
 
+    /// From a `Stopped` frame.
+    ///
     /// # Errors
     /// `Protocol`.
-    pub(crate) fn decode(frame: &Frame<'_>) -> Result<StoppedDatabases, TransportError> {
+    pub fn decode(frame: &Frame<'_>) -> Result<StoppedDatabases, TransportError> {
         let mut databases: Vec<StoppedDatabase> = hello::decode(frame)?;
         for stopped in &mut databases {
             stopped.database = printable(&stopped.database);

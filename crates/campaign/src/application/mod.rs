@@ -26,6 +26,8 @@ pub struct ApplicationConfig {
     pub threads: usize,
     /// What the transactions are is drawn from this.
     pub seed: u64,
+    /// Only small transactions, for a campaign that looks at how long they take.
+    pub light: bool,
 }
 
 /// Writes until the order to stop. Trouble with the database is waited out: an application lives on.

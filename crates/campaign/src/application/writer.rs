@@ -6,7 +6,7 @@ use crate::acknowledgements::Acknowledgements;
 use rusqlite::{Connection, OpenFlags, Result};
 use standfast_testkit::Rng;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Names of the databases in a connection, by position.
 const SCHEMAS: [&str; 2] = ["main", "other"];
@@ -33,6 +33,7 @@ pub(super) struct Writer<'a> {
     /// (number, path); the first one is the main one.
     databases: Vec<(usize, PathBuf)>,
     rng: Rng,
+    light: bool,
 }
 
 impl<'a> Writer<'a> {
@@ -46,7 +47,8 @@ impl<'a> Writer<'a> {
         let shift = thread % databases.len().max(1);
         databases.rotate_left(shift);
         let rng = Rng::new(config.seed.wrapping_mul(1_000_003).wrapping_add(thread as u64));
-        Writer { acknowledgements, writer: config.first_writer + thread, databases, rng }
+        let writer = config.first_writer + thread;
+        Writer { acknowledgements, writer, databases, rng, light: config.light }
     }
 
     /// Writes until the order to stop, or until it finds that something acknowledged is gone.
@@ -90,7 +92,10 @@ impl<'a> Writer<'a> {
             return Ok(Ended::Lost(rows));
         }
         while !self.acknowledgements.stop_ordered() {
-            let kind = Kind::draw(&mut self.rng, places.len(), std::mem::take(first));
+            let kind = match self.light {
+                true => Kind::Small,
+                false => Kind::draw(&mut self.rng, places.len(), std::mem::take(first)),
+            };
             let at = usize::from(places.len() > 1 && self.rng.chance(20));
             let mut transaction =
                 Transaction { connection, rng: &mut self.rng, writer: self.writer, places: &places };
@@ -98,7 +103,12 @@ impl<'a> Writer<'a> {
             for (database, seq) in &reached {
                 self.acknowledgements.entry(self.writer, *database).attempt(*seq);
             }
-            connection.execute_batch("COMMIT")?;
+            let begun = Instant::now();
+            let committed = connection.execute_batch("COMMIT");
+            for (database, _) in &reached {
+                self.acknowledgements.entry(self.writer, *database).waited(begun.elapsed());
+            }
+            committed?;
             for (database, seq) in reached {
                 self.acknowledgements.entry(self.writer, database).acknowledge(seq);
                 if let Some(place) = places.iter_mut().find(|place| place.database == database) {

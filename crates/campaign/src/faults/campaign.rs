@@ -1,0 +1,208 @@
+//! Scene after scene: faults that are healed, and a last one during which the primary is lost.
+
+use super::full_volume::FullVolume;
+use super::plan::{ARRANGEMENTS, Arrangement, Fault, SCENES_A_ROUND, Strike, scene};
+use super::report::FaultsReport;
+use super::scene::Scene;
+use crate::Result;
+use crate::programs::Programs;
+use standfast_testkit::Rng;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Between two looks at what commits wait for.
+const LOOK: Duration = Duration::from_millis(40);
+
+/// What to do.
+#[derive(Clone, Debug)]
+pub struct FaultsConfig {
+    /// The programs under test.
+    pub programs: Programs,
+    /// How often each fault strikes in each arrangement.
+    pub count: u64,
+    /// When and how they strike is drawn from this.
+    pub seed: u64,
+    /// Only the arrangement with this name.
+    pub only: Option<String>,
+    /// Only the scene with this number.
+    pub scene: Option<u64>,
+    /// The control experiment: everything acknowledged is asked for, whatever the mode promises. A campaign that finds
+    /// nothing lost then cannot find anything.
+    pub demand_all: bool,
+    /// A directory of this campaign alone. Removed when nothing was found.
+    pub directory: PathBuf,
+    /// Say what is going on, on standard error.
+    pub verbose: bool,
+}
+
+/// Runs the campaign. What goes wrong is in the report.
+pub fn run(config: &FaultsConfig) -> FaultsReport {
+    let mut campaign = Campaign {
+        config,
+        report: FaultsReport { count: config.count, seed: config.seed, ..FaultsReport::default() },
+        started: Instant::now(),
+    };
+    if !FullVolume::is_possible() {
+        campaign.report.skipped.push("FullDisk: only root may mount a volume without room".into());
+    }
+    if let Err(error) = campaign.run() {
+        campaign.report.error = Some(error.to_string());
+    }
+    let mut report = campaign.report;
+    if report.passed() {
+        let _ = std::fs::remove_dir_all(&config.directory);
+    } else {
+        report.kept = Some(config.directory.display().to_string());
+    }
+    report
+}
+
+struct Campaign<'a> {
+    config: &'a FaultsConfig,
+    report: FaultsReport,
+    started: Instant,
+}
+
+impl Campaign<'_> {
+    fn say(&self, words: &str) {
+        if self.config.verbose {
+            eprintln!("{:8.2} {words}", self.started.elapsed().as_secs_f64());
+        }
+    }
+
+    fn run(&mut self) -> Result<()> {
+        for (index, arrangement) in ARRANGEMENTS.iter().enumerate() {
+            if self.config.only.as_ref().is_some_and(|only| only != arrangement.name) {
+                continue;
+            }
+            for number in 0..self.config.count * SCENES_A_ROUND {
+                if self.config.scene.is_none_or(|scene| scene == number) {
+                    // A seed of its own for each scene: one is repeated without the others.
+                    let mix = (index as u64) << 32 | number;
+                    self.scene(
+                        arrangement,
+                        number,
+                        Rng::new(self.config.seed ^ mix.wrapping_mul(0x9e37_79b9)),
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn scene(&mut self, arrangement: &Arrangement, number: u64, mut rng: Rng) -> Result<()> {
+        let mut strikes = scene(&mut rng, number);
+        if !FullVolume::is_possible() {
+            strikes.retain(|strike| strike.fault != Fault::FullDisk);
+        }
+        let Some((last, healed)) = strikes.split_last() else { return Ok(()) };
+        let name = format!("{}-{number}", arrangement.name);
+        self.say(&format!("{name}: set up"));
+        let directory = self.config.directory.join(&name);
+        let mut scene = Scene::set_up(&self.config.programs, &directory, *arrangement, rng.next_u64())?;
+        let violations = self.report.violations.len();
+        let played = self.play(&mut scene, arrangement, number, healed, last, &mut rng);
+        self.report.acknowledged += scene.acknowledged();
+        if played.is_err() || self.report.violations.len() > violations {
+            let words = scene.last_words();
+            self.say(&format!("{name}:{words}"));
+        }
+        drop(scene);
+        played?;
+        if self.report.violations.len() == violations {
+            // It is only in the way; the campaign's own directory goes at its end.
+            let _ = std::fs::remove_dir_all(&directory);
+        }
+        Ok(())
+    }
+
+    fn play(
+        &mut self,
+        scene: &mut Scene,
+        arrangement: &Arrangement,
+        number: u64,
+        healed: &[Strike],
+        last: &Strike,
+        rng: &mut Rng,
+    ) -> Result<()> {
+        for strike in healed {
+            let lasted = self.strike(scene, arrangement, strike)?;
+            scene.heal(strike, true)?;
+            scene.await_running()?;
+            self.judge_waits(scene, arrangement, number, strike, lasted);
+        }
+        let lasted = self.strike(scene, arrangement, last)?;
+        let (application_first, degraded) = (rng.chance(50), scene.has_degraded());
+        scene.lose_primary(application_first);
+        let safe = arrangement.never_loses() && !arrangement.forgets(last.fault) && !degraded;
+        if safe || self.config.demand_all {
+            scene.protect_all();
+        }
+        self.judge_waits(scene, arrangement, number, last, lasted);
+        scene.heal(last, false)?;
+        let (findings, missing) = scene.fail_over()?;
+        let cell = self.report.cell(arrangement.name, last.fault);
+        cell.failovers += 1;
+        cell.degraded += u64::from(degraded);
+        cell.lost += findings.lost;
+        cell.unprotected += missing - findings.lost;
+        self.say(&format!(
+            "    took over; {missing} acknowledged rows are not there, {} must be",
+            findings.lost
+        ));
+        if !findings.none() {
+            let notes = findings.notes.join("; ");
+            self.violation(arrangement, number, last, &notes);
+        }
+        Ok(())
+    }
+
+    /// Lets it strike and waits until it is to end; returns how long it lasted.
+    fn strike(&mut self, scene: &mut Scene, arrangement: &Arrangement, strike: &Strike) -> Result<Duration> {
+        self.say(&format!("    {strike}"));
+        // The random moment is the point of it.
+        std::thread::sleep(strike.after);
+        scene.note_hardened()?;
+        let begun = Instant::now();
+        scene.strike(strike)?;
+        // What strikes and is over is given time to show what comes of it.
+        let lasts = if strike.fault.lasts() { strike.lasts } else { strike.after };
+        while begun.elapsed() < lasts {
+            if !arrangement.forgets(strike.fault) {
+                scene.note_required()?;
+            }
+            std::thread::sleep(LOOK.min(lasts.saturating_sub(begun.elapsed())));
+        }
+        Ok(begun.elapsed())
+    }
+
+    fn judge_waits(
+        &mut self,
+        scene: &Scene,
+        arrangement: &Arrangement,
+        number: u64,
+        strike: &Strike,
+        lasted: Duration,
+    ) {
+        let (longest, allowed) = (scene.longest_wait(), arrangement.longest_wait(strike.fault, lasted));
+        let cell = self.report.cell(arrangement.name, strike.fault);
+        cell.runs += 1;
+        cell.waited(longest, allowed);
+        if longest > allowed {
+            let what =
+                format!("a commit took {} ms, {} ms are allowed", longest.as_millis(), allowed.as_millis());
+            self.violation(arrangement, number, strike, &what);
+        }
+    }
+
+    fn violation(&mut self, arrangement: &Arrangement, number: u64, strike: &Strike, what: &str) {
+        let FaultsConfig { seed, count, .. } = self.config;
+        let replay = format!(
+            "standfast-campaign faults --seed {seed} --count {count} --only {} --scene {number}",
+            arrangement.name
+        );
+        let text = format!("{}: {strike}: {what}\n  replay with: {replay}", arrangement.name);
+        self.say(&text);
+        self.report.violations.push(text);
+    }
+}

@@ -1,0 +1,152 @@
+//! What the campaign found: a line for every arrangement and fault.
+
+use super::plan::Fault;
+use serde::Serialize;
+use std::time::Duration;
+
+/// One fault in one arrangement, over all its runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    /// Name of the arrangement.
+    pub arrangement: &'static str,
+    /// The fault.
+    pub fault: Fault,
+    /// How often it struck.
+    pub runs: u64,
+    /// How often the primary was lost during it, and a standby took over.
+    pub failovers: u64,
+    /// How often commits had gone on without a standby.
+    pub degraded: u64,
+    /// Acknowledged rows that were to be there and were not.
+    pub lost: u64,
+    /// Acknowledged rows that were not there, and that nothing promises: those of `async`, and of a degraded
+    /// destination.
+    pub unprotected: u64,
+    /// The longest COMMIT, milliseconds.
+    pub longest_ms: u64,
+    /// Commits that took longer than they may.
+    pub too_long: u64,
+}
+
+impl Cell {
+    /// One without runs.
+    pub fn new(arrangement: &'static str, fault: Fault) -> Cell {
+        Cell {
+            arrangement,
+            fault,
+            runs: 0,
+            failovers: 0,
+            degraded: 0,
+            lost: 0,
+            unprotected: 0,
+            longest_ms: 0,
+            too_long: 0,
+        }
+    }
+
+    /// Takes the longest COMMIT of a run in.
+    pub fn waited(&mut self, longest: Duration, allowed: Duration) {
+        self.longest_ms = self.longest_ms.max(longest.as_millis() as u64);
+        self.too_long += u64::from(longest > allowed);
+    }
+}
+
+/// The outcome of a campaign.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FaultsReport {
+    /// Times each fault was to strike in each arrangement.
+    pub count: u64,
+    /// Repeats the same strikes.
+    pub seed: u64,
+    /// Every fault in every arrangement.
+    pub cells: Vec<Cell>,
+    /// Commits acknowledged.
+    pub acknowledged: u64,
+    /// Broken promises, in words, with what repeats them.
+    pub violations: Vec<String>,
+    /// What this machine could not do.
+    pub skipped: Vec<String>,
+    /// Why the campaign ended early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Where everything was kept, after a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+}
+
+impl FaultsReport {
+    /// Whether every promise was kept and every run made.
+    pub fn passed(&self) -> bool {
+        self.error.is_none() && self.violations.is_empty()
+    }
+
+    /// The line of a fault in an arrangement.
+    pub fn cell(&mut self, arrangement: &'static str, fault: Fault) -> &mut Cell {
+        let known = self.cells.iter().position(|cell| (cell.arrangement, cell.fault) == (arrangement, fault));
+        let at = known.unwrap_or_else(|| {
+            self.cells.push(Cell::new(arrangement, fault));
+            self.cells.len() - 1
+        });
+        &mut self.cells[at]
+    }
+}
+
+impl std::fmt::Display for FaultsReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "{:<20} {:<10} {:>5} {:>10} {:>9} {:>5} {:>12} {:>11}",
+            "arrangement", "fault", "runs", "failovers", "degraded", "lost", "unprotected", "longest ms"
+        )?;
+        for cell in &self.cells {
+            writeln!(
+                f,
+                "{:<20} {:<10} {:>5} {:>10} {:>9} {:>5} {:>12} {:>11}",
+                cell.arrangement,
+                format!("{:?}", cell.fault),
+                cell.runs,
+                cell.failovers,
+                cell.degraded,
+                cell.lost,
+                cell.unprotected,
+                cell.longest_ms
+            )?;
+        }
+        self.skipped.iter().try_for_each(|what| writeln!(f, "SKIPPED {what}"))?;
+        self.violations.iter().try_for_each(|violation| writeln!(f, "VIOLATION {violation}"))?;
+        if let Some(error) = &self.error {
+            writeln!(f, "ERROR {error}")?;
+        }
+        let runs: u64 = self.cells.iter().map(|cell| cell.runs).sum();
+        let lost: u64 = self.cells.iter().map(|cell| cell.lost).sum();
+        let too_long: u64 = self.cells.iter().map(|cell| cell.too_long).sum();
+        write!(
+            f,
+            "{runs} runs, acknowledged {}, lost {lost}, waited too long {too_long}",
+            self.acknowledged
+        )?;
+        if let Some(kept) = &self.kept {
+            write!(f, "\nkept in {kept}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_with_a_violation_does_not_pass_and_shows_every_cell() {
+        let mut report = FaultsReport { count: 1, ..FaultsReport::default() };
+        report.cell("async", Fault::Cut).runs += 1;
+        report.cell("async", Fault::Cut).waited(Duration::from_millis(7), Duration::from_millis(7));
+        assert!(report.passed());
+        report.cell("async", Fault::Frozen).waited(Duration::from_millis(8), Duration::from_millis(7));
+        report.violations.push("waited".into());
+        assert!(!report.passed());
+        let text = report.to_string();
+        assert!(text.contains("Cut") && text.contains("Frozen") && text.contains("too long 1"), "{text}");
+        assert_eq!(report.cells.len(), 2);
+    }
+}

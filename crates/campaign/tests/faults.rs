@@ -1,0 +1,47 @@
+//! A few faults in some modes, and proof that the campaign would find a loss. `make campaign-faults` runs all of them.
+
+// Helpers of tests are tests: a panic is how they fail.
+#![allow(clippy::unwrap_used)]
+
+use standfast_campaign::faults::{FaultsConfig, FaultsReport, run};
+use standfast_campaign::programs::Programs;
+use std::path::Path;
+
+fn campaign(name: &str, only: &str, scene: u64, demand_all: bool) -> FaultsReport {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    run(&FaultsConfig {
+        programs: Programs::find(None).unwrap_or_else(|error| panic!("{error}")),
+        count: 4,
+        seed: 11,
+        only: Some(only.into()),
+        scene: Some(scene),
+        demand_all,
+        directory,
+        verbose: true,
+    })
+}
+
+#[test]
+fn a_standby_that_was_killed_frozen_and_cut_off_takes_over_with_everything_that_was_acknowledged() {
+    let report = campaign("faults", "fastsync-stall", 0, false);
+    assert!(report.passed(), "{report}");
+    assert_eq!(report.cells.iter().map(|cell| cell.runs).sum::<u64>(), 3, "{report}");
+    assert_eq!(report.cells.iter().map(|cell| cell.failovers).sum::<u64>(), 1, "{report}");
+    assert!(report.acknowledged > 0);
+}
+
+#[test]
+fn of_two_synchronous_standbys_one_takes_over_when_frames_to_the_other_are_damaged() {
+    let report = campaign("faults-two", "two-sync", 1, false);
+    assert!(report.passed(), "{report}");
+}
+
+#[test]
+fn a_campaign_that_asks_of_async_what_it_does_not_promise_finds_losses() {
+    // The last fault of this scene is the link that is held up.
+    let report = campaign("faults-control", "async", 0, true);
+    assert!(report.error.is_none(), "{report}");
+    assert!(report.cells.iter().any(|cell| cell.lost > 0) && !report.passed(), "{report}");
+    std::fs::remove_dir_all(report.kept.unwrap()).unwrap();
+}

@@ -1,0 +1,59 @@
+//! What the fuzzer calls: every decoder of bytes that come from a file, a peer, an application or an operator.
+//!
+//! A target takes any bytes, must not panic, and must not allocate more than a small multiple of them
+//! ([`Target::check`]). Where a checksum would keep the fuzzer at the door, a target also takes its input with the
+//! checksums mended ([`seal`]). `fuzz/` has the programs of the fuzzer, one a target, and the corpus that they found;
+//! `tests/corpus.rs` replays it on every run of the tests.
+
+mod allocations;
+mod memory_disk;
+mod seal;
+mod targets;
+
+pub use allocations::Meter;
+
+/// A group of decoders with one kind of input.
+pub struct Target {
+    /// Name of the fuzzer's program and of the directory of the corpus.
+    pub name: &'static str,
+    /// Decodes.
+    pub run: fn(&[u8]),
+    /// Bytes that it may have allocated at a time, whatever the input.
+    pub base: usize,
+    /// Bytes that it may have allocated at a time for each byte of input.
+    pub factor: usize,
+}
+
+/// All of them.
+pub const TARGETS: [Target; 5] = [
+    // Read buffers grow fourfold; a message is held as bytes, as values and as text of an error.
+    Target { name: "transport", run: targets::transport::run, base: 64 << 10, factor: 32 },
+    Target { name: "net", run: targets::net::run, base: 64 << 10, factor: 32 },
+    Target { name: "redo", run: targets::redo::run, base: 16 << 10, factor: 16 },
+    // A log is read in pieces of at most 1 MiB and of at most the file.
+    Target { name: "log_files", run: targets::log_files::run, base: 256 << 10, factor: 32 },
+    Target { name: "instance_files", run: targets::instance_files::run, base: 64 << 10, factor: 128 },
+];
+
+impl Target {
+    /// The target with this name.
+    pub fn named(name: &str) -> Option<&'static Target> {
+        TARGETS.iter().find(|target| target.name == name)
+    }
+
+    /// Runs it.
+    ///
+    /// # Panics
+    /// When a decoder does, or has more memory allocated at a time than the input justifies.
+    pub fn check(&self, data: &[u8]) {
+        let meter = Meter::start();
+        (self.run)(data);
+        let (peak, allowed) = (meter.peak(), self.base + self.factor * data.len());
+        assert!(
+            peak <= allowed,
+            "{}: {peak} bytes allocated for an input of {} bytes, {allowed} are allowed",
+            self.name,
+            data.len()
+        );
+    }
+}

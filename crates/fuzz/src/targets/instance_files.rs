@@ -1,0 +1,92 @@
+//! Files of an instance and of its applications: configuration, control file, apply journal, marker, shared memory.
+
+use super::choice;
+use crate::memory_disk::MemoryDisk;
+use crate::seal;
+use standfast_apply::Journal;
+use standfast_instance::config::Config;
+use standfast_instance::control::Control;
+use standfast_instance::server;
+use standfast_session::{Foreign, Marker, Segment};
+use standfast_types::{DatabaseId, WalPosition};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+pub fn run(data: &[u8]) {
+    let Some((choice, rest)) = choice(data) else { return };
+    match choice % 8 {
+        0 => configuration(rest),
+        1 => control(rest),
+        2 => control(&seal::control(rest)),
+        3 => journal(rest.to_vec(), |_| {}),
+        4 => journal(rest.to_vec(), seal::journal),
+        5 => marker(rest),
+        6 => segment(rest),
+        _ => {
+            let _ = serde_json::from_slice::<server::Request>(rest);
+        }
+    }
+}
+
+fn configuration(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let path = Path::new("standfast.toml");
+    if let Ok(config) = Config::parse(text, path) {
+        let again = Config::parse(&config.to_toml(), path);
+        assert!(again.is_ok_and(|again| again == config), "what is accepted can be written and read again");
+    }
+}
+
+fn control(bytes: &[u8]) {
+    let disk = MemoryDisk::default();
+    disk.put("/control", bytes);
+    let Ok(control) = Control::load(&disk, Path::new("/control")) else { return };
+    let _ = (control.incarnation(), control.archives_needed_from());
+    if control.store(&disk, Path::new("/control")).is_ok() {
+        let again = Control::load(&disk, Path::new("/control"));
+        assert!(again.is_ok_and(|again| again == control), "what is accepted can be written and read again");
+    }
+}
+
+fn journal(mut bytes: Vec<u8>, seal: fn(&mut [u8])) {
+    seal(&mut bytes);
+    let disk = Arc::new(MemoryDisk::default());
+    disk.put("/apply.journal", &bytes);
+    drop(bytes);
+    let Ok(journal) = Journal::open(disk, Path::new("/apply.journal"), 0) else { return };
+    let history = journal.history();
+    for database in [DatabaseId(0), DatabaseId(1), DatabaseId(u16::MAX)] {
+        let _ = history.lower_bound(database, WalPosition::default());
+        let _ = (history.floor(database), history.stopped(database), history.has_commits(database));
+    }
+    let mut history = history.clone();
+    history.compact();
+    let _ = history.newest().count();
+}
+
+fn marker(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(marker) = Marker::parse(text) {
+        let path = Path::new("/nowhere/app.db");
+        for foreign in [Foreign::Unnamed, Foreign::Replaced, Foreign::Copy] {
+            let _ = marker.explain(path, &foreign);
+        }
+    }
+}
+
+/// The header of shared memory that is not an instance's: one that were accepted would stay mapped for good.
+fn segment(bytes: &[u8]) {
+    let path = std::env::temp_dir().join(format!("standfast-fuzz-segment-{}", std::process::id()));
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+    let Ok(mut file) = file else { return };
+    let (length, header) = bytes.split_first().map_or((0, bytes), |(length, header)| (*length, header));
+    let written = file.write_all(header);
+    // Large enough for any layout, or just what was given.
+    let grown = if length & 1 == 1 { file.set_len(16 << 20) } else { Ok(()) };
+    if written.is_ok() && grown.is_ok() {
+        assert!(Segment::open(&path, *b"of nobody at all").is_err());
+    }
+}

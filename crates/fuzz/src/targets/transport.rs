@@ -1,0 +1,103 @@
+//! What a peer of an instance sends: frames, and the messages in them.
+
+use super::choice;
+use crate::seal;
+use standfast_format::{Frame, FrameKind, StreamCrc};
+use standfast_transport::framing::FrameReader;
+use standfast_transport::hello::{self, ReceiverHello, Request, SenderHello};
+use standfast_transport::{
+    AckTimes, DatabaseInfo, Manifest, PeerIdentity, Refusal, SnapshotInfo, SnapshotStart, StoppedDatabases,
+    StreamStart, View, resolve,
+};
+use standfast_types::Scn;
+use std::io::Read;
+
+pub fn run(data: &[u8]) {
+    let Some((choice, rest)) = choice(data) else { return };
+    let mut bytes = rest.to_vec();
+    if choice & 1 == 1 {
+        seal::frames(&mut bytes);
+    }
+    // Some bytes at a time, as a network has it.
+    let step = [1, 7, 4096, usize::MAX][usize::from(choice >> 1 & 3)];
+    let mut reader = FrameReader::new(Trickle { bytes: &bytes, step });
+    if choice & 8 != 0 {
+        reader.allow_redo();
+    }
+    while let Ok(frame) = reader.read() {
+        message(&frame);
+    }
+}
+
+struct Trickle<'a> {
+    bytes: &'a [u8],
+    step: usize,
+}
+
+impl Read for Trickle<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let mut piece = &self.bytes[..self.step.min(self.bytes.len())];
+        let count = piece.read(out)?;
+        self.bytes = &self.bytes[count..];
+        Ok(count)
+    }
+}
+
+/// Takes a frame for everything that it can be at any place of a conversation.
+fn message(frame: &Frame<'_>) {
+    match frame.header.kind {
+        FrameKind::Hello => {
+            let _ = hello::expect(frame, FrameKind::Hello);
+            let _ = hello::decode::<SenderHello>(frame);
+            let _ = hello::decode::<StreamStart>(frame);
+            if let Ok(answer) = hello::decode::<ReceiverHello>(frame) {
+                decide(&answer);
+            }
+        }
+        FrameKind::Request => {
+            let _ = hello::expect(frame, FrameKind::Request);
+            let _ = hello::decode::<Request>(frame);
+        }
+        FrameKind::Refuse => {
+            let _ = hello::decode::<Refusal>(frame).map(|refusal| refusal.to_string().len());
+        }
+        FrameKind::Data => {
+            let _ = hello::decode::<Manifest>(frame);
+            let _ = hello::decode::<DatabaseInfo>(frame);
+            let _ = hello::decode::<SnapshotInfo>(frame);
+        }
+        FrameKind::Done => {
+            let _ = hello::decode::<SnapshotStart>(frame);
+        }
+        FrameKind::Ack => {
+            if let Some(times) = AckTimes::decode(frame.payload) {
+                assert_eq!(times.encode(), frame.payload);
+            }
+        }
+        FrameKind::Stopped => {
+            if let Ok(stopped) = StoppedDatabases::decode(frame) {
+                assert!(stopped.total >= stopped.databases.len() as u64);
+                let _ = stopped.least(Scn(frame.header.c));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a primary makes of a standby that says anything: positions and histories of a peer are bytes as well.
+fn decide(answer: &ReceiverHello) {
+    let positions = answer.positions.as_ref();
+    let source = PeerIdentity { name: "primary".into(), ..answer.standby.clone() };
+    let view = View {
+        source,
+        expected_name: None,
+        durable: Scn(1 << 20),
+        oldest: Scn::START,
+        crc_at_end: positions.map(|held| StreamCrc(held.end.crc)),
+        log_at_end: positions.and_then(|held| held.log),
+        crc_at_confirmed: positions.map(|held| StreamCrc(held.confirmed.crc ^ 1)),
+    };
+    let _ = resolve(&view, answer);
+    let crc_at_confirmed = positions.map(|held| StreamCrc(held.confirmed.crc));
+    let _ = resolve(&View { crc_at_end: None, crc_at_confirmed, ..view }, answer);
+}

@@ -1,0 +1,67 @@
+//! What the fuzzer has found stays found: every input of the corpus, on every run of the tests.
+
+// Helpers of tests are tests: a panic is how they fail.
+#![allow(clippy::unwrap_used)]
+
+use standfast_fuzz::{TARGETS, Target};
+use std::path::{Path, PathBuf};
+
+fn corpus(target: &Target) -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name);
+    let entries = std::fs::read_dir(&directory).unwrap_or_else(|error| panic!("{directory:?}: {error}"));
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn replay(name: &str) {
+    let target = Target::named(name).unwrap();
+    let files = corpus(target);
+    assert!(files.len() >= 10, "the corpus of {name} has {} inputs", files.len());
+    for file in files {
+        eprintln!("{}", file.display());
+        target.check(&std::fs::read(&file).unwrap());
+    }
+}
+
+#[test]
+fn what_a_peer_may_send_is_decoded_or_refused() {
+    replay("transport");
+}
+
+#[test]
+fn what_the_network_test_and_the_emulator_are_given_is_decoded_or_refused() {
+    replay("net");
+}
+
+#[test]
+fn redo_of_any_bytes_is_decoded_or_refused() {
+    replay("redo");
+}
+
+#[test]
+fn log_files_of_any_bytes_are_read_or_refused() {
+    replay("log_files");
+}
+
+#[test]
+fn files_of_an_instance_of_any_bytes_are_read_or_refused() {
+    replay("instance_files");
+}
+
+#[test]
+fn every_target_is_replayed() {
+    let tests = include_str!("corpus.rs");
+    for target in TARGETS {
+        assert!(tests.contains(&format!("replay({:?})", target.name)), "{}", target.name);
+    }
+}
+
+#[test]
+fn an_allocation_beyond_what_the_input_justifies_is_found() {
+    let run = |_: &[u8]| drop(std::hint::black_box(vec![0_u8; 1 << 20]));
+    let greedy = Target { name: "greedy", run, base: 1000, factor: 32 };
+    let found = std::panic::catch_unwind(|| greedy.check(&[0; 100]));
+    let message = *found.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.contains("bytes allocated for an input of 100 bytes"), "{message}");
+}
