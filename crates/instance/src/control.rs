@@ -6,6 +6,7 @@ use crate::error::InstanceError;
 use serde::{Deserialize, Serialize};
 use standfast_format::crc32c;
 use standfast_io::Disk;
+use standfast_transport as transport;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn};
 use std::path::{Path, PathBuf};
@@ -20,11 +21,25 @@ pub enum Role {
     Primary,
     /// Receives and applies the redo of a primary.
     Standby,
+    /// Receives the redo of a primary and forwards it; has no databases.
+    #[serde(rename = "far sync")]
+    FarSync,
+}
+
+impl Role {
+    /// In the words of the transport.
+    pub fn of_peer(self) -> transport::Role {
+        match self {
+            Role::Primary => transport::Role::Primary,
+            Role::Standby => transport::Role::Standby,
+            Role::FarSync => transport::Role::FarSync,
+        }
+    }
 }
 
 impl std::fmt::Display for Role {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if *self == Role::Primary { "primary" } else { "standby" })
+        self.of_peer().fmt(f)
     }
 }
 
@@ -60,6 +75,26 @@ pub struct DatabaseRecord {
     /// On a standby: it began with an attach record, not as a copy.
     #[serde(default)]
     pub begun_empty: bool,
+}
+
+/// Where the redo of a standby comes from, as the newest stream has said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upstream {
+    /// The instance that sends it.
+    pub instance: InstanceId,
+    /// Its name.
+    pub name: String,
+    /// Its role.
+    pub role: transport::Role,
+    /// Instances through which the redo comes to it, the primary first.
+    #[serde(default)]
+    pub via: Vec<transport::Hop>,
+    /// How long it wants redo to be held back before it is applied, in milliseconds.
+    #[serde(default)]
+    pub delay_ms: Option<u64>,
+    /// The primary's online logs.
+    #[serde(default)]
+    pub logs: Option<transport::LogGeometry>,
 }
 
 /// The content of the control file.
@@ -101,6 +136,9 @@ pub struct Control {
     /// Set while this instance may not open because another one has taken over; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fenced: Option<String>,
+    /// Of a standby: where its redo comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<Upstream>,
     /// Set by a clean stop, cleared by a start.
     #[serde(default)]
     pub clean: bool,
@@ -208,6 +246,7 @@ mod tests {
             stale_members: vec!["redo2/online_1b.log".into()],
             protection_mode: ProtectionMode::MaximumProtection,
             fenced: None,
+            upstream: None,
             clean: false,
         };
         let path = std::env::temp_dir().join(format!("standfast-control-{}", std::process::id()));

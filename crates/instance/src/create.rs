@@ -143,6 +143,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         stale_members: Vec::new(),
         protection_mode: Default::default(),
         fenced: None,
+        upstream: None,
         clean: true,
     };
     control.store(&DirectDisk, &paths.control)?;
@@ -329,6 +330,7 @@ fn copy_into(
         stale_members: Vec::new(),
         protection_mode: Default::default(),
         fenced: None,
+        upstream: None,
         clean: true,
     };
     control.store(&DirectDisk, &paths.control)?;

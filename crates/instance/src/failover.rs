@@ -127,6 +127,7 @@ pub fn take_over(
 
     environment.update_control(|control| {
         control.role = Role::Primary;
+        control.upstream = None;
         // Nobody protects a new primary yet: it must open all the same.
         if control.protection_mode == ProtectionMode::MaximumProtection {
             control.protection_mode = ProtectionMode::MaximumAvailability;

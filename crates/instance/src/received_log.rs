@@ -1,13 +1,14 @@
 //! The standby redo log as the receiver writes it.
 
-use crate::control::Incarnation;
+use crate::control::{Incarnation, Upstream};
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::forwarding;
 use crate::standby::{BUFFER_BYTES, StandbyShared};
 use standfast_format::{LogKind, StreamCrc};
 use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog, archive_group, remove_archived};
 use standfast_transport as transport;
-use standfast_transport::{StandbyLog, StationError, StoppedDatabase, StreamStart};
+use standfast_transport::{Refusal, SenderHello, StandbyLog, StationError, StoppedDatabase, StreamStart};
 use standfast_types::Scn;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,6 +20,8 @@ pub struct ReceivedLog {
     shared: Arc<StandbyShared>,
     writer: LogWriter,
     archive: Arc<dyn Fn() + Send + Sync>,
+    /// Who has introduced itself for the stream that is to begin.
+    upstream: Option<Upstream>,
 }
 
 impl ReceivedLog {
@@ -33,7 +36,13 @@ impl ReceivedLog {
         // What is in synced databases counts as confirmed: it was when it was applied.
         let confirmed = recovered.confirmed.max(environment.control().checkpoint).min(recovered.end);
         let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed));
-        Ok(ReceivedLog { environment: environment.clone(), shared, writer, archive: Arc::new(|| {}) })
+        Ok(ReceivedLog {
+            environment: environment.clone(),
+            shared,
+            writer,
+            archive: Arc::new(|| {}),
+            upstream: None,
+        })
     }
 
     /// What is called when a log is full, and again and again while the next group cannot be used yet.
@@ -140,9 +149,16 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn cut(&mut self, at: Scn) -> Result<(), StationError> {
+        let shared = self.shared.clone();
+        let _streams_begin_anew = shared.begin_epoch();
         self.writer.cut(at, self.shared.confirmed())?;
         *self.shared.buffer() = Arc::new(LogBuffer::new(at, BUFFER_BYTES));
         self.note_end(Scn::ZERO);
+        Ok(())
+    }
+
+    fn admit(&mut self, hello: &SenderHello) -> Result<(), Refusal> {
+        self.upstream = Some(forwarding::upstream(&self.environment.control(), hello)?);
         Ok(())
     }
 
@@ -154,13 +170,21 @@ impl StandbyLog for ReceivedLog {
             time_us: 0,
         };
         let incarnations: Vec<Incarnation> = start.source.incarnations.iter().map(known).collect();
+        let control = self.environment.control();
+        let same = |a: &Incarnation, b: &Incarnation| a.id == b.id && a.branch == b.branch;
+        let equal = control.incarnations.len() == incarnations.len()
+            && control.incarnations.iter().zip(&incarnations).all(|(a, b)| same(a, b));
+        let upstream = self.upstream.take().or_else(|| control.upstream.clone());
+        if equal && upstream == control.upstream {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        let _streams_begin_anew = shared.begin_epoch();
         self.environment.update_control(|control| {
-            let same = |a: &Incarnation, b: &Incarnation| a.id == b.id && a.branch == b.branch;
-            let equal = control.incarnations.len() == incarnations.len()
-                && control.incarnations.iter().zip(&incarnations).all(|(a, b)| same(a, b));
             if !equal {
                 control.incarnations = incarnations;
             }
+            control.upstream = upstream;
         })?;
         Ok(())
     }
@@ -206,6 +230,7 @@ impl StandbyLog for ReceivedLog {
 
     fn hardened_notice(&self) {
         self.shared.wake();
+        self.shared.wake_senders();
     }
 }
 
@@ -277,6 +302,9 @@ impl StandbyLog for LentLog {
     fn cut(&mut self, at: Scn) -> Result<(), StationError> {
         self.log().cut(at)
     }
+    fn admit(&mut self, hello: &SenderHello) -> Result<(), Refusal> {
+        self.log().admit(hello)
+    }
     fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
         self.log().begin(start)
     }
@@ -307,6 +335,7 @@ pub fn archive_confirmed(environment: &Environment, shared: &StandbyShared) -> R
         // A pause between pieces leaves the device to the receiver.
         archive_group(log, group, &mut || std::thread::sleep(Duration::from_millis(2)))?;
     }
-    remove_archived(log, environment.config.redo.archive_bytes_max, log.checkpoint())?;
+    let needed = shared.forwarding().map_or(Scn(u64::MAX), |forwarding| forwarding.needed_from());
+    remove_archived(log, environment.config.redo.archive_bytes_max, log.checkpoint().min(needed))?;
     Ok(())
 }

@@ -7,11 +7,13 @@ use crate::database::committed_pages;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failover;
+use crate::forwarding::{self, Forwarding};
 use crate::open_primary::{OpenedPrimary, install_hook, open_primary};
 use crate::primary::Entry;
 use crate::primary_threads::{PrimaryThreads, Wiring};
 use crate::protect;
 use crate::protection::TransportMonitor;
+use crate::refusals::Refusals;
 use crate::server;
 use crate::shipping::{Destinations, FencedCall, PrimarySource, peer_identity};
 use crate::standby::{LentLog, ReceivedLog, Standby};
@@ -62,6 +64,8 @@ pub struct RunningStandby {
     log: Arc<Mutex<ReceivedLog>>,
     /// Keeps sessions from writing.
     pub segment: Segment,
+    /// Its own destinations.
+    pub forwarding: Arc<Forwarding>,
 }
 
 /// What the instance is at the moment.
@@ -118,7 +122,7 @@ impl Running {
         running.listen()?;
         let opened = match control.role {
             Role::Primary => running.open_as_primary(),
-            Role::Standby => running.open_as_standby(),
+            Role::Standby | Role::FarSync => running.open_as_standby(),
         };
         match opened {
             // As when it happens later: the instance serves nobody and says why, until it is stopped.
@@ -166,6 +170,14 @@ impl Running {
         }
     }
 
+    /// The senders of the standby that it is.
+    fn forwarding(&self) -> Option<Arc<Forwarding>> {
+        match &*self.mode() {
+            Mode::Standby(standby) => Some(standby.forwarding.clone()),
+            _ => None,
+        }
+    }
+
     pub(crate) fn one_command(&self) -> MutexGuard<'_, ()> {
         self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -192,7 +204,11 @@ impl Running {
             ack_delay: Duration::from_micros(delay),
             ..ReceiverConfig::default()
         };
-        let service = Arc::new(Service { running: self.me.clone(), environment: self.environment.clone() });
+        let service = Arc::new(Service {
+            running: self.me.clone(),
+            environment: self.environment.clone(),
+            refusals: Refusals::default(),
+        });
         let receiver = Receiver::start(config, service, None).map_err(|error| {
             InstanceError::refused(error.to_string(), "check [instance] listen in standfast.toml")
         })?;
@@ -222,6 +238,7 @@ impl Running {
             environment.write_marker(record, FileId::of(&record.path))?;
         }
         let (standby, log) = Standby::start(environment)?;
+        let forwarding = Forwarding::start(environment, standby.shared(), &self.configured())?;
         segment.set_running(true, &environment.segment_config());
         let log = Arc::new(Mutex::new(log));
         let lent: Box<dyn StandbyLog> = Box::new(LentLog(log.clone()));
@@ -229,7 +246,7 @@ impl Running {
             Some(receiver) => receiver.attach(lent),
             None => environment.alert.say("this standby receives nothing: [instance] listen is empty"),
         }
-        *self.mode() = Mode::Standby(Box::new(RunningStandby { standby, log, segment }));
+        *self.mode() = Mode::Standby(Box::new(RunningStandby { standby, log, segment, forwarding }));
         environment.alert.say("standby opened");
         Ok(())
     }
@@ -482,10 +499,10 @@ impl Running {
             .replace(&path, config.to_toml().as_bytes())
             .map_err(InstanceError::io("write the configuration", &path))?;
         *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = config.destinations;
-        match self.primary() {
-            Some(primary) => self.restart_destinations(&primary),
-            None => Ok(()),
+        if let Some(primary) = self.primary() {
+            self.restart_destinations(&primary)?;
         }
+        self.forwarding().map_or(Ok(()), |forwarding| forwarding.configure(&self.configured()))
     }
 
     fn restart_destinations(&self, primary: &RunningPrimary) -> Result<(), InstanceError> {
@@ -526,7 +543,9 @@ impl Running {
         if let Some(receiver) = self.receiver().as_ref() {
             receiver.detach();
         }
-        let RunningStandby { standby, log, segment: _segment } = *standby;
+        let RunningStandby { standby, log, segment: _segment, forwarding } = *standby;
+        // Before everything counts as confirmed: destinations must not be told that of redo without an end.
+        forwarding.stop();
         let done = failover::become_primary(&self.environment, standby, &log);
         drop(log);
         let done = done.map_err(|error| self.standby_again(&error))?;
@@ -592,6 +611,7 @@ impl Running {
                 if let Some(receiver) = self.receiver().as_ref() {
                     receiver.detach();
                 }
+                standby.forwarding.stop();
                 standby.segment.set_running(false, &self.environment.segment_config());
                 standby.standby.stop().map(|_| ())
             }
@@ -616,15 +636,16 @@ fn fenced_error(why: &str) -> InstanceError {
 struct Service {
     running: Weak<Running>,
     environment: Arc<Environment>,
+    refusals: Refusals,
 }
 
 impl ReceiverService for Service {
     fn identity(&self) -> transport::PeerIdentity {
-        let role = match self.environment.control().role {
-            Role::Primary => transport::Role::Primary,
-            Role::Standby => transport::Role::Standby,
-        };
-        peer_identity(&self.environment, role)
+        peer_identity(&self.environment, self.environment.control().role.of_peer())
+    }
+
+    fn admit(&self, hello: &transport::SenderHello) -> Result<(), transport::Refusal> {
+        forwarding::upstream(&self.environment.control(), hello).map(drop)
     }
 
     fn source(&self) -> Option<Arc<dyn RedoSource>> {
@@ -642,7 +663,9 @@ impl ReceiverService for Service {
     }
 
     fn event(&self, event: &ReceiverEvent) {
-        self.environment.alert.say(format!("receiver: {event}"));
+        if self.refusals.is_news(event) {
+            self.environment.alert.say(format!("receiver: {event}"));
+        }
     }
 }
 

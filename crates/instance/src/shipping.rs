@@ -6,7 +6,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
 use crate::retention::{self, Holder, LeftBehind};
-use standfast_log::{LogError, RedoChunk, RedoLog};
+use standfast_log::{LogConfig, LogError, RedoChunk, RedoLog};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport as transport;
@@ -81,7 +81,7 @@ impl PrimarySource {
     }
 }
 
-fn source_error(error: LogError) -> SourceError {
+pub(crate) fn source_error(error: LogError) -> SourceError {
     match error {
         LogError::TooOld { at, oldest } => SourceError::Gone { wanted: at, oldest },
         other => SourceError::Failed(Box::new(other)),
@@ -102,7 +102,7 @@ pub fn log_switch(switch: standfast_log::LogSwitch) -> transport::LogSwitch {
     }
 }
 
-fn piece(chunk: &Arc<RedoChunk>) -> Piece {
+pub(crate) fn piece(chunk: &Arc<RedoChunk>) -> Piece {
     Piece::new(chunk.first, chunk.clone())
 }
 
@@ -158,6 +158,12 @@ impl RedoSource for PrimarySource {
 
     fn log_containing(&self, at: Scn) -> Option<transport::LogSwitch> {
         self.log.log_containing(at).map(log_switch)
+    }
+
+    fn logs(&self) -> Option<transport::LogGeometry> {
+        let config = self.log.config();
+        let LogConfig { groups, group_bytes, block_bytes, .. } = *config;
+        Some(transport::LogGeometry { groups, group_bytes, block_bytes })
     }
 
     fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError> {
@@ -355,25 +361,8 @@ impl Destinations {
     }
 
     fn report_left_behind(&self) {
-        let oldest = self.log.oldest();
         let mut told = self.left_behind.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        for (sender, told) in self.senders.iter().zip(&mut *told) {
-            let judged = retention::left_behind(holder(sender), self.oldest_then, oldest);
-            let lacks = match judged {
-                LeftBehind::No => None,
-                LeftBehind::Perhaps => Some("what it has is not known".to_owned()),
-                LeftBehind::Yes { needs } => Some(format!("it needs redo from {needs} on")),
-            };
-            if let (Some(lacks), false) = (&lacks, *told) {
-                self.environment.alert.say(format!(
-                    "destination {}: LEFT BEHIND: archived logs before {oldest} are removed (archive_bytes_max), and \
-                     {lacks} | hint: put the removed logs back from a backup, or create the standby anew with \
-                     `standfast standby create`",
-                    sender.status().name
-                ));
-            }
-            *told = lacks.is_some();
-        }
+        report_left_behind(&self.environment, &self.senders, self.oldest_then, self.log.oldest(), &mut told);
     }
 
     /// Ends all senders.
@@ -384,12 +373,39 @@ impl Destinations {
     }
 }
 
-fn holder(sender: &Sender) -> Holder {
+/// Names who lacks redo that is gone, each once until it is heard of again.
+pub(crate) fn report_left_behind(
+    environment: &Environment,
+    senders: &[Arc<Sender>],
+    oldest_then: Scn,
+    oldest: Scn,
+    told: &mut [bool],
+) {
+    for (sender, told) in senders.iter().zip(told) {
+        let judged = retention::left_behind(holder(sender), oldest_then, oldest);
+        let lacks = match judged {
+            LeftBehind::No => None,
+            LeftBehind::Perhaps => Some("what it has is not known".to_owned()),
+            LeftBehind::Yes { needs } => Some(format!("it needs redo from {needs} on")),
+        };
+        if let (Some(lacks), false) = (&lacks, *told) {
+            environment.alert.say(format!(
+                "destination {}: LEFT BEHIND: archived logs before {oldest} are removed (archive_bytes_max), and \
+                 {lacks} | hint: put the removed logs back from a backup, or create the standby anew with \
+                 `standfast standby create`",
+                sender.status().name
+            ));
+        }
+        *told = lacks.is_some();
+    }
+}
+
+pub(crate) fn holder(sender: &Sender) -> Holder {
     let hardened = Some(sender.status().hardened).filter(|scn| *scn > Scn::ZERO);
     Holder { required: sender.is_required(), hardened }
 }
 
-fn sender_config(
+pub(crate) fn sender_config(
     destination: &DestinationConfig,
     environment: &Environment,
     siblings: &Arc<Siblings>,

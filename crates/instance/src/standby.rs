@@ -3,6 +3,7 @@
 use crate::applier::Applier;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::forwarding::Forwarding;
 use crate::received_log::archive_confirmed;
 use crate::stopped::Stopped;
 use standfast_apply::Limits;
@@ -11,7 +12,7 @@ use standfast_sqlite_wal::pace::Pace;
 use standfast_transport::StoppedDatabases;
 use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ pub struct StandbyShared {
     news_came: Condvar,
     pub(crate) stopped: Stopped,
     pub(crate) last_heard_us: AtomicU64,
+    epoch: AtomicU64,
+    forwarding: Mutex<Weak<Forwarding>>,
 }
 
 impl StandbyShared {
@@ -64,6 +67,8 @@ impl StandbyShared {
             news_came: Condvar::new(),
             stopped: Stopped::default(),
             last_heard_us: AtomicU64::new(0),
+            epoch: AtomicU64::new(0),
+            forwarding: Mutex::default(),
         }
     }
 
@@ -105,6 +110,36 @@ impl StandbyShared {
         }
     }
 
+    /// See [`standfast_transport::RedoSource::epoch`].
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(SeqCst)
+    }
+
+    /// Until the guard is dropped, what was received is changed otherwise than by adding to it. Streams to destinations
+    /// begin anew then.
+    pub(crate) fn begin_epoch(&self) -> NewEpoch<'_> {
+        self.epoch.fetch_add(1, SeqCst);
+        NewEpoch(self)
+    }
+
+    /// Who sends it on from here, if anybody does.
+    pub fn forwarding(&self) -> Option<Arc<Forwarding>> {
+        self.forwarding.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).upgrade()
+    }
+
+    /// From now on it is woken by everything that is hardened, and asked before archived logs are removed.
+    pub(crate) fn forward_through(&self, forwarding: &Arc<Forwarding>) {
+        let mut through = self.forwarding.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *through = Arc::downgrade(forwarding);
+    }
+
+    /// Something was hardened, or was taken back.
+    pub(crate) fn wake_senders(&self) {
+        if let Some(forwarding) = self.forwarding() {
+            forwarding.wake();
+        }
+    }
+
     /// Ends whatever waits for room in the standby log, and checkpoints at leisure.
     pub fn stop(&self) {
         self.stop.store(true, SeqCst);
@@ -137,6 +172,16 @@ impl StandbyShared {
             };
         }
         *news = false;
+    }
+}
+
+/// See [`StandbyShared::begin_epoch`].
+pub(crate) struct NewEpoch<'a>(&'a StandbyShared);
+
+impl Drop for NewEpoch<'_> {
+    fn drop(&mut self) {
+        self.0.epoch.fetch_add(1, SeqCst);
+        self.0.wake_senders();
     }
 }
 

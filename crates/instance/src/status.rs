@@ -5,7 +5,7 @@ use crate::now_us;
 use crate::running::{Mode, Running, RunningPrimary, RunningStandby};
 use serde_json::{Value, json};
 use standfast_format::LogKind;
-use standfast_transport::TransportMode;
+use standfast_transport::{DestinationStatus, TransportMode};
 use standfast_types::Scn;
 
 /// See the module.
@@ -114,10 +114,12 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) 
         .collect();
     status["log"]["groups"] = groups(primary.source.redo_log());
     status["log"]["archived"] = json!(primary.source.redo_log().archived().len());
-    status["destinations"] = primary
-        .destinations()
-        .status()
-        .into_iter()
+    status["destinations"] = destinations(primary.destinations().status(), captured);
+}
+
+/// `captured`: end of the redo that they are sent.
+fn destinations(of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Value {
+    of.into_iter()
         .map(|(destination, required)| {
             let known = destination.received > Scn::ZERO;
             let behind = |position: Scn| known.then(|| captured.bytes_since(position));
@@ -140,7 +142,7 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) 
                 "last_trouble": destination.last_trouble,
             })
         })
-        .collect();
+        .collect()
 }
 
 /// As the command line and the configuration spell it.
@@ -170,6 +172,11 @@ fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) 
         "transactions": shared.transactions(),
         "last_heard_us": (heard != 0).then_some(heard),
     });
+    status["standby"]["source"] = source(&running.environment.control());
+    let forwarded = standby.forwarding.status();
+    if !forwarded.is_empty() {
+        status["destinations"] = destinations(forwarded, shared.hardened());
+    }
     let is_stopped =
         |name: &str| stopped.databases.iter().any(|at| at.database == name || at.database == "(all)");
     status["log"]["groups"] = groups(&shared.log);
@@ -189,6 +196,16 @@ fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) 
             })
         })
         .collect();
+}
+
+/// Where the redo comes from, as the newest stream has said.
+fn source(control: &Control) -> Value {
+    let Some(upstream) = &control.upstream else { return Value::Null };
+    json!({
+        "name": upstream.name,
+        "role": upstream.role.to_string(),
+        "via": upstream.via.iter().map(|hop| &hop.name).collect::<Vec<_>>(),
+    })
 }
 
 fn groups(log: &standfast_log::RedoLog) -> Value {

@@ -6,7 +6,7 @@ use standfast_types::Scn;
 use std::fmt;
 
 /// Version of the conversation; both ends must speak the same.
-pub const PROTOCOL_VERSION: u64 = 2;
+pub const PROTOCOL_VERSION: u64 = 3;
 
 /// An error of a station behind one of this crate's traits. Its text says cause and remedy.
 pub type StationError = Box<dyn std::error::Error + Send + Sync>;
@@ -50,8 +50,12 @@ pub enum RefuseCode {
     OutOfOrder,
     /// The standby has no log at the moment: it starts, stops or changes its role.
     Starting,
-    /// Another primary's stream is live, or the log is in use.
+    /// The stream of another source is live, or the log is in use.
     Busy,
+    /// The redo comes from the standby itself, by way of others.
+    Loop,
+    /// The standby that forwards has less redo, or an older incarnation, than its destination.
+    Behind,
     /// The standby cannot write its log.
     StandbyLog,
     /// The instance cannot read its redo or its databases.
@@ -75,7 +79,7 @@ pub enum RefusalKind {
 
 impl RefuseCode {
     /// All of them.
-    pub const ALL: [RefuseCode; 12] = [
+    pub const ALL: [RefuseCode; 14] = [
         RefuseCode::Version,
         RefuseCode::WrongPeer,
         RefuseCode::NotStandby,
@@ -85,6 +89,8 @@ impl RefuseCode {
         RefuseCode::OutOfOrder,
         RefuseCode::Starting,
         RefuseCode::Busy,
+        RefuseCode::Loop,
+        RefuseCode::Behind,
         RefuseCode::StandbyLog,
         RefuseCode::Source,
         RefuseCode::Protocol,
@@ -96,7 +102,7 @@ impl RefuseCode {
         use RefuseCode::*;
         match self {
             OutOfOrder | Starting | Busy | Protocol => RefusalKind::NoAnswerYet,
-            StandbyLog | Source | Fenced => RefusalKind::Unable,
+            Loop | Behind | StandbyLog | Source | Fenced => RefusalKind::Unable,
             Version | WrongPeer | NotStandby | Diverged | Gap => RefusalKind::ForGood,
         }
     }
@@ -114,6 +120,8 @@ impl fmt::Display for RefuseCode {
             RefuseCode::OutOfOrder => "out_of_order",
             RefuseCode::Starting => "starting",
             RefuseCode::Busy => "busy",
+            RefuseCode::Loop => "loop",
+            RefuseCode::Behind => "behind",
             RefuseCode::StandbyLog => "standby_log",
             RefuseCode::Source => "source",
             RefuseCode::Protocol => "protocol",

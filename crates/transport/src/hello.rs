@@ -9,7 +9,7 @@ use crate::source::LogSwitch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use standfast_format::{Frame, FrameKind, StreamCrc};
-use standfast_types::Scn;
+use standfast_types::{InstanceId, Scn};
 use std::time::{Duration, Instant};
 
 /// First message of a sender.
@@ -21,6 +21,36 @@ pub struct SenderHello {
     pub mode: TransportMode,
     /// Silence, in milliseconds, after which it gives the connection up; the receiver does the same.
     pub net_timeout_ms: u64,
+    /// Instances through which the redo comes to `source`, the primary first; empty when that is the primary.
+    #[serde(default)]
+    pub via: Vec<Hop>,
+    /// How long the standby is to hold redo back before it applies it, in milliseconds; `None`: the sender says nothing
+    /// about it, and the standby's own setting counts.
+    #[serde(default)]
+    pub delay_ms: Option<u64>,
+    /// The primary's online logs, by which standby redo logs are sized.
+    #[serde(default)]
+    pub logs: Option<LogGeometry>,
+}
+
+/// An instance on the way of the redo.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hop {
+    /// The instance.
+    pub instance: InstanceId,
+    /// Its `db_unique_name`.
+    pub name: String,
+}
+
+/// What the online redo log of a primary looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogGeometry {
+    /// Groups.
+    pub groups: usize,
+    /// Bytes of its largest log file.
+    pub group_bytes: u64,
+    /// Block size in bytes.
+    pub block_bytes: usize,
 }
 
 /// Answer of a receiver.

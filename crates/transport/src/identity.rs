@@ -23,6 +23,18 @@ pub enum Role {
     Primary,
     /// It receives redo.
     Standby,
+    /// It receives redo and forwards it, and has no databases.
+    FarSync,
+}
+
+impl std::fmt::Display for Role {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Role::Primary => "primary",
+            Role::Standby => "standby",
+            Role::FarSync => "far sync",
+        })
+    }
 }
 
 /// How an instance introduces itself.

@@ -42,6 +42,7 @@ pub use error::{
     PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StationError, TransportError,
 };
 pub use event::{ReceiverEvent, SenderEvent};
+pub use hello::{Hop, LogGeometry, SenderHello};
 pub use identity::{Incarnation, PeerIdentity, Role, history_at, incarnation_of};
 pub use link::Security;
 pub use receiver::{Receiver, ReceiverConfig, ReceiverCounts};

@@ -14,7 +14,7 @@ use crate::source::LogSwitch;
 use standfast_format::StreamCrc;
 use standfast_types::Scn;
 
-/// The primary's side of the question.
+/// The sender's side of the question.
 #[derive(Clone, Debug)]
 pub struct View {
     /// This instance.
@@ -76,7 +76,14 @@ fn branch_limit(view: &View, peer: &ReceiverHello) -> Result<Scn, Verdict> {
     }
     // Before anything else about a relative: a newer incarnation must fence us whoever brings the news.
     if theirs.number > mine.number {
-        return Err(Verdict::Fenced(*theirs));
+        if source.role == Role::Primary {
+            return Err(Verdict::Fenced(*theirs));
+        }
+        let text = format!(
+            "`{}` follows incarnation {}, which has not reached this {}, `{}`, yet; it will when the new primary ships to it",
+            standby.name, theirs.number, source.role, source.name
+        );
+        return refuse(RefuseCode::Behind, text);
     }
     if let Some(expected) = view.expected_name.as_ref().filter(|expected| **expected != standby.name) {
         let text = format!(
@@ -111,6 +118,9 @@ fn start(view: &View, name: &str, held: &StandbyPositions, limit: Scn) -> Result
     }
     if end <= limit && held.end.matches(view.crc_at_end) && is_same_log(view, held) {
         return Ok((end, end));
+    }
+    if confirmed <= limit && confirmed > view.durable && view.source.role != Role::Primary {
+        return behind(view, name, confirmed);
     }
     if confirmed > limit.min(view.durable) {
         let text = format!(
@@ -155,6 +165,17 @@ fn gap<T>(view: &View, name: &str, at: Scn) -> Result<T, Verdict> {
         view.oldest
     );
     refuse(RefuseCode::Gap, text)
+}
+
+/// Whoever forwards may have less than its destination got from another source before.
+fn behind<T>(view: &View, name: &str, confirmed: Scn) -> Result<T, Verdict> {
+    let source = &view.source;
+    let text = format!(
+        "`{name}` has redo up to {confirmed}, this {}, `{}`, only up to {} that its primary has confirmed: it goes on when \
+         more has arrived here",
+        source.role, source.name, view.durable
+    );
+    refuse(RefuseCode::Behind, text)
 }
 
 fn no_positions(standby: &PeerIdentity) -> Verdict {
@@ -286,6 +307,20 @@ mod tests {
         assert_eq!(code(ask(primary(SECOND), other, 4900, 4900, 4900)), Some(RefuseCode::Diverged));
         let third = &[(1, 1, 4096), (2, 2, 5000), (3, 3, 5500)];
         assert_eq!(ask(primary(third), other, 4900, 5100, 5000), start_over(4900, 5000), "a newer one rules");
+    }
+
+    #[test]
+    fn a_standby_that_forwards_waits_for_what_its_destination_has_already() {
+        let forwarding = |of| View { source: identity("paris", Role::FarSync, of), ..primary(of) };
+        assert_eq!(ask(forwarding(FIRST), FIRST, 5000, 5500, 5500), start_at(5500));
+        // From another source the destination has more than has arrived here.
+        assert_eq!(code(ask(forwarding(FIRST), FIRST, 5900, 6500, 6000)), Some(RefuseCode::Behind));
+        assert_eq!(code(ask(forwarding(FIRST), SECOND, 4900, 5100, 5000)), Some(RefuseCode::Behind));
+        // Surplus is compared, not given up.
+        assert_eq!(ask(forwarding(FIRST), FIRST, 5000, 6500, 6000), start_over(5000, 6500));
+        // Beyond the branch nothing that arrives can help.
+        assert_eq!(code(ask(forwarding(SECOND), FIRST, 5900, 6500, 6000)), Some(RefuseCode::Diverged));
+        assert_eq!(code(ask(forwarding(FIRST), FIRST, 5600, 5700, 5500)), Some(RefuseCode::Diverged));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The primary's end of a stream: one [`Sender`] per destination.
+//! The sending end of a stream, at a primary or a standby that forwards: one [`Sender`] per destination.
 //!
 //! Two threads belong to it. The *feeder* connects and sends whatever the log writer could not hand to the socket
 //! itself. The *ack reader* reads acknowledgements and watches the time, so that a feeder that is stuck in a
@@ -223,6 +223,11 @@ impl Sender {
         }
     }
 
+    /// The source has more to send, or has become another one: see [`RedoSource::sendable`], [`RedoSource::epoch`].
+    pub fn wake(&self) {
+        self.shared.wake_feeder();
+    }
+
     /// What the release of commits needs to know; takes no lock.
     pub fn release_view(&self) -> ReleaseView {
         ReleaseView {
@@ -307,7 +312,10 @@ impl Shared {
             return Ok(Offer::Sent);
         }
         let bytes = last.end().bytes_since(first.first());
-        let continues = wire.sent == first.first() && wire.announced == batch.log_first && wire.is_clear();
+        let continues = wire.sent == first.first()
+            && wire.announced == batch.log_first
+            && wire.epoch == self.source.epoch()
+            && wire.is_clear();
         if !continues || bytes > BATCH_BYTES_MAX as u64 {
             self.wake_feeder();
             return Ok(Offer::Deferred);

@@ -1,7 +1,8 @@
 //! What a sender needs from its instance.
 
-use crate::error::SourceError;
+use crate::error::{Refusal, SourceError};
 use crate::event::SenderEvent;
+use crate::hello::{Hop, LogGeometry};
 use crate::identity::PeerIdentity;
 use serde::{Deserialize, Serialize};
 use standfast_format::StreamCrc;
@@ -97,7 +98,7 @@ pub struct SnapshotInfo {
     pub pages: PageNo,
 }
 
-/// The redo of a primary as its senders read it. All methods are called from several threads.
+/// The redo of a primary, or of a standby that forwards what it receives, as its senders read it. All methods are called from several threads.
 pub trait RedoSource: Send + Sync {
     /// Who this instance is, with its present incarnation history.
     fn identity(&self) -> PeerIdentity;
@@ -107,6 +108,33 @@ pub trait RedoSource: Send + Sync {
 
     /// End of the redo that survives a power loss of this machine.
     fn durable(&self) -> Scn;
+
+    /// End of what a sender may send without having been offered it: its place in the logs is decided.
+    fn sendable(&self) -> Scn {
+        self.durable()
+    }
+
+    /// Changes when redo that was captured is given up, or anything else that streams were begun with becomes something
+    /// else; odd while that is being done. A stream of another epoch ends, and its successor finds out where to go on.
+    /// What was read from this source counts only if the epoch is even and still the same afterwards.
+    fn epoch(&self) -> u64 {
+        0
+    }
+
+    /// Why nothing is to be sent to the destination of this name at the moment, without asking it.
+    fn objection(&self, _destination: &str) -> Option<Refusal> {
+        None
+    }
+
+    /// Instances through which the redo comes here, the primary first; empty at a primary.
+    fn via(&self) -> Vec<Hop> {
+        Vec::new()
+    }
+
+    /// The primary's online logs, when known.
+    fn logs(&self) -> Option<LogGeometry> {
+        None
+    }
 
     /// Start of the oldest redo that `logged` can still read.
     fn oldest(&self) -> Scn;

@@ -1,7 +1,8 @@
 //! What a receiver needs from its instance.
 
-use crate::error::StationError;
+use crate::error::{Refusal, StationError};
 use crate::event::ReceiverEvent;
+use crate::hello::SenderHello;
 use crate::identity::PeerIdentity;
 use crate::source::{LogSwitch, RedoSource};
 use crate::stopped::StoppedDatabase;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// Where a stream begins, decided by the sender and accepted by the receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamStart {
-    /// The primary, with its incarnation history, which the standby takes over.
+    /// The sender, with its incarnation history, which the standby takes over.
     pub source: PeerIdentity,
     /// First position that will be sent: the end of what the standby holds, or its confirmed position when it
     /// may hold redo that this primary does not. What it holds from here on is then compared with what arrives.
@@ -64,6 +65,18 @@ pub trait StandbyLog: Send {
     /// When the log cannot be written; it then takes nothing more.
     fn cut(&mut self, at: Scn) -> Result<(), StationError>;
 
+    /// A sender has introduced itself, which may send as far as its identity goes. Nothing of the log has been touched.
+    ///
+    /// # Errors
+    /// Why it is not let near the log.
+    fn admit(&mut self, _hello: &SenderHello) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// The newest frames of the stream said that the source's redo ends at `source_end`. Called after what they brought
+    /// has been written.
+    fn heard(&self, _source_end: Scn) {}
+
     /// A stream begins: remember the primary and its incarnations.
     ///
     /// # Errors
@@ -99,6 +112,14 @@ pub trait ReceiverService: Send + Sync {
     /// Who this instance is at the moment, with all incarnations it knows of (also those that its own stream
     /// has not entered yet: they fence older primaries).
     fn identity(&self) -> PeerIdentity;
+
+    /// A sender has introduced itself. Asked before anything else of it, also while another stream is live.
+    ///
+    /// # Errors
+    /// Why its redo is not taken.
+    fn admit(&self, _hello: &SenderHello) -> Result<(), Refusal> {
+        Ok(())
+    }
 
     /// The redo of this instance when it is a primary, for the creation of standbys.
     fn source(&self) -> Option<Arc<dyn RedoSource>>;

@@ -28,6 +28,8 @@ pub(crate) struct Wire {
     pub sent: Scn,
     /// First position of the newest log announced.
     pub announced: Scn,
+    /// [`crate::RedoSource::epoch`] for which the stream was begun.
+    pub epoch: u64,
     /// Newest position that the standby can take for confirmed.
     pub told_durable: Scn,
     /// When the last frame was sent.
@@ -57,12 +59,13 @@ impl Chunk {
 
 impl Wire {
     /// A stream that begins at `from`, in a log whose begin has been announced up to `announced`.
-    pub fn new(stream: LinkEnd, from: Scn, announced: Scn) -> Wire {
+    pub fn new(stream: LinkEnd, from: Scn, announced: Scn, epoch: u64) -> Wire {
         Wire {
             stream,
             outbox: VecDeque::new(),
             sent: from,
             announced,
+            epoch,
             told_durable: Scn::ZERO,
             last_sent: Instant::now(),
             confirm_armed: false,
@@ -193,7 +196,7 @@ mod tests {
             (0..100).map(piece).collect()
         };
         let told = Told { durable: Scn(5), captured: Scn(6), time_us: 7 };
-        let mut wire = Wire::new(stream.clone(), Scn(4096), Scn(4096));
+        let mut wire = Wire::new(stream.clone(), Scn(4096), Scn(4096), 0);
         let mut frames = 0;
         // Nobody reads: after some frames the socket is full.
         while wire.send_redo(&pieces(wire.sent), told).unwrap() {

@@ -111,6 +111,7 @@ impl Geometry {
             stale_members: Vec::new(),
             protection_mode: Default::default(),
             fenced: None,
+            upstream: None,
             clean: true,
         };
         control.store(disk.as_ref(), &paths().control).map_err(|error| error.to_string())
@@ -135,6 +136,7 @@ impl Geometry {
             stale_members: Vec::new(),
             protection_mode: Default::default(),
             fenced: None,
+            upstream: None,
             clean: true,
         };
         control.store(disk.as_ref(), &paths().control).map_err(|error| error.to_string())

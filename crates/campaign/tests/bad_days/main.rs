@@ -9,6 +9,7 @@
 
 mod archives;
 mod attached;
+mod cascade;
 mod commands;
 mod creation;
 mod damage;

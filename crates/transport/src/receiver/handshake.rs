@@ -95,6 +95,7 @@ impl Greeting<'_> {
                 _ => not_from_you(&answer.standby, &hello.source),
             }));
         }
+        self.shared.service.admit(hello).map_err(TransportError::Refused)?;
         let (slot, stream, deadline) = (&self.shared.slot, self.stream, self.deadline);
         let name = identity.name.clone();
         slot.lend(&hello.source, stream, deadline, |log| self.agree_and_receive(hello, identity, log))
@@ -109,6 +110,7 @@ impl Greeting<'_> {
         standby: PeerIdentity,
         log: &mut dyn StandbyLog,
     ) -> Result<(), TransportError> {
+        log.admit(hello).map_err(TransportError::Refused)?;
         let positions = positions(log).map_err(|error| standby_log(&*error))?;
         let answer = ReceiverHello { standby, positions: Some(positions) };
         self.writer
@@ -159,7 +161,7 @@ impl Greeting<'_> {
 fn may_send(mine: &PeerIdentity, source: &PeerIdentity) -> bool {
     let (Some(ours), Some(theirs)) = (mine.current(), source.current()) else { return false };
     let same_or_newer = theirs.number > ours.number || theirs == ours;
-    mine.role == crate::Role::Standby
+    mine.role != crate::Role::Primary
         && mine.is_family_of(source)
         && same_or_newer
         && mine.instance != source.instance
@@ -167,7 +169,7 @@ fn may_send(mine: &PeerIdentity, source: &PeerIdentity) -> bool {
 
 fn not_from_you(mine: &PeerIdentity, source: &PeerIdentity) -> Refusal {
     let text = format!(
-        "`{}` takes no redo from `{}`: it is a {:?} of incarnation {}",
+        "`{}` takes no redo from `{}`: it is a {} of incarnation {}",
         mine.name,
         source.name,
         mine.role,
@@ -186,7 +188,9 @@ fn unavailable_refusal(why: &Unavailable, mine: &str) -> Refusal {
         ),
         Unavailable::Taken(other) => Refusal::new(
             RefuseCode::Busy,
-            format!("`{mine}` already receives from `{other}`; two primaries must not feed one standby"),
+            format!(
+                "`{mine}` already receives from `{other}`; a standby is fed by one source at a time; remove it from the destinations of one of the two"
+            ),
         ),
         Unavailable::Slow => {
             Refusal::new(RefuseCode::Busy, format!("`{mine}` is still writing what it received before"))

@@ -28,7 +28,7 @@ struct Live {
 pub(crate) enum Unavailable {
     /// There is none: this instance takes no redo.
     None,
-    /// The stream of another primary of the same incarnation is live.
+    /// The stream of another source of the same incarnation is live.
     Taken(String),
     /// The connection before did not let go in time: it is writing.
     Slow,

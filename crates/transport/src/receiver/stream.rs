@@ -39,6 +39,7 @@ pub(super) fn receive(
         ack_on_receipt: mode == TransportMode::FastSync,
         position: start.from,
         durable: Scn::ZERO,
+        source_end: Scn::ZERO,
         echo_us: 0,
         times: AckTimes::default(),
         stopped_known: 0,
@@ -76,6 +77,8 @@ struct Intake<'a> {
     position: Scn,
     /// Newest durable position of the primary.
     durable: Scn,
+    /// End of the source's redo when the newest frame was sent.
+    source_end: Scn,
     /// When the newest frame was sent, by the primary's clock.
     echo_us: u64,
     times: AckTimes,
@@ -120,6 +123,7 @@ impl Intake<'_> {
         if at > 0 && failed.is_ok() {
             self.harden(&redo)?;
             self.harden_confirmed()?;
+            self.log.heard(self.source_end);
             self.acknowledge(self.position)?;
             self.log.hardened_notice();
         }
@@ -151,6 +155,7 @@ impl Intake<'_> {
         if !matches!(item, Item::Switch(_)) {
             self.durable = self.durable.max(Scn(header.b));
             self.echo_us = header.c;
+            self.source_end = Scn(header.d);
         }
         Ok(item)
     }

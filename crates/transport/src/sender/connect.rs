@@ -56,6 +56,9 @@ impl From<SourceError> for Failure {
 
 /// Connects, agrees with the standby where to go on, and sets the stream up.
 pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
+    if let Some(refusal) = shared.source.objection(&shared.config.destination.name) {
+        return Err(Failure::Refused(refusal));
+    }
     let timeout = shared.config.destination.net_timeout;
     let config = &shared.config;
     let stream = link::connect(&config.address, &config.security, timeout, &|| shared.stopping())?;
@@ -65,6 +68,8 @@ pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
         return Err(abandon(shared, Failure::Lost("the sender is stopped".into())));
     }
     shared.with_destination(|at, now| at.connected(now));
+    // Before anything that the handshake says: what becomes void meanwhile ends the stream before its first frame.
+    let epoch = shared.source.epoch();
     let agreed = shake_hands(shared, &stream).map_err(|failure| abandon(shared, failure))?;
     let Agreed { start, held, reader } = agreed;
     // A log that begins right here may be unknown to the standby: it is announced (again).
@@ -74,7 +79,7 @@ pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
     shared.stats.connects.fetch_add(1, Relaxed);
     let applied = held.applied;
     shared.with_destination(|at, now| at.resolved(now, start.from, start.keep, applied, captured));
-    *lock(&shared.wire) = Some(Wire::new(stream, start.from, announced));
+    *lock(&shared.wire) = Some(Wire::new(stream, start.from, announced, epoch));
     lock(&shared.link).reader = Some(reader);
     shared.link_changed.notify_all();
     Ok(())
@@ -103,6 +108,9 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         source: shared.source.identity(),
         mode: shared.config.destination.mode,
         net_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        via: shared.source.via(),
+        delay_ms: None,
+        logs: shared.source.logs(),
     };
     let greet = TransportError::io("greeting the standby");
     writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).map_err(&greet)?;

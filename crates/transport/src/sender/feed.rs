@@ -91,7 +91,7 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
         return Ok(Step::Blocked(wire.stream().clone()));
     }
     // Read before the redo: what is offered later may begin another log.
-    let mut upto = Scn(shared.offered.load(SeqCst)).max(shared.source.durable());
+    let mut upto = Scn(shared.offered.load(SeqCst)).max(shared.source.sendable());
     let pieces =
         next_redo(shared, wire.sent, upto).map_err(|error| format!("reading own redo failed: {error}"))?;
     for log in shared.source.switches(wire.announced, upto) {
@@ -102,6 +102,7 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
         if log.first_scn < wire.sent {
             return Err(format!("log {} begins at {}, behind what was sent", log.sequence, log.first_scn));
         }
+        told(shared, wire)?;
         wire.send_switch(&log).map_err(sending)?;
         if !wire.is_clear() {
             return Ok(Step::Blocked(wire.stream().clone()));
@@ -109,11 +110,13 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
     }
     let pieces = clip(pieces, wire.sent, upto);
     if pieces.is_empty() {
-        return idle(shared, wire).map_err(sending);
+        let told = told(shared, wire)?;
+        return idle(shared, wire, told).map_err(sending);
     }
+    let told = told(shared, wire)?;
     fault::check(Fault::Send).map_err(sending)?;
     let before = wire.sent;
-    let whole = wire.send_redo(&pieces, told(shared)).map_err(sending)?;
+    let whole = wire.send_redo(&pieces, told).map_err(sending)?;
     wire.confirm_armed = true;
     shared.stats.frames_deferred.fetch_add(1, Relaxed);
     shared.stats.redo_bytes.fetch_add(wire.sent.bytes_since(before), Relaxed);
@@ -162,16 +165,25 @@ fn clip(mut pieces: Vec<Piece>, from: Scn, upto: Scn) -> Vec<Piece> {
     pieces
 }
 
-fn told(shared: &Shared) -> Told {
-    Told { durable: shared.source.durable(), captured: shared.source.captured(), time_us: now_us() }
+/// What the next frame says about the source, and that everything read from it until now is still its stream: a position
+/// of another epoch would confirm, or redo of another one be taken for, what the destination holds of this one.
+fn told(shared: &Shared, wire: &Wire) -> Result<Told, String> {
+    let told =
+        Told { durable: shared.source.durable(), captured: shared.source.captured(), time_us: now_us() };
+    let epoch = shared.source.epoch();
+    if epoch == wire.epoch && epoch.is_multiple_of(2) {
+        Ok(told)
+    } else {
+        Err("what this instance receives has changed: the stream begins anew".into())
+    }
 }
 
 /// Nothing to send: tells the durable position when it is due, and how long to wait otherwise.
-fn idle(shared: &Shared, wire: &mut Wire) -> std::io::Result<Step> {
+fn idle(shared: &Shared, wire: &mut Wire, told: Told) -> std::io::Result<Step> {
     let quiet = Instant::now().saturating_duration_since(wire.last_sent);
-    let news = shared.source.durable().min(wire.sent) > wire.told_durable;
+    let news = told.durable.min(wire.sent) > wire.told_durable;
     if news && quiet >= CONFIRM_AFTER || quiet >= shared.heartbeat() {
-        wire.send_confirm(told(shared))?;
+        wire.send_confirm(told)?;
         shared.stats.confirms.fetch_add(1, Relaxed);
         return Ok(Step::Sent);
     }

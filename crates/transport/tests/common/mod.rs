@@ -266,7 +266,8 @@ impl ByHand {
     }
 
     pub fn hello_with(&mut self, source: PeerIdentity, net_timeout_ms: u64) {
-        let hello = SenderHello { source, mode: TransportMode::Async, net_timeout_ms };
+        let mode = TransportMode::Async;
+        let hello = SenderHello { source, mode, net_timeout_ms, via: Vec::new(), delay_ms: None, logs: None };
         self.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).unwrap();
     }
 

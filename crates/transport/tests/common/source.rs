@@ -16,6 +16,9 @@ pub struct SourceState {
     /// What lies before is gone.
     pub oldest: Scn,
     pub logs: Vec<LogSwitch>,
+    /// Everything may be sent, offered or not.
+    pub forwards: bool,
+    pub epoch: u64,
     pub databases: Vec<(DatabaseInfo, Vec<u8>, Scn)>,
 }
 
@@ -30,6 +33,8 @@ impl MemorySource {
             buffer_from: Scn::START,
             oldest: Scn::START,
             logs: vec![LogSwitch { sequence: 1, first_scn: Scn::START, time_us: 1, first_record: 0 }],
+            forwards: false,
+            epoch: 0,
             databases: Vec::new(),
         })))
     }
@@ -101,13 +106,19 @@ impl RedoSource for MemorySource {
     fn durable(&self) -> Scn {
         self.0.read(|state| state.durable)
     }
+    fn sendable(&self) -> Scn {
+        self.0.read(|state| if state.forwards { state.end() } else { state.durable })
+    }
+    fn epoch(&self) -> u64 {
+        self.0.read(|state| state.epoch)
+    }
     fn oldest(&self) -> Scn {
         self.0.read(|state| state.oldest)
     }
     fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
         self.0.read(|state| {
             let upto = state.end().min(from + bytes_max as u64);
-            if from < state.buffer_from || from > upto {
+            if from < state.buffer_from || from > state.end() {
                 return None;
             }
             // Pieces of 100 bytes, the first of which may begin before `from`.
@@ -126,7 +137,8 @@ impl RedoSource for MemorySource {
             if from < state.oldest {
                 return Err(SourceError::Gone { wanted: from, oldest: state.oldest });
             }
-            Ok(state.slice(from, state.durable.min(from + bytes_max as u64).max(from)).to_vec())
+            let there = if state.forwards { state.end() } else { state.durable };
+            Ok(state.slice(from, there.min(from + bytes_max as u64).max(from)).to_vec())
         })
     }
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, SourceError> {

@@ -1,0 +1,180 @@
+//! Standbys that are fed by a standby.
+
+use crate::support::{
+    INSERT, Place, add_destination, await_alert, await_rows, await_status, must, rows, start,
+};
+use crate::writers::Writers;
+use standfast_campaign::instance::Instance;
+use standfast_campaign::status::Status;
+use standfast_campaign::verify::{check_integrity, compare_pages};
+use std::path::{Path, PathBuf};
+
+/// `south` ships synchronously to `middle`, which forwards to `far`.
+fn chain(place: &Place) -> (Instance, Instance, Instance, PathBuf) {
+    let (primary, database) = place.protecting();
+    let middle = place.standby_of(&primary, "middle");
+    let far = place.standby_of(&primary, "far");
+    add_destination(&middle, &far, &["--mode", "async"]);
+    add_destination(&primary, &middle, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
+    await_status(&primary, "the first standby follows", |status| status.streams() && status.settled());
+    await_status(&middle, "the second standby follows", Status::streams);
+    (primary, middle, far, database)
+}
+
+/// Waits until `far` has applied all that `primary` has captured, and compares.
+#[track_caller]
+fn assert_same_at(primary: &Instance, far: &Instance, database: &Path) {
+    let captured = await_status(primary, "it rests", Status::settled).number("/captured");
+    await_status(far, "the end of the chain has everything", |status| {
+        status.number("/standby/applied") >= captured
+    });
+    let copy = far.standby_database("app.db");
+    let found = compare_pages(database, &copy).unwrap_or_else(|error| panic!("{error}")).findings;
+    assert!(found.none(), "{:?}", found.notes);
+    assert!(check_integrity(&copy).unwrap().none());
+}
+
+#[test]
+fn a_standby_forwards_what_it_receives_and_both_say_where_it_comes_from() {
+    let place = Place::new("cascade");
+    let (primary, middle, far, database) = chain(&place);
+    let mut application = place.application(&database);
+    for _ in 0..20 {
+        application.run(INSERT);
+    }
+    must(&primary, &["switch-logfile"]);
+    application.run(INSERT);
+    assert_same_at(&primary, &far, &database);
+    let status = middle.status().unwrap();
+    assert_eq!(status.text("/destinations/0/name"), "far", "{}", status.json());
+    assert_eq!(status.json()["destinations"][0]["required"], false, "{}", status.json());
+    assert_eq!(status.text("/standby/source/name"), "south");
+    let status = far.status().unwrap();
+    assert_eq!(status.text("/standby/source/name"), "middle", "{}", status.json());
+    assert_eq!(status.text("/standby/source/role"), "standby");
+    assert_eq!(status.text("/standby/source/via/0"), "south");
+    // A database that is protected later goes the same way.
+    let late = place.database("late.db");
+    must(&primary, &["protect", &late.to_string_lossy()]);
+    place.application(&late).run(INSERT);
+    assert_same_at(&primary, &far, &database);
+    await_rows(&far.standby_database("late.db"), 2);
+}
+
+#[test]
+fn the_end_of_a_chain_takes_over_with_everything_that_was_acknowledged() {
+    let place = Place::new("cascade-failover");
+    let (mut primary, middle, far, database) = chain(&place);
+    let writers = Writers::start(&place, &database, 4);
+    for _ in 0..5 {
+        writers.await_progress();
+    }
+    primary.kill();
+    let acknowledged = writers.noted();
+    // Also what the primary had no time to confirm.
+    let end = middle.status().unwrap().number("/standby/hardened");
+    await_status(&far, "it has what the first standby has", |status| {
+        status.number("/standby/hardened") >= end
+    });
+    must(&far, &["failover"]);
+    acknowledged.all_in(&far.standby_database("app.db"));
+}
+
+#[test]
+fn a_cascading_standby_that_is_killed_again_and_again_loses_nothing() {
+    let place = Place::new("cascade-kill");
+    let (primary, mut middle, mut far, database) = chain(&place);
+    let writers = Writers::start(&place, &database, 4);
+    for round in 0..6 {
+        writers.await_progress();
+        if round % 3 == 2 {
+            far.kill();
+            start(&mut far);
+        }
+        middle.kill();
+        start(&mut middle);
+    }
+    writers.await_progress();
+    let acknowledged = writers.finish();
+    assert_same_at(&primary, &far, &database);
+    for standby in [&middle, &far] {
+        acknowledged.all_in(&standby.standby_database("app.db"));
+    }
+}
+
+/// The primary dies between sending and writing: what its standby has more is taken back there when it returns, and at
+/// the end of the chain, too.
+#[test]
+fn what_a_primary_takes_back_is_taken_back_at_the_end_of_the_chain() {
+    let place = Place::new("cascade-surplus");
+    let (mut primary, middle, far, database) = chain(&place);
+    let writers = Writers::start(&place, &database, 4);
+    for _ in 0..6 {
+        writers.await_progress();
+        primary.kill();
+        primary.faults = Some("log-write=kill@40".into());
+        start(&mut primary);
+        let process = primary.take_process().unwrap();
+        assert!(process.ended_within(crate::support::PATIENCE), "the fault did not strike");
+        primary.faults = None;
+        start(&mut primary);
+    }
+    writers.await_progress();
+    let acknowledged = writers.finish();
+    assert_same_at(&primary, &far, &database);
+    acknowledged.all_in(&far.standby_database("app.db"));
+    let cuts = |instance: &Instance| instance.alerts().matches("dropped redo").count();
+    assert!(cuts(&middle) > 0 && cuts(&far) > 0, "{} {}", cuts(&middle), cuts(&far));
+}
+
+#[test]
+fn a_failover_travels_down_the_chain() {
+    let place = Place::new("cascade-incarnation");
+    let (mut primary, middle, far, database) = chain(&place);
+    let east = place.standby_of(&primary, "east");
+    add_destination(&primary, &east, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
+    await_status(&primary, "both standbys follow", |status| {
+        status.text("/destinations/1/state") == "streaming" && status.settled()
+    });
+    let mut application = place.application(&database);
+    for _ in 0..5 {
+        application.run(INSERT);
+    }
+    primary.kill();
+    must(&east, &["failover"]);
+    let database = east.standby_database("app.db");
+    add_destination(&east, &middle, &["--mode", "sync-affirm"]);
+    let mut application = place.application(&database);
+    for _ in 0..5 {
+        application.run(INSERT);
+    }
+    await_rows(&far.standby_database("app.db"), 11);
+    let status = far.status().unwrap();
+    assert_eq!(status.number("/incarnation"), 2, "{}", status.json());
+    assert_eq!(status.text("/standby/source/via/0"), "east");
+    // And it can take over in its turn.
+    must(&far, &["failover"]);
+    assert_eq!(rows(&far.standby_database("app.db")), 11);
+    assert_eq!(far.status().unwrap().number("/incarnation"), 3);
+}
+
+#[test]
+fn redo_does_not_go_in_a_circle() {
+    let place = Place::new("cascade-circle");
+    let (primary, middle, far, database) = chain(&place);
+    add_destination(&far, &middle, &["--mode", "async"]);
+    await_status(&far, "it is not sent back", |status| {
+        status.text("/destinations/0/last_trouble").contains("not sent back")
+    });
+    // Under another name it is found out by the instance itself.
+    must(&far, &["destination", "remove", "middle"]);
+    must(&far, &["destination", "add", "nobody", &middle.address, "--mode", "async"]);
+    await_alert(&middle, "[loop]");
+    place.application(&database).run(INSERT);
+    assert_same_at(&primary, &far, &database);
+    // Nor does it go to the primary.
+    must(&far, &["destination", "add", "nobody", &primary.address, "--mode", "async"]);
+    await_alert(&far, "`south` answers where `nobody` is configured");
+    place.application(&database).run(INSERT);
+    assert_same_at(&primary, &far, &database);
+}

@@ -1,0 +1,280 @@
+//! A standby that forwards: redo goes on to destinations of its own as it is received (real-time cascade).
+//!
+//! What is hardened here is sent on, together with the position that the primary has confirmed: exactly the two positions
+//! that this standby was told itself. So a commit that was acknowledged because this standby has it reaches the
+//! destinations also when the primary is gone before it confirmed anything, and nobody applies what may still be taken
+//! back. When the primary has it taken back here, the streams to the destinations begin anew and find that out by
+//! comparing, as after a restart of a primary ([`StandbyShared::begin_epoch`]).
+//!
+//! Commits of the primary never wait for these destinations.
+
+use crate::config::DestinationConfig;
+use crate::control::{Control, Upstream};
+use crate::destination_config::State;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::retention;
+use crate::shipping::{
+    holder, log_switch, peer_identity, piece, report_left_behind, sender_config, source_error,
+};
+use crate::standby::StandbyShared;
+use standfast_format::StreamCrc;
+use standfast_transport as transport;
+use standfast_transport::{
+    DatabaseInfo, DestinationStatus, Hop, LogGeometry, PeerIdentity, Piece, RedoSource, Refusal, RefuseCode,
+    Sender, SenderEvent, SenderHello, SenderObserver, SnapshotInfo, SourceError,
+};
+use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, Scn};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What the sender that introduces itself with `hello` is to the instance of `control`, or why it is not let near the
+/// log: redo must not come back to where it was.
+///
+/// # Errors
+/// When it goes in a circle.
+pub fn upstream(control: &Control, hello: &SenderHello) -> Result<Upstream, Refusal> {
+    if let Some(at) = hello.via.iter().position(|hop| hop.instance == control.instance) {
+        let way: Vec<&str> = hello.via[at..].iter().map(|hop| hop.name.as_str()).collect();
+        let text = format!(
+            "the redo of `{name}` comes from here ({way} > {name}) and is not taken back; remove this instance from the \
+             destinations of `{name}`",
+            way = way.join(" > "),
+            name = hello.source.name
+        );
+        return Err(Refusal::new(RefuseCode::Loop, text));
+    }
+    Ok(Upstream {
+        instance: hello.source.instance,
+        name: hello.source.name.clone(),
+        role: hello.source.role,
+        via: hello.via.clone(),
+        delay_ms: hello.delay_ms,
+        logs: hello.logs,
+    })
+}
+
+/// The received redo as senders read it.
+pub struct ForwardingSource {
+    environment: Arc<Environment>,
+    shared: Arc<StandbyShared>,
+}
+
+impl RedoSource for ForwardingSource {
+    fn identity(&self) -> PeerIdentity {
+        peer_identity(&self.environment, self.environment.control().role.of_peer())
+    }
+
+    fn captured(&self) -> Scn {
+        self.shared.hardened()
+    }
+
+    /// What destinations may take for confirmed.
+    fn durable(&self) -> Scn {
+        self.shared.confirmed()
+    }
+
+    fn sendable(&self) -> Scn {
+        self.shared.hardened()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.shared.epoch()
+    }
+
+    fn objection(&self, destination: &str) -> Option<Refusal> {
+        let upstream = self.environment.control().upstream?;
+        let way = upstream.via.iter().map(|hop| &hop.name).chain([&upstream.name]);
+        let from = way.into_iter().find(|name| *name == destination)?;
+        let text = format!("the redo received here comes from `{from}`: it is not sent back there");
+        Some(Refusal::new(RefuseCode::Loop, text))
+    }
+
+    fn via(&self) -> Vec<Hop> {
+        let Some(upstream) = self.environment.control().upstream else { return Vec::new() };
+        let last = Hop { instance: upstream.instance, name: upstream.name };
+        upstream.via.into_iter().chain([last]).collect()
+    }
+
+    fn logs(&self) -> Option<LogGeometry> {
+        self.environment.control().upstream?.logs
+    }
+
+    fn oldest(&self) -> Scn {
+        self.shared.log.oldest()
+    }
+
+    fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
+        let buffer = self.shared.buffer().clone();
+        if from == buffer.captured() {
+            return Some(Vec::new());
+        }
+        let start = buffer.chunk_start(from)?;
+        let chunks = buffer.chunks(start, bytes_max.min(BATCH_BYTES_MAX))?;
+        Some(chunks.iter().map(piece).collect())
+    }
+
+    fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
+        let mut out = Vec::new();
+        self.shared.log.read(from, self.shared.hardened(), bytes_max, &mut out).map_err(source_error)?;
+        Ok(out)
+    }
+
+    fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, SourceError> {
+        if at > self.shared.hardened() {
+            return Ok(None);
+        }
+        self.shared.log.stream_crc(at).map_err(source_error)
+    }
+
+    fn switches(&self, after: Scn, upto: Scn) -> Vec<transport::LogSwitch> {
+        self.shared.log.switches(after, upto).into_iter().map(log_switch).collect()
+    }
+
+    fn log_containing(&self, at: Scn) -> Option<transport::LogSwitch> {
+        self.shared.log.log_containing(at).map(log_switch)
+    }
+
+    fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError> {
+        Err(no_copies())
+    }
+
+    fn snapshot(
+        &self,
+        _: DatabaseId,
+        _: &mut dyn FnMut(PageNo, &[u8]) -> std::io::Result<()>,
+    ) -> Result<SnapshotInfo, SourceError> {
+        Err(no_copies())
+    }
+}
+
+fn no_copies() -> SourceError {
+    SourceError::Failed("copies are made by the primary".into())
+}
+
+/// The senders of a standby.
+pub struct Forwarding {
+    environment: Arc<Environment>,
+    source: Arc<ForwardingSource>,
+    /// Start of the oldest log when the first of the senders were started.
+    oldest_then: Scn,
+    senders: Mutex<Senders>,
+}
+
+#[derive(Default)]
+struct Senders {
+    /// What each of the senders was started for.
+    configured: Vec<DestinationConfig>,
+    running: Vec<Arc<Sender>>,
+    /// Which of them have been reported as left behind.
+    left_behind: Vec<bool>,
+}
+
+impl Forwarding {
+    /// Starts a sender for each of `configured`.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(
+        environment: &Arc<Environment>,
+        shared: &Arc<StandbyShared>,
+        configured: &[DestinationConfig],
+    ) -> Result<Arc<Forwarding>, InstanceError> {
+        let source = ForwardingSource { environment: environment.clone(), shared: shared.clone() };
+        let forwarding = Arc::new(Forwarding {
+            environment: environment.clone(),
+            source: Arc::new(source),
+            oldest_then: shared.log.oldest(),
+            senders: Mutex::default(),
+        });
+        forwarding.configure(configured)?;
+        shared.forward_through(&forwarding);
+        Ok(forwarding)
+    }
+
+    fn senders(&self) -> MutexGuard<'_, Senders> {
+        self.senders.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// From now on these are the destinations. A sender goes on when its destination is configured as it was.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn configure(&self, configured: &[DestinationConfig]) -> Result<(), InstanceError> {
+        let mut fresh = Senders::default();
+        let before = std::mem::take(&mut *self.senders());
+        for destination in configured.iter().filter(|destination| is_forwarded_to(destination)) {
+            let known =
+                before.configured.iter().zip(&before.running).find(|(config, _)| *config == destination);
+            let sender = match known {
+                Some((_, sender)) => sender.clone(),
+                None => self.start_sender(destination)?,
+            };
+            fresh.configured.push(destination.clone());
+            fresh.running.push(sender);
+            fresh.left_behind.push(false);
+        }
+        let ended = |sender: &&Arc<Sender>| !fresh.running.iter().any(|other| Arc::ptr_eq(other, sender));
+        before.running.iter().filter(ended).for_each(|sender| sender.stop());
+        *self.senders() = fresh;
+        Ok(())
+    }
+
+    fn start_sender(&self, destination: &DestinationConfig) -> Result<Arc<Sender>, InstanceError> {
+        let mut config = sender_config(destination, &self.environment, &Arc::default());
+        // The primary's commits do not wait for it, whatever it is for when this instance is a primary.
+        config.destination.mode = transport::TransportMode::Async;
+        let observer = Observer { environment: self.environment.clone(), name: destination.name.clone() };
+        let sender = Sender::start(0, config, self.source.clone(), Arc::new(observer));
+        sender.map(Arc::new).map_err(|error| InstanceError::Failed(error.to_string()))
+    }
+
+    /// There is more to send, or something was taken back.
+    pub fn wake(&self) {
+        for sender in &self.senders().running {
+            sender.wake();
+        }
+    }
+
+    /// State of all destinations.
+    pub fn status(&self) -> Vec<(DestinationStatus, bool)> {
+        let running = self.senders().running.clone();
+        running.iter().map(|sender| (sender.status(), sender.is_required())).collect()
+    }
+
+    /// As for the destinations of a primary: archived logs that end after this position are kept, whatever their volume,
+    /// and whoever the removal of others has left behind is named in the alert log.
+    pub fn needed_from(&self) -> Scn {
+        let mut senders = self.senders();
+        let Senders { running, left_behind, .. } = &mut *senders;
+        let oldest = self.source.oldest();
+        report_left_behind(&self.environment, running, self.oldest_then, oldest, left_behind);
+        retention::needed_from(running.iter().map(|sender| holder(sender)))
+    }
+
+    /// Ends all senders.
+    pub fn stop(&self) {
+        let running = std::mem::take(&mut *self.senders()).running;
+        for sender in running {
+            sender.stop();
+        }
+    }
+}
+
+/// Whether a standby has a sender for the destination.
+fn is_forwarded_to(destination: &DestinationConfig) -> bool {
+    destination.state == State::Enable && !destination.is_local() && destination.valid_for.of_a_standby()
+}
+
+struct Observer {
+    environment: Arc<Environment>,
+    /// Name of the destination.
+    name: String,
+}
+
+impl SenderObserver for Observer {
+    fn acknowledged(&self, _: usize) {}
+
+    fn event(&self, _: usize, event: &SenderEvent) {
+        self.environment.alert.say(format!("destination {}: {event}", self.name));
+    }
+}
