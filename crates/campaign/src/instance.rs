@@ -55,9 +55,17 @@ impl Instance {
     /// # Errors
     /// When that fails.
     pub fn standby_of(primary: &Instance, directory: &Path, name: &str) -> Result<Instance> {
+        Instance::standby_with(primary, directory, name, &[])
+    }
+
+    /// As [`Instance::standby_of`], with `more` arguments.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn standby_with(primary: &Instance, directory: &Path, name: &str, more: &[&str]) -> Result<Instance> {
         let standby = Instance::new(&primary.programs, directory, free_address()?);
         let from = ["standby", "create", "--from", &primary.address, "--name", name, "--listen"];
-        standby.must(&[&from[..], &[&standby.address]].concat())?;
+        standby.must(&[&from[..], &[&standby.address], more].concat())?;
         Ok(standby)
     }
 

@@ -48,6 +48,14 @@ impl Status {
         named.and_then(|database| database["state"].as_str()).unwrap_or("")
     }
 
+    /// How often an event was waited for, and how long altogether, microseconds.
+    pub fn waited_for(&self, event: &str) -> (u64, u64) {
+        let waits = self.0["waits"].as_array().into_iter().flatten();
+        let number = |wait: &Value, key: &str| wait[key].as_u64().unwrap_or(0);
+        let found = waits.into_iter().find(|wait| wait["event"] == event);
+        found.map_or((0, 0), |wait| (number(wait, "count"), number(wait, "time_us")))
+    }
+
     /// Whether the first destination is connected and receives redo as it is written.
     pub fn streams(&self) -> bool {
         self.text("/destinations/0/state") == "streaming"

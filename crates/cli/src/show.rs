@@ -72,6 +72,24 @@ pub fn status(status: &Value) {
         }
     }
     standby(&status["standby"]);
+    if let Some(event) = status["waiting_for"].as_str().filter(|event| !event.is_empty())
+        && status["role"] == "standby"
+    {
+        println!("WAITING for {event}");
+    }
+    for wait in list(&status["waits"]).iter().filter(|wait| wait["count"] != 0) {
+        println!(
+            "waited: {} x {}, {} us",
+            text(&wait["count"]),
+            text(&wait["event"]),
+            text(&wait["time_us"])
+        );
+    }
+    for group in list(&status["log"]["groups"]) {
+        for member in list(&group["lost_members"]) {
+            println!("LOST redo log member: {}", text(member));
+        }
+    }
     if !list(&status["databases"]).is_empty() {
         println!("\n{:>4}  {:<10} {:<20} path", "id", "state", "database");
         for database in list(&status["databases"]) {
@@ -99,6 +117,8 @@ fn remedy(event: &str) -> &'static str {
         "hint: end the transaction that writes to the database; the alert log says what keeps the copy from beginning"
     } else if event.contains("archiving") {
         "hint: make room for archived logs; the alert log says what keeps them from being written"
+    } else if event.starts_with("log buffer") || event.ends_with("completion") {
+        "hint: the redo log cannot be written faster; look after its device, and what else writes to it"
     } else {
         "hint: it passes when the databases are synced; if it comes often, make redo group_bytes larger"
     }

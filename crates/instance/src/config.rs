@@ -118,6 +118,9 @@ pub struct RedoConfig {
     /// commits do not wait for (asynchronous or degraded) and that needs a removed log must be created anew: the alert
     /// log says LEFT BEHIND.
     pub archive_bytes_max: u64,
+    /// Seconds after which redo is archived also when it does not fill its log (ARCHIVE_LAG_TARGET): the log is
+    /// switched then. 0: only full logs are; else 60 to 7200.
+    pub archive_lag_target_s: u64,
     /// Bytes of redo kept in memory for destinations that are a little behind.
     pub buffer_bytes: usize,
 }
@@ -131,6 +134,7 @@ impl Default for RedoConfig {
             members: vec!["redo".into()],
             archive: "archive".into(),
             archive_bytes_max: 1 << 30,
+            archive_lag_target_s: 0,
             buffer_bytes: 64 << 20,
         }
     }
@@ -285,6 +289,13 @@ impl Config {
         if redo.buffer_bytes < 8 << 20 {
             return fail("redo.buffer_bytes", redo.buffer_bytes.to_string(), "at least 8 MiB (8388608)");
         }
+        if redo.archive_lag_target_s != 0 && !(60..=7200).contains(&redo.archive_lag_target_s) {
+            return fail(
+                "redo.archive_lag_target_s",
+                redo.archive_lag_target_s.to_string(),
+                "0 for none, or 60 to 7200 seconds",
+            );
+        }
         if self.commit_mode_bits().is_none() {
             return fail(
                 "commit.write",
@@ -374,6 +385,10 @@ mod tests {
             error("[redo]\nmembers = ['a', '/b/', './a/']").contains("redo.members = ./a/: each member has")
         );
         assert!(error("[redo]\nmembers = ['']").contains("redo.members"));
+        for wrong in [1, 59, 7201] {
+            let text = format!("[redo]\narchive_lag_target_s = {wrong}");
+            assert!(error(&text).contains("redo.archive_lag_target_s"), "{wrong}");
+        }
         assert!(error("[redo]\ngruops = 3").contains("gruops"));
         assert!(error("[commit]\nwrite = \"later\"").contains("commit.write = later"));
     }

@@ -7,9 +7,9 @@ use crate::error::InstanceError;
 use crate::paths::Paths;
 use standfast_format::LogKind;
 use standfast_io::Disk;
-use standfast_log::{LogConfig, LogIdentity, MemberNotice, RedoLog};
+use standfast_log::{LogConfig, LogIdentity};
 use standfast_session::{FileId, Marker, SegmentConfig, marker_path};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Shared by all threads of an instance.
@@ -84,25 +84,6 @@ impl Environment {
         }
     }
 
-    /// Says what opening `log` found out about its members, and remembers those that will lack what is written from now
-    /// on. Nothing may have been written to `log` yet.
-    ///
-    /// # Errors
-    /// When it cannot be remembered; then nothing may be written.
-    pub fn note_members(&self, log: &RedoLog) -> Result<(), InstanceError> {
-        for notice in log.notices() {
-            self.alert.say(member_alert(notice));
-        }
-        let directory = &self.paths.directory;
-        let relative = |path: PathBuf| path.strip_prefix(directory).map(Path::to_owned).unwrap_or(path);
-        let dropped: Vec<PathBuf> = log.dropped_members().into_iter().map(relative).collect();
-        let members: Vec<PathBuf> = log.members().into_iter().map(relative).collect();
-        self.update_control(|control| {
-            control.stale_members.retain(|path| !members.contains(path));
-            control.stale_members.extend(dropped);
-        })
-    }
-
     /// Whose redo this instance writes in its current incarnation.
     pub fn log_identity(&self) -> LogIdentity {
         let control = self.lock();
@@ -161,29 +142,5 @@ impl Environment {
     pub fn remove_marker(&self, record: &DatabaseRecord) -> Result<(), InstanceError> {
         let path = marker_path(&record.path);
         self.disk.remove(&path).map_err(InstanceError::io("remove the marker", &path))
-    }
-}
-
-fn member_alert(notice: &MemberNotice) -> String {
-    match notice {
-        MemberNotice::Dropped { path, cause, living } => {
-            let (path, living) = (path.display(), living.display());
-            format!(
-                "REDO LOG MEMBER LOST: {path} is not used, its group goes on with {living} alone: {cause} | hint: mend the \
-                 device or the directory, then restart; a file that is gone is made by copying {living} to {path} while \
-                 the instance is stopped, and a member that is not wanted any more is removed from redo.members"
-            )
-        }
-        MemberNotice::Mended { path, blocks, damaged: true } => format!(
-            "redo log member {} was damaged: {blocks} blocks were taken from another member | hint: nothing is lost; look \
-             after its device",
-            path.display()
-        ),
-        MemberNotice::Mended { path, blocks, damaged: false } => {
-            format!(
-                "redo log member {} was behind: {blocks} blocks were taken from another member",
-                path.display()
-            )
-        }
     }
 }

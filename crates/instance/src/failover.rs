@@ -12,6 +12,7 @@ use crate::control::{Control, DatabaseRecord, Incarnation, Role};
 use crate::database::{committed_pages, open_guarded};
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::members::note_members;
 use crate::now_us;
 use crate::standby::{LentLog, ReceivedLog, Standby};
 use rusqlite::Connection;
@@ -119,7 +120,7 @@ pub fn take_over(
     RedoLog::create_living_files(environment.disk.as_ref(), &config);
     let start = LogSwitch { sequence: 1, first_scn: branch, time_us: incarnation.time_us, first_record: 0 };
     let (log, mut writer) = RedoLog::start(environment.disk.clone(), config, identity, start, crc)?;
-    environment.note_members(&log)?;
+    note_members(environment, &log)?;
     let whole = |record: &&DatabaseRecord| stopped.iter().all(|stopped| stopped.database != record.name);
     let records: Vec<&DatabaseRecord> = control.databases.iter().filter(whole).collect();
     let Opening { records, keepers, known } = opening_records(environment, &records, &incarnation)?;

@@ -4,6 +4,7 @@
 pub mod address;
 pub mod alert;
 pub mod applier;
+pub mod archive_lag;
 pub mod attribute_text;
 pub mod baseline;
 mod candidates;
@@ -23,6 +24,7 @@ pub mod failed_files;
 pub mod failover;
 pub mod file_system;
 pub mod forwarding;
+pub mod members;
 pub mod open_primary;
 pub mod paths;
 pub mod primary;
@@ -42,6 +44,7 @@ pub mod standby;
 pub mod status;
 pub mod stopped;
 pub mod unfinished;
+pub mod waits;
 
 pub use error::InstanceError;
 pub use standfast_transport::protection::ProtectionMode;

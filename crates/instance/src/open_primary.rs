@@ -6,6 +6,7 @@ use crate::control::DatabaseRecord;
 use crate::database::{Database, committed_pages};
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::members::note_members;
 use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
 use crate::primary_threads::archive_all;
 use crate::reconcile::{self, Anchor, Found, History, Plan, Scan};
@@ -51,7 +52,7 @@ pub fn open_primary(
     let control = environment.control();
     let (log, mut writer, recovered) =
         RedoLog::open(environment.disk.clone(), environment.log_config(LogKind::Online))?;
-    environment.note_members(&log)?;
+    note_members(environment, &log)?;
     log.set_checkpoint(control.checkpoint);
     let scan = reconcile::scan(&log, control.checkpoint, recovered.end)?;
     if scan.end < recovered.end {

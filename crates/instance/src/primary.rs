@@ -8,11 +8,14 @@
 //! 4. the chunk is written durably in all members;
 //! 5. commits are released as far as the local log and every required destination have them.
 
+mod log_switch;
+
 use crate::baseline::BaselineJob;
 use crate::database::Database;
 use crate::error::InstanceError;
 use crate::now_us;
 use crate::release_queue::ReleaseQueue;
+use crate::waits::{WaitEvent, Waits};
 use standfast_format::{Attach, RecordBuilder};
 use standfast_log::{LogBuffer, LogSwitch, LogWriter, RedoChunk, SwitchBlocked};
 use standfast_session::{DirtySet, Segment};
@@ -76,8 +79,8 @@ pub struct PrimaryShared {
     shipping: RwLock<Arc<dyn Shipping>>,
     queue: Mutex<ReleaseQueue>,
     released: AtomicU64,
-    /// Name of what the log writer waits for; empty when it does not.
-    waiting_for: Mutex<&'static str>,
+    /// What the log writer waits for.
+    pub waits: Waits,
     /// Databases that wait for a fresh copy to begin, by name: nothing of them is captured until then.
     copies_awaited: Mutex<BTreeMap<DatabaseId, String>>,
     /// Commits captured that cannot enter the log yet.
@@ -103,7 +106,7 @@ impl PrimaryShared {
             databases: RwLock::default(),
             shipping: RwLock::new(Arc::new(NotYetKnown)),
             queue: Mutex::default(),
-            waiting_for: Mutex::new(""),
+            waits: Waits::default(),
             copies_awaited: Mutex::default(),
             in_hand: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
@@ -180,9 +183,8 @@ impl PrimaryShared {
     /// What holds commits up, by name: something that the log writer waits for, or a destination that does not
     /// answer. Empty when nothing does. The ordinary round trip to a destination is no wait of this kind.
     pub fn waiting_for(&self) -> String {
-        let log_writer = *self.waiting_for.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if !log_writer.is_empty() {
-            return log_writer.to_owned();
+        if let Some(event) = self.waits.current() {
+            return event.name().to_owned();
         }
         if let Some(name) = self.copies_awaited().values().next() {
             return format!("fresh copy of database {name}");
@@ -205,10 +207,6 @@ impl PrimaryShared {
         } else {
             self.copies_awaited().remove(&id);
         }
-    }
-
-    fn set_waiting_for(&self, event: &'static str) {
-        *self.waiting_for.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = event;
     }
 
     /// Hands work to the log writer thread.
@@ -288,6 +286,10 @@ pub struct Primary {
     heal_after: Duration,
     round_bytes: usize,
     anchors_due: bool,
+    /// End of the notes with which the current log begins.
+    noted: Scn,
+    /// Something dirty is left for the next round, because this one has taken enough.
+    left_over: bool,
 }
 
 impl Primary {
@@ -304,6 +306,8 @@ impl Primary {
             heal_after: HEAL_AFTER,
             round_bytes: ROUND_BYTES,
             anchors_due: false,
+            noted: Scn::ZERO,
+            left_over: false,
         }
     }
 
@@ -449,18 +453,6 @@ impl Primary {
         self.write_out()
     }
 
-    /// Switches the log now, if it holds anything.
-    ///
-    /// # Errors
-    /// When the log cannot be written, or the helper gives up.
-    pub fn switch_log(&mut self) -> Result<(), InstanceError> {
-        if self.writer.group_is_empty() {
-            return Ok(());
-        }
-        self.switch()?;
-        self.write_out()
-    }
-
     /// One round: commands, then everything dirty.
     ///
     /// # Errors
@@ -488,7 +480,12 @@ impl Primary {
             self.capture_database(id, now)?;
         }
         if !self.out.is_empty() {
-            self.write_out()?;
+            if std::mem::take(&mut self.left_over) {
+                self.shared.waits.enter(WaitEvent::LogBufferSpace);
+            }
+            let written = self.write_out();
+            self.shared.waits.leave();
+            written?;
             return Ok(Step::Wrote);
         }
         Ok(if self.retry.is_empty() { Step::Idle } else { Step::Blocked })
@@ -523,7 +520,10 @@ impl Primary {
         self.shared.commits.fetch_add((self.marks.len() - first_mark) as u64, SeqCst);
         match outcome {
             Ok(CaptureOutcome::UpToDate) => served.obstructed = None,
-            Ok(CaptureOutcome::More) => self.retry_soon(id),
+            Ok(CaptureOutcome::More) => {
+                self.left_over = true;
+                self.retry_soon(id);
+            }
             Ok(CaptureOutcome::Torn | CaptureOutcome::Unannounced) => {
                 let since = *served.obstructed.get_or_insert_with(Instant::now);
                 if since.elapsed() >= self.heal_after {
@@ -571,6 +571,7 @@ impl Primary {
         self.write_chunk()?;
         if std::mem::take(&mut self.anchors_due) {
             let candidate = self.anchor_all()?;
+            self.noted = self.shared.buffer.captured();
             self.helper.checkpoint_candidate(candidate);
         }
         Ok(())
@@ -621,26 +622,6 @@ impl Primary {
                 served.shared.set_captured(mark.release, scn);
                 served.shared.set_local(mark.release);
                 self.shared.segment.set_scn(mark.database.0, scn.0);
-            }
-        }
-    }
-
-    fn switch(&mut self) -> Result<(), InstanceError> {
-        loop {
-            match self.writer.switch(now_us())? {
-                Ok(switch) => {
-                    self.shared.set_waiting_for("");
-                    self.helper.switched(&switch);
-                    self.anchors_due = true;
-                    return Ok(());
-                }
-                Err(why) => {
-                    self.shared.set_waiting_for(match why {
-                        SwitchBlocked::CheckpointIncomplete => "log file switch (checkpoint incomplete)",
-                        SwitchBlocked::ArchivingNeeded => "log file switch (archiving needed)",
-                    });
-                    self.helper.blocked(why)?;
-                }
             }
         }
     }

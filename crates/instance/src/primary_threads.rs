@@ -1,5 +1,6 @@
 //! The threads of a running primary: log writer, checkpointer, archiver, housekeeper.
 
+use crate::archive_lag::ArchiveLag;
 use crate::baseline::BaselineJob;
 use crate::candidates::Candidates;
 use crate::checkpointer::{CheckpointCounts, Checkpointer};
@@ -405,8 +406,12 @@ fn run_log_writer(
     precise_sleeps();
     let segment = primary.shared().segment;
     let batch_time = Duration::from_micros(environment.config.commit.batch_us);
+    let (mut lag, began) = (ArchiveLag::new(environment.config.redo.archive_lag_target_s), Instant::now());
     while !stop.load(SeqCst) {
-        match primary.step() {
+        match primary.step().and_then(|step| {
+            switch_aged_log(&mut primary, &mut lag, began)?;
+            Ok(step)
+        }) {
             Ok(Step::Wrote) => {
                 if quiet.load(SeqCst) && quiet.swap(false, SeqCst) {
                     let _ = wake.send(CheckpointOrder::WakeUp);
@@ -432,6 +437,17 @@ fn run_log_writer(
         }
     }
     Some(primary)
+}
+
+/// A log that is due for its age is switched when that need not wait: nobody has asked for it.
+fn switch_aged_log(primary: &mut Primary, lag: &mut ArchiveLag, began: Instant) -> Result<(), InstanceError> {
+    if lag.is_on() {
+        let (sequence, holds_redo) = (primary.writer().sequence(), primary.log_holds_redo());
+        if lag.is_due(began.elapsed(), sequence, holds_redo) {
+            primary.try_switch_log()?;
+        }
+    }
+    Ok(())
 }
 
 /// The instance stops with commits that could not enter the log. They end as with an instance that is gone, and the

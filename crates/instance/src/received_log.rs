@@ -4,6 +4,7 @@ use crate::control::{Incarnation, Upstream};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::forwarding;
+use crate::members::note_members;
 use crate::standby::{BUFFER_BYTES, StandbyShared};
 use standfast_format::{LogKind, StreamCrc};
 use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog, archive_group, remove_archived};
@@ -32,7 +33,7 @@ impl ReceivedLog {
     pub fn open(environment: &Arc<Environment>) -> Result<ReceivedLog, InstanceError> {
         let config = environment.log_config(LogKind::Standby);
         let (log, writer, recovered) = RedoLog::open(environment.disk.clone(), config)?;
-        environment.note_members(&log)?;
+        note_members(environment, &log)?;
         // What is in synced databases counts as confirmed: it was when it was applied.
         let confirmed = recovered.confirmed.max(environment.control().checkpoint).min(recovered.end);
         let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed));
@@ -209,15 +210,18 @@ impl StandbyLog for ReceivedLog {
             match self.writer.switch_to(&switch, identity)? {
                 Ok(_) => break,
                 Err(_) if self.shared.is_stopping() => {
+                    self.shared.waits.leave();
                     return Err("stopped while waiting for a standby log".into());
                 }
-                Err(_) => {
+                Err(why) => {
+                    self.shared.waits.enter(why.into());
                     (self.archive)();
                     self.shared.wake();
                     std::thread::park_timeout(Duration::from_millis(2));
                 }
             }
         }
+        self.shared.waits.leave();
         (self.archive)();
         Ok(())
     }

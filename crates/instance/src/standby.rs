@@ -6,6 +6,7 @@ use crate::error::InstanceError;
 use crate::forwarding::Forwarding;
 use crate::received_log::archive_confirmed;
 use crate::stopped::Stopped;
+use crate::waits::Waits;
 use standfast_apply::Limits;
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_sqlite_wal::pace::Pace;
@@ -51,6 +52,8 @@ pub struct StandbyShared {
     pub(crate) last_heard_us: AtomicU64,
     epoch: AtomicU64,
     forwarding: Mutex<Weak<Forwarding>>,
+    /// What the receiver waits for in this log.
+    pub waits: Waits,
 }
 
 impl StandbyShared {
@@ -69,6 +72,7 @@ impl StandbyShared {
             last_heard_us: AtomicU64::new(0),
             epoch: AtomicU64::new(0),
             forwarding: Mutex::default(),
+            waits: Waits::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::control::Control;
 use crate::now_us;
 use crate::running::{Mode, Running, RunningPrimary, RunningStandby};
+use crate::waits::WaitEvent;
 use serde_json::{Value, json};
 use standfast_format::LogKind;
 use standfast_transport::{DestinationStatus, TransportMode};
@@ -76,6 +77,7 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) 
     status["commits"] = json!(shared.commits.load(std::sync::atomic::Ordering::Relaxed));
     status["waiting_commits"] = json!(shared.held_up_commits());
     status["waiting_for"] = json!(shared.waiting_for());
+    status["waits"] = json!(shared.waits.totals());
     status["checkpoints"] = json!(primary.threads.checkpoint_counts());
     status["sessions"] = json!(shared.segment.sessions().count());
     let left_out = control.databases.iter().filter_map(|record| {
@@ -177,6 +179,8 @@ fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) 
     if !forwarded.is_empty() {
         status["destinations"] = destinations(forwarded, shared.hardened());
     }
+    status["waiting_for"] = json!(shared.waits.current().map_or("", WaitEvent::name));
+    status["waits"] = json!(shared.waits.totals());
     let is_stopped =
         |name: &str| stopped.databases.iter().any(|at| at.database == name || at.database == "(all)");
     status["log"]["groups"] = groups(&shared.log);

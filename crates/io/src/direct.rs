@@ -18,6 +18,8 @@ struct DirectFile {
     /// Through the page cache, for reading and copying. The kernel keeps both coherent: a direct write
     /// invalidates the cached pages it covers.
     cached: File,
+    /// For fault points.
+    path: PathBuf,
 }
 
 impl DirectFile {
@@ -28,22 +30,22 @@ impl DirectFile {
             Err(error) if error.kind() == ErrorKind::InvalidInput => with_flags(libc::O_DSYNC)?,
             other => other?,
         };
-        Ok(DirectFile { durable, cached })
+        Ok(DirectFile { durable, cached, path: path.to_owned() })
     }
 }
 
 impl LogFile for DirectFile {
     fn write_durable(&self, data: &[u8], offset: u64) -> Result<()> {
-        fault::check(Fault::LogWrite)?;
+        fault::check_file(Fault::LogWrite, &self.path)?;
         self.durable.write_all_at(data, offset)?;
-        fault::check(Fault::LogWritten)
+        fault::check_file(Fault::LogWritten, &self.path)
     }
     fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        fault::check(Fault::Copy)?;
+        fault::check_file(Fault::Copy, &self.path)?;
         self.cached.write_all_at(data, offset)
     }
     fn sync(&self) -> Result<()> {
-        fault::check(Fault::Sync)?;
+        fault::check_file(Fault::Sync, &self.path)?;
         self.cached.sync_data()
     }
     fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
@@ -67,7 +69,7 @@ fn sync_directory(path: &Path) -> Result<()> {
 
 impl Disk for DirectDisk {
     fn create(&self, path: &Path, bytes: u64) -> Result<Arc<dyn LogFile>> {
-        fault::check(Fault::Create)?;
+        fault::check_file(Fault::Create, path)?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         let filled = fill_with_zeros(&mut file, bytes)
             .and_then(|()| file.sync_all())
@@ -80,7 +82,7 @@ impl Disk for DirectDisk {
     }
 
     fn create_copy(&self, path: &Path, _: u64) -> Result<Arc<dyn LogFile>> {
-        fault::check(Fault::Create)?;
+        fault::check_file(Fault::Create, path)?;
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         self.open(path)
     }

@@ -1,9 +1,11 @@
 //! Numbered fault points in production code, off unless a test arms them through the environment variable
-//! `STANDFAST_FAULT`: a comma-separated list of `point=action[@n]`, where action is an errno name (`EIO`,
+//! `STANDFAST_FAULT`: a comma-separated list of `point[:part]=action[@n]`, where action is an errno name (`EIO`,
 //! `ENOSPC`), `kill` (the process kills itself with SIGKILL) or `sleep:MS`, and `n` (default 1) is the call at
-//! which it strikes. `@n+` strikes at the nth call and every later one.
+//! which it strikes. `@n+` strikes at the nth call and every later one. With a part, only calls count that concern
+//! a log file whose path contains it: `log-write:/redo2/=EIO@20+` is a device of one member that goes.
 
 use std::io::{Error, Result};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -77,6 +79,8 @@ enum Action {
 #[derive(Debug)]
 struct Armed {
     fault: Fault,
+    /// Only files whose path contains this; empty: all.
+    of: String,
     action: Action,
     first: u64,
     onwards: bool,
@@ -95,6 +99,7 @@ fn parse(text: &str) -> Vec<Armed> {
 fn parse_one(item: &str) -> Option<Armed> {
     let (point, rest) = item.trim().split_once('=')?;
     let (action, count) = rest.split_once('@').unwrap_or((rest, "1"));
+    let (point, of) = point.split_once(':').unwrap_or((point, ""));
     let fault = POINTS.iter().find(|(name, _)| *name == point)?.1;
     let action = match action {
         "EIO" => Action::Errno(libc::EIO),
@@ -105,6 +110,7 @@ fn parse_one(item: &str) -> Option<Armed> {
     let onwards = count.ends_with('+');
     Some(Armed {
         fault,
+        of: of.to_owned(),
         action,
         first: count.trim_end_matches('+').parse().ok()?,
         onwards,
@@ -114,7 +120,15 @@ fn parse_one(item: &str) -> Option<Armed> {
 
 /// Fails, sleeps or dies when a test has armed `fault`; one load when nothing is armed.
 pub fn check(fault: Fault) -> Result<()> {
-    for armed in armed().iter().filter(|armed| armed.fault == fault) {
+    check_file(fault, Path::new(""))
+}
+
+/// As [`check`], where the file at `path` is concerned.
+pub fn check_file(fault: Fault, path: &Path) -> Result<()> {
+    let strikes = |armed: &&Armed| {
+        armed.fault == fault && (armed.of.is_empty() || path.to_string_lossy().contains(&armed.of))
+    };
+    for armed in armed().iter().filter(strikes) {
         let call = armed.calls.fetch_add(1, Ordering::Relaxed) + 1;
         if call == armed.first || armed.onwards && call > armed.first {
             match armed.action {
@@ -136,14 +150,14 @@ mod tests {
 
     #[test]
     fn the_list_of_faults_is_understood() {
-        let armed = parse("log-write=EIO@3,copy=sleep:5@2+,nonsense,send=kill,sync=what");
-        let seen: Vec<_> = armed.iter().map(|a| (a.fault, a.action, a.first, a.onwards)).collect();
+        let armed = parse("log-write=EIO@3,copy:/redo2/=sleep:5@2+,nonsense,send=kill,sync=what");
+        let seen: Vec<_> = armed.iter().map(|a| (a.fault, &*a.of, a.action, a.first, a.onwards)).collect();
         assert_eq!(
             seen,
             [
-                (Fault::LogWrite, Action::Errno(libc::EIO), 3, false),
-                (Fault::Copy, Action::Sleep(5), 2, true),
-                (Fault::Send, Action::Kill, 1, false),
+                (Fault::LogWrite, "", Action::Errno(libc::EIO), 3, false),
+                (Fault::Copy, "/redo2/", Action::Sleep(5), 2, true),
+                (Fault::Send, "", Action::Kill, 1, false),
             ]
         );
     }

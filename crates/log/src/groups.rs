@@ -2,6 +2,7 @@
 
 use crate::error::LogError;
 use crate::hole::{Hole, Leftover};
+use crate::keeper::MemberKeeper;
 use standfast_format::{BlockHeader, FILE_HEADER_BYTES, LogFileHeader, LogKind, StreamCrc};
 use standfast_io::{Disk, LogFile};
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
@@ -132,12 +133,6 @@ pub(crate) struct Group {
     pub cuts: Option<Vec<Cut>>,
 }
 
-impl Group {
-    pub fn files(&self) -> Vec<Arc<dyn LogFile>> {
-        self.members.iter().map(|member| member.file.clone()).collect()
-    }
-}
-
 /// A block from which on the stream goes on at an earlier position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
@@ -182,7 +177,7 @@ pub struct GroupView {
     pub archived: bool,
     /// Its members.
     pub members: Vec<PathBuf>,
-    /// Members that are neither read nor written since the start.
+    /// Members that are neither read nor written: lost since the start, or not there then.
     pub dropped: Vec<PathBuf>,
 }
 
@@ -194,6 +189,7 @@ pub struct RedoLog {
     /// Redo before this position is not needed for recovery.
     checkpoint: AtomicU64,
     notices: Vec<MemberNotice>,
+    pub(crate) keeper: Mutex<Option<Arc<dyn MemberKeeper>>>,
 }
 
 impl RedoLog {
@@ -203,7 +199,8 @@ impl RedoLog {
         catalog: Catalog,
         notices: Vec<MemberNotice>,
     ) -> RedoLog {
-        RedoLog { disk, config, catalog: Mutex::new(catalog), checkpoint: AtomicU64::new(0), notices }
+        let (catalog, checkpoint) = (Mutex::new(catalog), AtomicU64::new(0));
+        RedoLog { disk, config, catalog, checkpoint, notices, keeper: Mutex::default() }
     }
 
     /// What opening found out about the members.

@@ -10,6 +10,7 @@ mod buffer;
 mod error;
 mod groups;
 mod hole;
+mod keeper;
 mod log_writer;
 mod members;
 mod open;
@@ -26,6 +27,7 @@ pub use groups::{
     SwitchBlocked,
 };
 pub use hole::{Chain, Hole, Verified, verify_archived};
+pub use keeper::MemberKeeper;
 pub use log_writer::{LogWriter, WriteCounts};
 pub use records::RecordReader;
 pub use recovery::Recovered;

@@ -1,15 +1,18 @@
 //! The log writer: batches of redo become blocks of the current group, durably, in all members.
 //!
 //! Invariants: a block is never rewritten; the header of a group is durable before its first block; one
-//! block of every group stays free for a cut. After a failed write nothing is written again by this process.
+//! block of every group stays free for a cut. A write counts when at least one member has it and all that do not
+//! are remembered, durably, as lacking redo; before that nobody hears of it. When no member has it, or that cannot be
+//! remembered, nothing is written again by this process. See `docs/decisions/0014-lost-members.md`.
 
 mod holes;
+mod losses;
 
 use crate::error::LogError;
-use crate::groups::{Cut, LogIdentity, LogSwitch, RedoLog, SwitchBlocked, header_for};
-use crate::members::{MemberWriters, QUEUED_MAX};
+use crate::groups::{Cut, LogIdentity, LogSwitch, Member, RedoLog, SwitchBlocked, header_for};
+use crate::members::{Failures, MemberWriters, QUEUED_MAX};
 use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
-use standfast_io::{AlignedBuf, LogFile};
+use standfast_io::AlignedBuf;
 use standfast_types::Scn;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,7 +44,10 @@ pub struct WriteCounts {
 pub struct LogWriter {
     log: Arc<RedoLog>,
     identity: LogIdentity,
-    files: Vec<Arc<dyn LogFile>>,
+    /// Index of the group that is written.
+    group: usize,
+    /// Its living members.
+    targets: Vec<Member>,
     members: MemberWriters,
     writer: BlockWriter,
     blocks_per_group: u32,
@@ -57,9 +63,9 @@ impl LogWriter {
         identity: LogIdentity,
         writer: BlockWriter,
     ) -> Result<LogWriter, LogError> {
-        let files = {
+        let (group, targets) = {
             let catalog = log.catalog();
-            catalog.groups[catalog.current].files()
+            (catalog.current, catalog.groups[catalog.current].members.clone())
         };
         let config = log.config();
         let members = MemberWriters::new(config.member_directories.len(), log.disk.in_turns()).map_err(
@@ -67,7 +73,8 @@ impl LogWriter {
         )?;
         let blocks_per_group = (config.group_bytes / config.block_bytes as u64) as u32;
         Ok(LogWriter {
-            files,
+            group,
+            targets,
             members,
             writer,
             blocks_per_group,
@@ -131,16 +138,19 @@ impl LogWriter {
         }
     }
 
-    fn poison(&mut self, error: &std::io::Error) -> LogError {
-        let cause = error.to_string();
+    fn poison(&mut self, cause: String) -> LogError {
         self.poisoned = Some((self.writer.position, cause.clone()));
         LogError::Poisoned { at: self.writer.position, cause }
     }
 
     fn write_blocks(&mut self, bytes: usize, first_block: u32) -> Result<(), LogError> {
         let offset = u64::from(first_block) * self.writer.block_bytes as u64;
-        let written = self.members.write(&self.files, &self.buffers[0], bytes, offset);
-        written.map_err(|error| self.poison(&error))
+        let failures = self.members.write(&self.targets, &self.buffers[0], bytes, offset);
+        if failures.is_empty() {
+            return Ok(());
+        }
+        let written_to = self.targets.clone();
+        self.go_on_without(&written_to, failures)
     }
 
     /// The block buffer of single writes, for at least one block.
@@ -154,7 +164,7 @@ impl LogWriter {
     /// Much redo in many slices is written in pieces: while one is being written the next one is formatted.
     ///
     /// # Errors
-    /// `Poisoned`, now and ever after, when a member failed.
+    /// `Poisoned`, now and ever after, when no member has it, or it cannot be remembered which ones do not.
     pub fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, LogError> {
         self.usable()?;
         let pieces = pieces(slices);
@@ -172,42 +182,55 @@ impl LogWriter {
     }
 
     fn write_in_pieces(&mut self, pieces: &[&[&[u8]]], confirmed: Scn) -> Result<Scn, LogError> {
+        let written_to = self.targets.clone();
         let mut queued = VecDeque::new();
-        let mut result = self.queue_pieces(pieces, confirmed, &mut queued);
+        let mut result = self.queue_pieces(&written_to, pieces, confirmed, &mut queued);
         while let Some((writer, used)) = queued.pop_front() {
             // Also after a failure: what is under way must have ended before anybody reads the files.
-            result = result.and(self.members.await_oldest(self.files.len()));
+            let failures = self.members.await_oldest(written_to.len());
             if result.is_ok() {
-                self.advance(writer, used);
+                result = self.piece_ended(&written_to, failures, writer, used);
             }
         }
-        match result {
-            Ok(()) => Ok(self.writer.position),
-            Err(error) => Err(self.poison(&error)),
-        }
+        result.map(|()| self.writer.position)
     }
 
     fn queue_pieces(
         &mut self,
+        written_to: &[Member],
         pieces: &[&[&[u8]]],
         confirmed: Scn,
         queued: &mut VecDeque<(BlockWriter, usize)>,
-    ) -> std::io::Result<()> {
+    ) -> Result<(), LogError> {
         let mut writer = self.writer;
         for (nth, piece) in pieces.iter().enumerate() {
             if queued.len() == QUEUED_MAX
                 && let Some((writer, used)) = queued.pop_front()
             {
-                self.members.await_oldest(self.files.len())?;
-                self.advance(writer, used);
+                let failures = self.members.await_oldest(written_to.len());
+                self.piece_ended(written_to, failures, writer, used)?;
             }
             let offset = u64::from(writer.number) * writer.block_bytes as u64;
             let bytes = writer.blocks_for(total(piece)) * writer.block_bytes;
             let buffer = &mut self.buffers[nth % QUEUED_MAX];
             let used = writer.write(piece, confirmed, sole(buffer, bytes));
-            self.members.queue(&self.files, buffer, used, offset)?;
+            self.members.queue(written_to, buffer, used, offset);
             queued.push_back((writer, used));
         }
+        Ok(())
+    }
+
+    fn piece_ended(
+        &mut self,
+        written_to: &[Member],
+        failures: Failures,
+        writer: BlockWriter,
+        used: usize,
+    ) -> Result<(), LogError> {
+        if !failures.is_empty() {
+            self.go_on_without(written_to, failures)?;
+        }
+        self.advance(writer, used);
         Ok(())
     }
 
@@ -235,6 +258,11 @@ impl LogWriter {
         self.write_blocks(used, self.writer.number)?;
         self.writer = writer;
         Ok(())
+    }
+
+    /// Why the log cannot be switched now, if so.
+    pub fn switch_blocked(&self) -> Option<SwitchBlocked> {
+        self.log.next_group().err()
     }
 
     /// Begins the next log sequence in the next group, or says why that group cannot be used yet.
@@ -279,10 +307,9 @@ impl LogWriter {
     /// As [`LogWriter::write`].
     pub(crate) fn begin(&mut self, group: usize, switch: &LogSwitch) -> Result<(), LogError> {
         let header = header_for(self.log.config(), &self.identity, switch, self.writer.stream_crc);
-        let files = self.log.catalog().groups[group].files();
         let block_bytes = self.writer.block_bytes;
         header.encode(&mut self.buffer(1)[..block_bytes]);
-        self.files = files;
+        self.write_to(group);
         self.write_blocks(block_bytes, 0)?;
         let mut catalog = self.log.catalog();
         let ended = catalog.current;
@@ -301,6 +328,12 @@ impl LogWriter {
         self.writer.sequence = switch.sequence;
         self.writer.next_record = switch.first_scn + u64::from(switch.first_record);
         Ok(())
+    }
+
+    /// From now on that group is written.
+    fn write_to(&mut self, group: usize) {
+        self.targets.clone_from(&self.log.catalog().groups[group].members);
+        self.group = group;
     }
 
     /// Drops everything from `at` on, which must not be older than what is archived. Used by a standby for
@@ -335,16 +368,12 @@ impl LogWriter {
     fn give_up_groups_after(&mut self, keep: usize) -> Result<(), LogError> {
         let block_bytes = self.writer.block_bytes;
         loop {
-            let (current, files) = {
-                let catalog = self.log.catalog();
-                (catalog.current, catalog.groups[catalog.current].files())
-            };
+            let current = self.log.catalog().current;
+            self.write_to(current);
             if current == keep {
-                self.files = files;
                 return Ok(());
             }
             self.buffer(1)[..block_bytes].fill(0);
-            self.files = files;
             self.write_blocks(block_bytes, 0)?;
             let mut catalog = self.log.catalog();
             let groups = catalog.groups.len();

@@ -5,7 +5,10 @@
 //! the first member too. Whatever way, the writes of a member are made one after the other, in order, and
 //! none is made after one that failed. A group that has lost a member has fewer files than there are writers: the
 //! last ones then have nothing to do.
+//!
+//! What a failed write of one member means for the log is decided by the log writer; here it is only told which failed.
 
+use crate::groups::Member;
 use standfast_io::{AlignedBuf, LogFile};
 use std::cell::Cell;
 use std::io::{Error, Result};
@@ -14,6 +17,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Writes that may be queued or under way.
 pub const QUEUED_MAX: usize = 3;
+
+/// Members that do not have a write, by their place among those it was for, and why. Nothing is allocated while all
+/// have it.
+pub type Failures = Vec<(usize, Error)>;
 
 struct Job {
     file: Arc<dyn LogFile>,
@@ -43,27 +50,30 @@ impl MemberWriters {
         Ok(MemberWriters { first: None, others, in_turns: in_turns.then(Cell::default) })
     }
 
-    /// Writes the first `bytes` bytes of `data` at `offset` of every file, durably. Nothing must be queued.
-    pub fn write(
-        &self,
-        files: &[Arc<dyn LogFile>],
-        data: &Arc<AlignedBuf>,
-        bytes: usize,
-        offset: u64,
-    ) -> Result<()> {
+    /// Writes the first `bytes` bytes of `data` at `offset` of every member, durably. Nothing must be queued.
+    pub fn write(&self, members: &[Member], data: &Arc<AlignedBuf>, bytes: usize, offset: u64) -> Failures {
+        let mut failures = Failures::new();
+        let mut note = |(index, result): (usize, Result<()>)| {
+            if let Err(error) = result {
+                failures.push((index, error));
+            }
+        };
+        let write =
+            |(index, member): (usize, &Member)| (index, member.file.write_durable(&data[..bytes], offset));
         if let Some(backwards) = &self.in_turns {
-            let write = |file: &Arc<dyn LogFile>| file.write_durable(&data[..bytes], offset);
-            return match backwards.replace(!backwards.get()) {
-                true => files.iter().rev().map(write).fold(Ok(()), Result::and),
-                false => files.iter().map(write).fold(Ok(()), Result::and),
-            };
+            match backwards.replace(!backwards.get()) {
+                true => members.iter().enumerate().rev().map(write).for_each(&mut note),
+                false => members.iter().enumerate().map(write).for_each(&mut note),
+            }
+            return failures;
         }
-        let Some((first, others)) = files.split_first() else { return Ok(()) };
-        for (helper, file) in self.others.iter().zip(others) {
-            helper.begin(file, data, bytes, offset)?;
+        let Some((first, others)) = members.split_first() else { return failures };
+        for (helper, member) in self.others.iter().zip(others) {
+            helper.begin(&member.file, data, bytes, offset);
         }
-        let first = first.write_durable(&data[..bytes], offset);
-        self.others.iter().zip(others).map(|(helper, _)| helper.end()).fold(first, Result::and)
+        note(write((0, first)));
+        (1..members.len()).zip(self.others.iter().map(Helper::end)).for_each(note);
+        failures
     }
 
     /// Whether writes can be queued, which needs one more thread.
@@ -75,19 +85,14 @@ impl MemberWriters {
     }
 
     /// Begins such a write behind those that are queued, fewer than [`QUEUED_MAX`].
-    pub fn queue(
-        &self,
-        files: &[Arc<dyn LogFile>],
-        data: &Arc<AlignedBuf>,
-        bytes: usize,
-        offset: u64,
-    ) -> Result<()> {
-        self.all().zip(files).try_for_each(|(helper, file)| helper.begin(file, data, bytes, offset))
+    pub fn queue(&self, members: &[Member], data: &Arc<AlignedBuf>, bytes: usize, offset: u64) {
+        self.all().zip(members).for_each(|(helper, member)| helper.begin(&member.file, data, bytes, offset));
     }
 
-    /// Waits for the oldest write that is queued, which is one to `files` files.
-    pub fn await_oldest(&self, files: usize) -> Result<()> {
-        self.all().take(files).map(Helper::end).fold(Ok(()), Result::and)
+    /// Waits for the oldest write that is queued, which is one to `members` members.
+    pub fn await_oldest(&self, members: usize) -> Failures {
+        let results = (0..members).zip(self.all().map(Helper::end));
+        results.filter_map(|(index, result)| Some((index, result.err()?))).collect()
     }
 
     fn all(&self) -> impl Iterator<Item = &Helper> {
@@ -100,13 +105,18 @@ impl Helper {
         let (jobs, incoming) = sync_channel::<Job>(QUEUED_MAX);
         let (outgoing, results) = sync_channel(QUEUED_MAX);
         std::thread::Builder::new().name("lgwr-member".into()).spawn(move || {
-            let mut failed = false;
+            // Never written again; a member that is made anew is another file.
+            let mut failed: Option<Arc<dyn LogFile>> = None;
             for Job { file, data, bytes, offset } in incoming {
-                let result = match failed {
-                    true => Err(Error::other("not written, because the write before it failed")),
-                    false => file.write_durable(&data[..bytes], offset),
+                let result = match &failed {
+                    Some(failed) if is_same(failed, &file) => {
+                        Err(Error::other("not written, because the write before it failed"))
+                    }
+                    _ => file.write_durable(&data[..bytes], offset),
                 };
-                failed = result.is_err();
+                if result.is_err() {
+                    failed = Some(file);
+                }
                 // The buffer goes back to the log writer before it hears of the end of the write.
                 drop(data);
                 if outgoing.send(result).is_err() {
@@ -117,20 +127,19 @@ impl Helper {
         Ok(Helper { jobs, results })
     }
 
-    fn begin(
-        &self,
-        file: &Arc<dyn LogFile>,
-        data: &Arc<AlignedBuf>,
-        bytes: usize,
-        offset: u64,
-    ) -> Result<()> {
-        let job = Job { file: file.clone(), data: data.clone(), bytes, offset };
-        self.jobs.send(job).map_err(|_| ended())
+    /// When the thread has ended, [`Helper::end`] says so.
+    fn begin(&self, file: &Arc<dyn LogFile>, data: &Arc<AlignedBuf>, bytes: usize, offset: u64) {
+        let _ = self.jobs.send(Job { file: file.clone(), data: data.clone(), bytes, offset });
     }
 
     fn end(&self) -> Result<()> {
         self.results.recv().unwrap_or_else(|_| Err(ended()))
     }
+}
+
+/// Whether it is the same open file.
+fn is_same(one: &Arc<dyn LogFile>, other: &Arc<dyn LogFile>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
 }
 
 fn ended() -> Error {

@@ -115,8 +115,8 @@ pub(crate) fn open_for_new(
     let mut groups = Vec::new();
     for index in 0..config.groups {
         let mut group = open_members(disk, config, index, &[])?;
-        group.drop_members(|OpenMember { member: Member { file, path }, header, .. }| {
-            header.as_ref()?;
+        // Also where there is nothing to void: a member that cannot be written is found out before the log begins.
+        group.drop_members(|OpenMember { member: Member { file, path }, .. }| {
             file.write_durable(&zeros[..config.block_bytes], 0)
                 .map_err(LogError::io("write the redo log", path))
                 .err()

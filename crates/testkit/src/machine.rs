@@ -1,16 +1,16 @@
 use crate::SimDisk;
 use crate::clock::SimClock;
 use crate::content::Content;
-use crate::file_tree::{FileId, FileTree};
+use crate::file_tree::{FileId, FileTree, normal};
 use crate::locks::{FileLocks, HandleId};
 use crate::loss::{Loss, LossReport, Verdict};
 use crate::rng::Rng;
 use crate::schedule::{CrashPlace, Event, Schedule};
 use crate::sim_vfs::Registration;
 use crate::sim_vfs_shm::Shm;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Error, ErrorKind, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What every call returns, wrapped in an [`std::io::Error`], from the moment the power fails.
@@ -74,6 +74,8 @@ pub(crate) struct State {
     powered: bool,
     lying: bool,
     capacity: u64,
+    /// Directories whose device is gone.
+    broken: BTreeSet<PathBuf>,
     last_handle: HandleId,
 }
 
@@ -118,6 +120,15 @@ impl State {
         self.capacity.saturating_sub(self.tree.bytes())
     }
 
+    /// `EIO` for everything in a directory whose device is gone.
+    pub(crate) fn reach(&self, path: &Path) -> Result<()> {
+        let path = normal(path);
+        match self.broken.iter().any(|directory| path.starts_with(directory)) {
+            true => Err(Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) fn is_boot(&self, boot: Boot) -> bool {
         self.boot == boot
     }
@@ -156,6 +167,7 @@ impl SimMachine {
             powered: true,
             lying: false,
             capacity: options.capacity,
+            broken: BTreeSet::new(),
             last_handle: 0,
         };
         let (clock, state) = (SimClock::default(), Mutex::new(state));
@@ -166,7 +178,10 @@ impl SimMachine {
     /// losses at one and the same instant. It is powered and has no crash planned.
     pub fn copy(&self, seed: u64) -> Arc<SimMachine> {
         let copy = SimMachine::with_options(seed, self.options);
-        copy.lock().tree = self.lock().tree.clone();
+        let (mut there, here) = (copy.lock(), self.lock());
+        there.tree = here.tree.clone();
+        there.broken = here.broken.clone();
+        drop((there, here));
         copy
     }
 
@@ -227,6 +242,22 @@ impl SimMachine {
     /// Changes the room for all files together, in bytes.
     pub fn set_capacity(&self, bytes: u64) {
         self.lock().capacity = bytes;
+    }
+
+    /// The device of `directory` fails while the power is on: every call of a [`SimDisk`] that concerns a file in it
+    /// fails with `EIO`, and a write that fails may still leave something, which no power loss spares for sure.
+    pub fn break_directory(&self, directory: impl AsRef<Path>) {
+        self.lock().broken.insert(normal(directory.as_ref()));
+    }
+
+    /// The devices of all directories work again, with what they held.
+    pub fn mend_directories(&self) {
+        self.lock().broken.clear();
+    }
+
+    /// Whether a device has failed.
+    pub fn has_broken_directories(&self) -> bool {
+        !self.lock().broken.is_empty()
     }
 
     /// The power fails now; the disk stays as it is until [`SimMachine::power_loss`] decides what survived.

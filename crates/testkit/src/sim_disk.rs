@@ -21,12 +21,14 @@ impl SimDisk {
         SimDisk { machine, boot }
     }
 
-    fn file(&self, file: FileId) -> Arc<dyn LogFile> {
-        Arc::new(SimLogFile { machine: Arc::clone(&self.machine), boot: self.boot, file })
+    fn file(&self, file: FileId, path: &Path) -> Arc<dyn LogFile> {
+        let machine = Arc::clone(&self.machine);
+        Arc::new(SimLogFile { machine, boot: self.boot, file, path: path.to_owned() })
     }
 }
 
 fn existing(state: &State, path: &Path) -> Result<FileId> {
+    state.reach(path)?;
     state
         .tree
         .find(path)
@@ -43,6 +45,7 @@ fn sync_names(state: &mut State, reach: Reach) {
 impl Disk for SimDisk {
     fn create(&self, path: &Path, bytes: u64) -> Result<Arc<dyn LogFile>> {
         let created = self.machine.boundary(self.boot, |state, reach| {
+            state.reach(path)?;
             if state.tree.find(path).is_some() {
                 return Err(ErrorKind::AlreadyExists.into());
             }
@@ -59,7 +62,10 @@ impl Disk for SimDisk {
         match created {
             Err(error) if error.raw_os_error() == Some(libc::EIO) => {
                 // The real disk removes what it could not finish.
-                let _ = self.machine.call(self.boot, |state| Ok(state.tree.remove(path)));
+                let _ = self.machine.call(self.boot, |state| {
+                    state.reach(path)?;
+                    Ok(state.tree.remove(path))
+                });
                 Err(error)
             }
             other => other.and_then(|()| self.open(path)),
@@ -72,7 +78,7 @@ impl Disk for SimDisk {
             state.tree.opened(file);
             Ok(file)
         })?;
-        Ok(self.file(file))
+        Ok(self.file(file, path))
     }
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
@@ -86,6 +92,7 @@ impl Disk for SimDisk {
         fresh.push(".new");
         let fresh = path.with_file_name(fresh);
         self.machine.boundary(self.boot, |state, reach| {
+            state.reach(path)?;
             if bytes.len() as u64 > state.free_bytes() {
                 return Err(ErrorKind::StorageFull.into());
             }
@@ -114,6 +121,7 @@ impl Disk for SimDisk {
 
     fn remove(&self, path: &Path) -> Result<()> {
         self.machine.boundary(self.boot, |state, reach| {
+            state.reach(path)?;
             state.tree.remove(path);
             sync_names(state, reach);
             Ok(())
@@ -121,7 +129,10 @@ impl Disk for SimDisk {
     }
 
     fn list(&self, directory: &Path) -> Result<Vec<PathBuf>> {
-        self.machine.call(self.boot, |state| Ok(state.tree.list(directory)))
+        self.machine.call(self.boot, |state| {
+            state.reach(directory)?;
+            Ok(state.tree.list(directory))
+        })
     }
 
     fn in_turns(&self) -> bool {
@@ -137,6 +148,7 @@ struct SimLogFile {
     machine: Arc<SimMachine>,
     boot: Boot,
     file: FileId,
+    path: PathBuf,
 }
 
 impl LogFile for SimLogFile {
@@ -146,18 +158,30 @@ impl LogFile for SimLogFile {
         if misaligned(data.as_ptr() as u64) || misaligned(data.len() as u64) || misaligned(offset) {
             return Err(Error::from_raw_os_error(libc::EINVAL));
         }
-        self.machine.boundary(self.boot, |state, reach| match reach {
-            Reach::Durable => state.write_through(self.file, offset, data),
-            Reach::InFlight | Reach::Lied => state.write(self.file, offset, data),
+        self.machine.boundary(self.boot, |state, reach| {
+            if let Err(error) = state.reach(&self.path) {
+                if state.rng.chance(50) {
+                    state.write(self.file, offset, data)?;
+                }
+                return Err(error);
+            }
+            match reach {
+                Reach::Durable => state.write_through(self.file, offset, data),
+                Reach::InFlight | Reach::Lied => state.write(self.file, offset, data),
+            }
         })
     }
 
     fn write(&self, data: &[u8], offset: u64) -> Result<()> {
-        self.machine.call(self.boot, |state| state.write(self.file, offset, data))
+        self.machine.call(self.boot, |state| {
+            state.reach(&self.path)?;
+            state.write(self.file, offset, data)
+        })
     }
 
     fn sync(&self) -> Result<()> {
         self.machine.boundary(self.boot, |state, reach| {
+            state.reach(&self.path)?;
             if reach == Reach::Durable {
                 state.tree.sync(self.file);
             }
@@ -167,6 +191,7 @@ impl LogFile for SimLogFile {
 
     fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
         self.machine.call(self.boot, |state| {
+            state.reach(&self.path)?;
             let bytes = state.content(self.file)?.seen();
             let start = usize::try_from(offset).unwrap_or(usize::MAX);
             let end = start.saturating_add(out.len());
@@ -176,7 +201,10 @@ impl LogFile for SimLogFile {
     }
 
     fn len(&self) -> Result<u64> {
-        self.machine.call(self.boot, |state| Ok(state.content(self.file)?.seen().len() as u64))
+        self.machine.call(self.boot, |state| {
+            state.reach(&self.path)?;
+            Ok(state.content(self.file)?.seen().len() as u64)
+        })
     }
 }
 

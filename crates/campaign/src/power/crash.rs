@@ -110,6 +110,7 @@ impl World {
     fn lose_power(&mut self, machine: &Arc<SimMachine>, fate: Fate, attempt: u32) {
         let loss = fate.loss.unwrap_or_else(|| draw_loss(&mut self.rng));
         machine.power_loss(loss, &mut self.rng);
+        machine.mend_directories();
         self.report.crashes += 1;
         let whose = if Arc::ptr_eq(machine, &self.primary_machine) { "primary" } else { "standby" };
         trace::say(|| format!("power loss {loss:?} of the {whose}"));
@@ -118,6 +119,20 @@ impl World {
         }
         if attempt < IN_A_ROW && fate.harsh && self.rng.chance(30) {
             arm(machine, &mut self.rng, 25);
+        }
+    }
+
+    /// The device of a member fails while everything runs.
+    pub(super) fn break_member(&mut self, rng: &mut Rng) {
+        let machine = match &self.standby_machine {
+            Some(machine) if rng.chance(40) && lock(&self.standby).is_some() => machine.clone(),
+            _ => self.primary_machine.clone(),
+        };
+        match members::break_device(&machine, rng) {
+            Ok(broken) => self.report.failed_members += u64::from(broken),
+            // The power failed before it.
+            Err(_) if !machine.is_powered() => {}
+            Err(error) => self.report.fail(format!("members: {error}")),
         }
     }
 

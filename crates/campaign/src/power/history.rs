@@ -80,7 +80,11 @@ fn live(world: &mut World) -> Result<(), ()> {
     if let Some(machine) = world.standby_machine.as_ref().filter(|_| rng.chance(50)) {
         arm(machine, &mut rng, 60);
     }
-    for _ in 0..events {
+    let breaks = (world.geometry.members() > 1 && rng.chance(35)).then(|| rng.below(events));
+    for nth in 0..events {
+        if breaks == Some(nth) {
+            world.break_member(&mut rng);
+        }
         let event = world.event();
         world.settle(event, HARSH)?;
     }

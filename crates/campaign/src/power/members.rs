@@ -1,5 +1,6 @@
-//! What befalls a redo log with two members while the power is away: one of the directories is gone, comes back as it
-//! was or is made anew from the other one, or blocks of both are damaged, in different places.
+//! What befalls a redo log with two members. While the power is away: one of the directories is gone, comes back as it
+//! was or is made anew from the other one, or blocks of both are damaged, in different places. While it is on: the device
+//! of a directory fails, and works again, with what it held, after the next power loss.
 
 use super::Outcome;
 use super::site::{Geometry, MEMBER_NAMES, SegmentFile, paths};
@@ -59,7 +60,14 @@ pub fn strike(machine: &Arc<SimMachine>, geometry: &Geometry, rng: &mut Rng) -> 
     }
     let control = Control::load(&disk, &paths().control).map_err(|error| error.to_string())?;
     // Only what is in both members survives one of them.
-    if !control.stale_members.is_empty() || disk.list(&directories[1]).map_err(text)?.is_empty() {
+    if let Some(stale) = control.stale_members.first() {
+        let lacking = paths().directory.join(stale);
+        if let Some(living) = directories.iter().find(|directory| !lacking.starts_with(directory)) {
+            refuses_what_lacks_redo(&machine.copy(rng.next_u64()), geometry, living)?;
+        }
+        return Ok(None);
+    }
+    if disk.list(&directories[1]).map_err(text)?.is_empty() {
         return Ok(None);
     }
     if rng.chance(25) {
@@ -79,6 +87,26 @@ pub fn strike(machine: &Arc<SimMachine>, geometry: &Geometry, rng: &mut Rng) -> 
     Ok(None)
 }
 
+/// Breaks the device of one member of the instance that is open on `machine`, if both members are there and trusted.
+pub fn break_device(machine: &Arc<SimMachine>, rng: &mut Rng) -> Outcome<bool> {
+    let (disk, text) = (machine.disk(), |error: std::io::Error| error.to_string());
+    if machine.has_broken_directories() {
+        return Ok(false);
+    }
+    let control = Control::load(&disk, &paths().control).map_err(|error| error.to_string())?;
+    let directories = MEMBER_NAMES.map(|name| paths().directory.join(name));
+    let mut whole = control.stale_members.is_empty();
+    for directory in &directories {
+        whole &= !disk.list(directory).map_err(text)?.is_empty();
+        whole &= disk.list(&away(directory)).map_err(text)?.is_empty();
+    }
+    if let Some(directory) = rng.pick(&directories).filter(|_| whole) {
+        trace::say(|| format!("the device of {} fails", directory.display()));
+        machine.break_directory(directory);
+    }
+    Ok(whole)
+}
+
 /// A member that is back after the other one went on does not do for a start without that, on a copy of the machine.
 fn refuses_what_lacks_redo(trial: &Arc<SimMachine>, geometry: &Geometry, without: &Path) -> Outcome<()> {
     let environment = geometry.environment(trial, &SegmentFile::new())?;
@@ -91,12 +119,16 @@ fn refuses_what_lacks_redo(trial: &Arc<SimMachine>, geometry: &Geometry, without
     if !control.stale_members.iter().any(lacks) {
         return Ok(());
     }
+    // One that could not even be made while its device was gone.
+    let missing =
+        control.stale_members.iter().any(|path| trial.contents(paths().directory.join(path)).is_none());
     let disk = trial.disk();
     for path in disk.list(without).map_err(|error| error.to_string())? {
         disk.remove(&path).map_err(|error| error.to_string())?;
     }
     match RedoLog::open(Arc::new(disk), config) {
         Err(LogError::OnlyDistrusted { .. }) => Ok(()),
+        Err(LogError::Io { .. }) if missing => Ok(()),
         Err(error) => Err(format!("a log that lacks redo is refused for another reason: {error}")),
         Ok(_) => Err("a log that lacks redo was believed".into()),
     }

@@ -11,13 +11,16 @@
 //! the sessions' side of the shared memory: [`link`] does what sender and receiver do.
 //!
 //! Half of the histories have redo logs with two members. While the power is away one of them may be lost, damaged, or
-//! come back as it once was (see [`members`]); nothing of what follows may depend on it.
+//! come back as it once was, and its device may fail while the power is on (see [`members`]); nothing of what follows may
+//! depend on it.
 //!
 //! What must hold after every power loss: each database of the primary is in a state that was committed, no older
 //! than the newest acknowledged commit; a standby never shows a state that was not committed, and holds all redo
 //! that it acknowledged; after catching up both are equal page by page; after a failover everything is there
 //! that was acknowledged while commits waited for the standby.
 
+#[cfg(test)]
+mod aged_log;
 mod application;
 mod crash;
 mod history;

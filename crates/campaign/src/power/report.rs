@@ -20,6 +20,9 @@ pub struct PowerReport {
     /// Redo log members that were lost, with the other one there.
     #[serde(default)]
     pub lost_members: u64,
+    /// Redo log members whose device failed while the instance ran.
+    #[serde(default)]
+    pub failed_members: u64,
     /// Times that blocks of redo log members were damaged, each in one of two members.
     #[serde(default)]
     pub damaged_members: u64,
@@ -93,6 +96,7 @@ impl PowerReport {
         self.crashes += other.crashes;
         self.failovers += other.failovers;
         self.lost_members += other.lost_members;
+        self.failed_members += other.failed_members;
         self.damaged_members += other.damaged_members;
         self.acknowledged += other.acknowledged;
         self.lost += other.lost;
@@ -113,7 +117,11 @@ impl std::fmt::Display for PowerReport {
             "{} seeds, {} boundaries, {} power losses, {} failovers, {} fresh copies",
             self.seeds, self.boundaries, self.crashes, self.failovers, self.resynchronisations
         )?;
-        writeln!(f, "members of the redo log: {} lost, {} damaged", self.lost_members, self.damaged_members)?;
+        writeln!(
+            f,
+            "members of the redo log: {} lost, {} failed, {} damaged",
+            self.lost_members, self.failed_members, self.damaged_members
+        )?;
         write!(
             f,
             "acknowledged {}, lost {}, integrity failures {}, differing pages {}, other failures {}",

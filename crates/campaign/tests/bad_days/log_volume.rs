@@ -62,8 +62,39 @@ fn while_nothing_can_be_archived_commits_wait_under_a_name_and_then_go_on() {
     std::fs::rename(place.path("away"), &archive).unwrap();
     assert_eq!(application.answer(), Answer::Rows(vec![]), "the waiting commit");
     application.run(INSERT);
-    await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
+    let status = await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
     assert_eq!(rows(&database), 1 + written + 2);
+    // The archiver looks again after half a second.
+    let (count, time_us) = status.waited_for(ARCHIVING_NEEDED);
+    assert!(count >= 1 && time_us > 1_000, "{}", status.json());
+    let (switches, time_us) = status.waited_for("log file switch completion");
+    assert!(switches >= 3 && time_us > 0, "{}", status.json());
+    assert!(must(&primary, &["status"]).contains("log file switch (archiving needed)"));
+}
+
+#[test]
+fn redo_that_is_more_than_a_round_takes_waits_for_log_buffer_space() {
+    let place = Place::new("buffer-space");
+    let mut primary = place.instance("south");
+    start(&mut primary);
+    let database = place.database("app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    const BUFFER_SPACE: &str = "log buffer space";
+    assert_eq!(primary.status().unwrap().waited_for(BUFFER_SPACE), (0, 0), "one small commit waits for none");
+    application.run("INSERT INTO t(x) VALUES(randomblob(6000000))");
+    let status = primary.status().unwrap();
+    let (count, time_us) = status.waited_for(BUFFER_SPACE);
+    assert!(count >= 4 && time_us > 0, "{}", status.json());
+
+    // A disk that takes its time shows it by name.
+    primary.stop().unwrap();
+    primary.faults = Some("log-write:online=sleep:300@1+".into());
+    start(&mut primary);
+    application.send("INSERT INTO t(x) VALUES(randomblob(6000000))");
+    await_status(&primary, "the wait has its name", |status| status.text("/waiting_for") == BUFFER_SPACE);
+    assert_eq!(application.answer(), Answer::Rows(vec![]));
 }
 
 #[test]
@@ -143,6 +174,9 @@ fn a_control_file_that_cannot_be_written_holds_commits_up_until_it_can() {
     await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
     await_alert(&primary, "checkpoints go on");
     assert_eq!(rows(&database), 1 + written + 2);
+    let status = primary.status().unwrap();
+    let (count, time_us) = status.waited_for(CHECKPOINT_INCOMPLETE);
+    assert!(count >= 1 && time_us > 1_000, "{}", status.json());
 }
 
 #[test]

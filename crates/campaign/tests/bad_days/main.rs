@@ -19,6 +19,7 @@ mod failed_sync;
 mod foreign;
 mod left_out;
 mod log_volume;
+mod lost_members;
 mod marker;
 mod members;
 mod network;

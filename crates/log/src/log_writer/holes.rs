@@ -94,8 +94,8 @@ impl LogWriter {
             catalog.current = last;
             (catalog.groups[last].next_scn, catalog.groups[last].archived) = (None, false);
             catalog.hole = None;
-            self.files = catalog.groups[last].files();
         }
+        self.write_to(last);
         self.cut(hole.from, Scn::ZERO)
     }
 
@@ -110,15 +110,12 @@ impl LogWriter {
     }
 
     fn void_group(&mut self, index: usize) -> Result<(), LogError> {
-        let (current, files) = {
-            let catalog = self.log.catalog();
-            (catalog.groups[catalog.current].files(), catalog.groups[index].files())
-        };
+        let current = self.log.catalog().current;
         let block_bytes = self.writer.block_bytes;
         self.buffer(1)[..block_bytes].fill(0);
-        self.files = files;
+        self.write_to(index);
         let voided = self.write_blocks(block_bytes, 0);
-        self.files = current;
+        self.write_to(current);
         voided?;
         let mut catalog = self.log.catalog();
         let group = &mut catalog.groups[index];

@@ -1,0 +1,96 @@
+//! A device of the redo log fails while the instance runs, and another one lives.
+
+use crate::support::{
+    INSERT, Place, add_destination, assert_same, await_alert, await_status, must, rows, start,
+};
+use standfast_campaign::instance::Instance;
+use std::path::Path;
+
+const TWO_MEMBERS: [&str; 2] = ["--members", "redo,redo2"];
+/// The device of the second member goes while commits come.
+const SECOND_GOES: &str = "log-write:/redo2/=EIO@30+";
+const FIRST_GOES: &str = "log-write:/redo/=EIO@30+";
+
+fn primary_with_two_members(place: &Place) -> Instance {
+    let more = [&["--group-bytes", "8388608"], &TWO_MEMBERS[..]].concat();
+    Instance::init(&place.programs, &place.path("south"), "south", &more).unwrap()
+}
+
+/// Everything that only the redo log is sure of is gone.
+fn lose_power(instance: &mut Instance, database: &Path) {
+    let identity = instance.status().unwrap().text("/instance").to_owned();
+    instance.kill();
+    let _ = std::fs::remove_file(format!("/dev/shm/standfast-{identity}"));
+    for suffix in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{suffix}", database.display()));
+    }
+}
+
+#[test]
+fn a_member_that_fails_under_load_is_dropped_loudly_and_no_commit_fails_or_is_lost() {
+    for (fault, lost) in [(FIRST_GOES, "redo/online_1a.log"), (SECOND_GOES, "redo2/online_1b.log")] {
+        let place = Place::new("member-fails");
+        let mut primary = primary_with_two_members(&place);
+        primary.faults = Some(fault.into());
+        start(&mut primary);
+        let database = place.database("app.db");
+        must(&primary, &["protect", &database.to_string_lossy()]);
+        let mut application = place.application(&database);
+        (0..80).for_each(|_| _ = application.run(INSERT));
+        await_alert(&primary, "REDO LOG MEMBER LOST");
+        let lost = primary.directory.join(lost);
+        let status = primary.status().unwrap();
+        assert_eq!(status.text("/log/groups/0/lost_members/0"), lost.to_string_lossy(), "{}", status.json());
+        assert_eq!(status.text("/state"), "open");
+        assert!(must(&primary, &["status"]).contains("LOST redo log member"));
+        let control = std::fs::read_to_string(primary.directory.join("control")).unwrap();
+        assert!(control.contains("stale_members"), "{control}");
+
+        lose_power(&mut primary, &database);
+        primary.faults = None;
+        start(&mut primary);
+        await_alert(&primary, "was behind");
+        assert_eq!(rows(&database), 1 + 80);
+        let status = primary.status().unwrap();
+        assert_eq!(status.text("/log/groups/0/lost_members/0"), "", "{}", status.json());
+    }
+}
+
+#[test]
+fn what_a_member_lacks_that_failed_is_not_made_up_when_it_is_all_that_is_left() {
+    let place = Place::new("member-alone");
+    let mut primary = primary_with_two_members(&place);
+    primary.faults = Some(SECOND_GOES.into());
+    start(&mut primary);
+    let database = place.database("app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut application = place.application(&database);
+    (0..80).for_each(|_| _ = application.run(INSERT));
+    lose_power(&mut primary, &database);
+    primary.faults = None;
+    std::fs::rename(primary.directory.join("redo"), place.path("away")).unwrap();
+    crate::support::refuses(&primary, &["start"], 1, &["online_1b.log", "lacks redo", "hint: "]);
+}
+
+#[test]
+fn a_member_of_a_standby_log_that_fails_is_dropped_and_the_standby_stays_required() {
+    let place = Place::new("standby-member");
+    let (primary, database) = place.protecting();
+    let mut standby = Instance::standby_with(&primary, &place.path("north"), "north", &TWO_MEMBERS).unwrap();
+    standby.faults = Some(SECOND_GOES.into());
+    start(&mut standby);
+    add_destination(&primary, &standby, &["--on-timeout", "stall"]);
+    let mut application = place.application(&database);
+    (0..80).for_each(|_| _ = application.run(INSERT));
+    await_alert(&standby, "REDO LOG MEMBER LOST");
+    let status = await_status(&primary, "the standby follows", |status| status.streams());
+    assert_eq!(status.json()["destinations"][0]["required"], true, "{}", status.json());
+    assert_same(&primary, &standby, &database);
+
+    standby.kill();
+    standby.faults = None;
+    start(&mut standby);
+    await_alert(&standby, "standby_1b.log was behind");
+    application.run(INSERT);
+    assert_same(&primary, &standby, &database);
+}

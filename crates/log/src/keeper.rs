@@ -1,0 +1,49 @@
+//! Who remembers that members lack redo, and what changes in the catalog when one does.
+
+use crate::groups::{MemberNotice, RedoLog};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Remembers which members lack redo.
+pub trait MemberKeeper: Send + Sync {
+    /// A write to these failed, and their group goes on without them. Returns when it survives a power loss that they
+    /// lack redo: they have to be among [`crate::LogConfig::distrusted`] at the next start. The log writer waits for it, and
+    /// what it has written counts only then.
+    ///
+    /// # Errors
+    /// When it cannot be remembered: the log is poisoned.
+    fn lost(&self, members: &[MemberNotice]) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+}
+
+impl RedoLog {
+    /// From now on a member that fails while another one of its group lives is dropped, and `keeper` remembers it.
+    /// Before, whatever fails poisons the log.
+    pub fn keep_members(&self, keeper: Arc<dyn MemberKeeper>) {
+        *self.keeper.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(keeper);
+    }
+
+    /// The group goes on without these, whose failure says why.
+    ///
+    /// # Errors
+    /// When it cannot be remembered; then nothing has changed.
+    pub(crate) fn lose_members(&self, group: usize, lost: &[(PathBuf, String)]) -> Result<(), String> {
+        let keeper = self.keeper.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let keeper = keeper.ok_or("nobody has taken it upon himself yet")?;
+        let is_lost = |path: &Path| lost.iter().any(|(other, _)| other == path);
+        let members = self.catalog().groups[group].members.clone();
+        let living = members.iter().find(|member| !is_lost(&member.path));
+        let living = living.map(|member| member.path.clone()).unwrap_or_default();
+        let notice = |(path, cause): &(PathBuf, String)| MemberNotice::Dropped {
+            path: path.clone(),
+            cause: cause.clone(),
+            living: living.clone(),
+        };
+        let notices: Vec<_> = lost.iter().map(notice).collect();
+        keeper.lost(&notices).map_err(|error| error.to_string())?;
+        let mut catalog = self.catalog();
+        let group = &mut catalog.groups[group];
+        group.members.retain(|member| !is_lost(&member.path));
+        group.dropped.extend(lost.iter().map(|(path, _)| path.clone()));
+        Ok(())
+    }
+}

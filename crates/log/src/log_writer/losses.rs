@@ -1,0 +1,44 @@
+//! Members that fail: when the log goes on without them.
+
+use super::LogWriter;
+use crate::error::LogError;
+use crate::groups::Member;
+use crate::members::Failures;
+use std::path::{Path, PathBuf};
+
+impl LogWriter {
+    /// A write to `written_to` has ended and some of these do not have it. Returns when the write counts.
+    #[cold]
+    pub(super) fn go_on_without(
+        &mut self,
+        written_to: &[Member],
+        failures: Failures,
+    ) -> Result<(), LogError> {
+        if failures.len() >= written_to.len() {
+            let cause = failures.first().map_or_else(String::new, |(_, error)| error.to_string());
+            return Err(self.poison(cause));
+        }
+        let is_living = |path: &Path| self.targets.iter().any(|member| member.path == path);
+        let lost: Vec<(PathBuf, String)> = failures
+            .into_iter()
+            .map(|(index, error)| (written_to[index].path.clone(), error.to_string()))
+            // What was queued behind the write that failed fails, too.
+            .filter(|(path, _)| is_living(path))
+            .collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        match self.log.lose_members(self.group, &lost) {
+            Ok(()) => {
+                self.targets.retain(|member| lost.iter().all(|(path, _)| *path != member.path));
+                Ok(())
+            }
+            Err(why) => Err(self.poison(format!(
+                "{}: {}; the group could go on with another member, but that this one lacks redo cannot be \
+                 remembered: {why}",
+                lost[0].0.display(),
+                lost[0].1
+            ))),
+        }
+    }
+}
