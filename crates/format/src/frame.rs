@@ -63,7 +63,7 @@ impl FrameKind {
 pub struct FrameHeader {
     /// What it is.
     pub kind: FrameKind,
-    /// Reserved, zero.
+    /// Of a `Redo` frame: how its payload is packed. Otherwise zero.
     pub flags: u16,
     /// See [`FrameKind`].
     pub a: u64,

@@ -214,11 +214,14 @@ pub struct StandbyConfig {
     pub apply_workers: usize,
     /// Apply redo as it arrives.
     pub apply: bool,
+    /// SDU: largest payload of a frame that a primary may send, bytes; the smaller one of both ends counts. 0: as large as
+    /// the protocol allows.
+    pub sdu_bytes: u32,
 }
 
 impl Default for StandbyConfig {
     fn default() -> Self {
-        StandbyConfig { directory: "db".into(), apply_workers: 0, apply: true }
+        StandbyConfig { directory: "db".into(), apply_workers: 0, apply: true, sdu_bytes: 0 }
     }
 }
 
@@ -320,6 +323,13 @@ impl Config {
                 "checkpoint.reset_frames",
                 self.checkpoint.reset_frames.to_string(),
                 "more than checkpoint.passive_frames, which is at least 1",
+            );
+        }
+        if self.standby.sdu_bytes != 0 && !(512..=2_097_152).contains(&self.standby.sdu_bytes) {
+            return fail(
+                "standby.sdu_bytes",
+                self.standby.sdu_bytes.to_string(),
+                "512 to 2097152, or 0 for as large as the protocol allows",
             );
         }
         if self.protection.sync_latency_s > 1200 {

@@ -202,6 +202,7 @@ impl Running {
             listen: instance.listen.clone(),
             security: transport::Security::plain(instance.insecure),
             ack_delay: Duration::from_micros(delay),
+            sdu_bytes: self.environment.config.standby.sdu_bytes,
             ..ReceiverConfig::default()
         };
         let service = Arc::new(Service {

@@ -1,6 +1,6 @@
 //! The primary's redo as its senders read it, and the senders as the commit path sees them.
 
-use crate::config::{DestinationConfig, OnTimeout, TransportMode};
+use crate::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
 use crate::destination_config::State;
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -13,7 +13,7 @@ use standfast_transport as transport;
 use standfast_transport::protection::{Member, ProtectionMode};
 use standfast_transport::{
     Batch, DatabaseInfo, DestinationStatus, PeerIdentity, Piece, RedoSource, Sender, SenderConfig,
-    SenderEvent, SenderObserver, Siblings, SnapshotInfo, SourceError, Standing,
+    SenderEvent, SenderObserver, Siblings, SnapshotInfo, SourceError, Standing, StreamShape,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -424,6 +424,18 @@ pub(crate) fn sender_config(
         address: destination.address.clone(),
         expected_name: Some(destination.name.clone()),
         security: transport::Security::plain(environment.config.instance.insecure),
+        shape: StreamShape {
+            compression: match destination.compression {
+                Compression::None => transport::Compression::None,
+                Compression::Lz4 => transport::Compression::Lz4,
+                Compression::Zstd => transport::Compression::Zstd,
+            },
+            sdu_bytes: destination.sdu_bytes,
+            send_buffer_bytes: destination.send_buffer_bytes,
+            receive_buffer_bytes: destination.receive_buffer_bytes,
+        },
+        delay: (destination.delay_min > 0)
+            .then(|| Duration::from_secs(60 * u64::from(destination.delay_min))),
         siblings: siblings.clone(),
     }
 }

@@ -139,6 +139,8 @@ fn destinations(of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Value {
                 "stopped_total": destination.stopped.total,
                 "transport_lag_bytes": behind(destination.received),
                 "apply_lag_bytes": destination.stopped.least(destination.applied).and_then(behind),
+                "redo_bytes": destination.redo_bytes,
+                "wire_bytes": destination.wire_bytes,
                 "round_trip_us": destination.round_trip_us,
                 "failures": destination.failures,
                 "last_trouble": destination.last_trouble,

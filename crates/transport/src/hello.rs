@@ -21,6 +21,9 @@ pub struct SenderHello {
     pub mode: TransportMode,
     /// Silence, in milliseconds, after which it gives the connection up; the receiver does the same.
     pub net_timeout_ms: u64,
+    /// Receive buffer that the socket of the receiver is to have; 0 = the system's own choice.
+    #[serde(default)]
+    pub receive_buffer_bytes: u32,
     /// Instances through which the redo comes to `source`, the primary first; empty when that is the primary.
     #[serde(default)]
     pub via: Vec<Hop>,
@@ -60,6 +63,9 @@ pub struct ReceiverHello {
     pub standby: PeerIdentity,
     /// What it holds; `None` when it takes no redo from this sender.
     pub positions: Option<StandbyPositions>,
+    /// Largest payload of a frame that it wants; 0 = as large as the protocol allows.
+    #[serde(default)]
+    pub sdu_bytes: u32,
 }
 
 /// What a standby holds. They do not move until the stream has begun.

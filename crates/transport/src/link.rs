@@ -66,6 +66,11 @@ impl Link {
         sys::prepare(&self.stream, timeout)
     }
 
+    /// Sets the socket's buffers; see [`sys::set_buffers`].
+    pub(crate) fn set_buffers(&self, send_bytes: u32, receive_bytes: u32) -> Result<()> {
+        sys::set_buffers(&self.stream, send_bytes, receive_bytes)
+    }
+
     /// How long a read waits for bytes.
     pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> Result<()> {
         self.stream.set_read_timeout(timeout)

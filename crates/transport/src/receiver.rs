@@ -32,6 +32,8 @@ pub struct ReceiverConfig {
     pub handshake_timeout: Duration,
     /// Connections at a time; further ones are closed at once.
     pub connections_max: usize,
+    /// SDU: largest payload of a frame that is wanted; 0 = as large as the protocol allows.
+    pub sdu_bytes: u32,
 }
 
 impl Default for ReceiverConfig {
@@ -42,6 +44,7 @@ impl Default for ReceiverConfig {
             ack_delay: Duration::ZERO,
             handshake_timeout: Duration::from_secs(5),
             connections_max: 64,
+            sdu_bytes: 0,
         }
     }
 }

@@ -230,7 +230,7 @@ mod tests {
         let positions =
             StandbyPositions { end: sum(end), confirmed: sum(confirmed), applied: Scn(confirmed), log: None };
         let standby = identity("oslo", Role::Standby, of);
-        resolve(&view, &ReceiverHello { standby, positions: Some(positions) })
+        resolve(&view, &ReceiverHello { standby, positions: Some(positions), sdu_bytes: 0 })
     }
 
     fn start_at(scn: u64) -> Verdict {
@@ -328,7 +328,8 @@ mod tests {
         assert_eq!(code(ask(primary(FIRST), &[(1, 7, 4096)], 5000, 5000, 5000)), Some(RefuseCode::WrongPeer));
         let named = View { expected_name: Some("rome".into()), ..primary(FIRST) };
         assert_eq!(code(ask(named, FIRST, 5000, 5000, 5000)), Some(RefuseCode::WrongPeer));
-        let hello = ReceiverHello { standby: identity("oslo", Role::Primary, FIRST), positions: None };
+        let hello =
+            ReceiverHello { standby: identity("oslo", Role::Primary, FIRST), positions: None, sdu_bytes: 0 };
         assert_eq!(code(resolve(&primary(FIRST), &hello)), Some(RefuseCode::NotStandby));
     }
 

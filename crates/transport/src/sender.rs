@@ -13,6 +13,7 @@ use crate::error::TransportError;
 use crate::event::SenderEvent;
 use crate::framing::FrameReader;
 use crate::link::{LinkEnd, Security};
+use crate::packing::Compression;
 use crate::release::ReleaseView;
 use crate::siblings::{Seat, Siblings};
 use crate::source::{Piece, RedoSource, SenderObserver};
@@ -22,7 +23,7 @@ use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
 use serde::Serialize;
 use standfast_io::fault::{self, Fault};
-use standfast_types::{BATCH_BYTES_MAX, Scn};
+use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::{JoinHandle, Thread};
@@ -39,8 +40,26 @@ pub struct SenderConfig {
     pub expected_name: Option<String>,
     /// How the connection is protected.
     pub security: Security,
+    /// How redo is packed, and in which portions it goes out.
+    pub shape: StreamShape,
+    /// DELAY: how long the standby holds redo back before it applies it; `None`: its own setting counts.
+    pub delay: Option<Duration>,
     /// The destinations of this primary.
     pub siblings: Arc<Siblings>,
+}
+
+/// How redo looks on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamShape {
+    /// COMPRESSION.
+    pub compression: Compression,
+    /// SDU: largest payload of a frame, before it is packed; 0 = as large as the protocol allows. The smaller one of both
+    /// ends counts.
+    pub sdu_bytes: u32,
+    /// SEND_BUF_SIZE of the socket; 0 = the system's own choice.
+    pub send_buffer_bytes: u32,
+    /// RECV_BUF_SIZE of the sockets at both ends; 0 = the system's own choice.
+    pub receive_buffer_bytes: u32,
 }
 
 /// What the log writer is about to write.
@@ -90,6 +109,10 @@ pub struct DestinationStatus {
     pub stopped: StoppedDatabases,
     /// Failures in a row.
     pub failures: u32,
+    /// Redo sent since the sender was started, bytes.
+    pub redo_bytes: u64,
+    /// The payload that it became on the wire, bytes.
+    pub wire_bytes: u64,
     /// Mean time from sending to acknowledgement, microseconds.
     pub round_trip_us: u64,
     /// Newest trouble, also when it is over.
@@ -201,7 +224,9 @@ impl Sender {
         if let Some(last) = batch.pieces.last() {
             shared.offered.store(last.end().0, SeqCst);
         }
-        if shared.config.destination.mode == TransportMode::Async {
+        // Packing takes time, too: neither is for the log writer.
+        let unpacked = shared.config.shape.compression == Compression::None;
+        if shared.config.destination.mode == TransportMode::Async || !unpacked {
             shared.wake_feeder();
             return Offer::Deferred;
         }
@@ -263,6 +288,8 @@ impl Sender {
             applied,
             stopped: destination.stopped_databases().clone(),
             failures: destination.failures(),
+            redo_bytes: shared.stats.redo_bytes.load(Relaxed),
+            wire_bytes: shared.stats.wire_bytes.load(Relaxed),
             round_trip_us: u64::try_from(shared.stats.round_trip.mean().as_micros()).unwrap_or(u64::MAX),
             last_trouble: lock(&shared.last_trouble).clone(),
         }
@@ -316,13 +343,14 @@ impl Shared {
             && wire.announced == batch.log_first
             && wire.epoch == self.source.epoch()
             && wire.is_clear();
-        if !continues || bytes > BATCH_BYTES_MAX as u64 {
+        if !continues || bytes > wire.payload_bytes_max as u64 {
             self.wake_feeder();
             return Ok(Offer::Deferred);
         }
         fault::check(Fault::Send)?;
         let told = Told { durable: batch.durable, captured: batch.captured, time_us: now_us() };
-        let whole = wire.send_redo(batch.pieces, told)?;
+        let (sent, whole) = wire.send_redo(batch.pieces, told)?;
+        self.stats.wire_bytes.fetch_add(sent as u64, Relaxed);
         self.stats.frames_direct.fetch_add(1, Relaxed);
         self.stats.redo_bytes.fetch_add(bytes, Relaxed);
         // The feeder must flush what is left, or see to it that this becomes confirmed; while it does the latter

@@ -55,6 +55,8 @@ impl LatencyCounts {
 /// What a destination has done since its sender was started.
 #[derive(Debug, Default)]
 pub struct DestinationStats {
+    /// Bytes of payload that redo became on the wire: fewer than `redo_bytes` when it is packed.
+    pub wire_bytes: AtomicU64,
     /// Redo frames sent by the log writer itself.
     pub frames_direct: AtomicU64,
     /// Redo frames sent by the sender's thread.

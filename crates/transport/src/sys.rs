@@ -61,6 +61,22 @@ pub fn prepare(stream: &TcpStream, timeout: Duration) -> Result<()> {
     set_option(stream, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, millis)
 }
 
+/// Sets the buffers of the socket; 0 leaves one to the system. What the system grants may be less.
+pub fn set_buffers(stream: &TcpStream, send_bytes: u32, receive_bytes: u32) -> Result<()> {
+    for (name, bytes) in [(libc::SO_SNDBUF, send_bytes), (libc::SO_RCVBUF, receive_bytes)] {
+        if bytes > 0 {
+            // The system doubles what it is given, for its own bookkeeping.
+            set_option(
+                stream,
+                libc::SOL_SOCKET,
+                name,
+                libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX),
+            )?;
+        }
+    }
+    Ok(())
+}
+
 fn set_option(stream: &TcpStream, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> Result<()> {
     let bytes = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel reads one c_int that outlives the call.

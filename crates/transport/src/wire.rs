@@ -2,6 +2,7 @@
 
 use crate::framing::encode_header;
 use crate::link::LinkEnd;
+use crate::packing::Packer;
 use crate::source::{LogSwitch, Piece};
 use crate::sys::SLICES_MAX;
 use standfast_format::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
@@ -36,6 +37,9 @@ pub(crate) struct Wire {
     pub last_sent: Instant,
     /// The sender's thread looks again soon whether there is a durable position to tell.
     pub confirm_armed: bool,
+    /// Largest payload of a frame, before it is packed.
+    pub payload_bytes_max: usize,
+    packer: Option<Packer>,
 }
 
 struct Chunk {
@@ -46,6 +50,7 @@ struct Chunk {
 enum Bytes {
     Header([u8; FRAME_HEADER_BYTES]),
     Redo(Piece),
+    Packed(Vec<u8>),
 }
 
 impl Chunk {
@@ -53,6 +58,7 @@ impl Chunk {
         match &self.bytes {
             Bytes::Header(bytes) => &bytes[self.done..],
             Bytes::Redo(piece) => &piece.bytes()[self.done..],
+            Bytes::Packed(bytes) => &bytes[self.done..],
         }
     }
 }
@@ -69,7 +75,18 @@ impl Wire {
             told_durable: Scn::ZERO,
             last_sent: Instant::now(),
             confirm_armed: false,
+            payload_bytes_max: BATCH_BYTES_MAX,
+            packer: None,
         }
+    }
+
+    /// The same with frames of at most `payload_bytes_max` and packed redo.
+    pub fn with(mut self, payload_bytes_max: usize, packer: Option<Packer>) -> Wire {
+        // What cannot be packed becomes a little longer, and must fit into a frame all the same.
+        let room = if packer.is_some() { BATCH_BYTES_MAX / 2 } else { BATCH_BYTES_MAX };
+        self.payload_bytes_max = payload_bytes_max.min(room);
+        self.packer = packer;
+        self
     }
 
     pub fn stream(&self) -> &LinkEnd {
@@ -81,11 +98,17 @@ impl Wire {
         self.outbox.is_empty() && self.stream.is_flushed()
     }
 
-    /// Sends one `Redo` frame with `pieces`, which begin at `sent`; the outbox must be empty. Returns whether
-    /// the socket took all of it; the rest is in the outbox, sharing the memory of the pieces.
-    pub fn send_redo(&mut self, pieces: &[Piece], told: Told) -> Result<bool> {
-        debug_assert!(self.is_clear());
+    /// Sends one `Redo` frame with `pieces`, which begin at `sent`; the outbox must be empty. Returns how many bytes
+    /// of payload go out for it, and whether the socket took all of it; the rest is in the outbox, sharing the memory
+    /// of the pieces.
+    pub fn send_redo(&mut self, pieces: &[Piece], told: Told) -> Result<(usize, bool)> {
         let length: usize = pieces.iter().map(|piece| piece.bytes().len()).sum();
+        if let Some(packer) = &mut self.packer
+            && let Some((flags, packed)) = packer.pack(pieces.iter().map(Piece::bytes))?
+        {
+            return self.send_packed(length, flags, packed, told);
+        }
+        debug_assert!(self.is_clear());
         debug_assert!(
             length <= BATCH_BYTES_MAX && pieces.first().is_some_and(|piece| piece.first() == self.sent)
         );
@@ -116,7 +139,25 @@ impl Wire {
         self.sent = self.sent + length as u64;
         self.note_told(told.durable);
         // More pieces than one call takes are no reason to wait.
-        if took_all_given { self.flush() } else { Ok(false) }
+        Ok((length, if took_all_given { self.flush()? } else { false }))
+    }
+
+    fn send_packed(
+        &mut self,
+        length: usize,
+        flags: u16,
+        packed: Vec<u8>,
+        told: Told,
+    ) -> Result<(usize, bool)> {
+        let at = self.sent.0;
+        let header = FrameHeader::new(FrameKind::Redo, at, told.durable.0, told.time_us, told.captured.0);
+        let header = FrameHeader { flags, ..header }.encode(&packed, &[]);
+        let bytes = packed.len();
+        self.outbox.push_back(Chunk { bytes: Bytes::Header(header), done: 0 });
+        self.outbox.push_back(Chunk { bytes: Bytes::Packed(packed), done: 0 });
+        self.sent = self.sent + length as u64;
+        self.note_told(told.durable);
+        Ok((bytes, self.flush()?))
     }
 
     /// Tells the durable position without redo.
@@ -199,7 +240,7 @@ mod tests {
         let mut wire = Wire::new(stream.clone(), Scn(4096), Scn(4096), 0);
         let mut frames = 0;
         // Nobody reads: after some frames the socket is full.
-        while wire.send_redo(&pieces(wire.sent), told).unwrap() {
+        while wire.send_redo(&pieces(wire.sent), told).unwrap().1 {
             frames += 1;
         }
         frames += 1;

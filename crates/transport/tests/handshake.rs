@@ -116,6 +116,8 @@ fn strangers_are_refused_by_both_ends() {
         address: receiver.local_addr().to_string(),
         expected_name: Some("rome".into()),
         security: Security::default(),
+        shape: StreamShape::default(),
+        delay: None,
         siblings: Arc::default(),
     };
     let _sender = Sender::start(0, config, source, observer.clone()).unwrap();

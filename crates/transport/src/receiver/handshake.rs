@@ -85,7 +85,7 @@ impl Greeting<'_> {
         let identity = self.shared.service.identity();
         if !may_send(&identity, &hello.source) {
             // Nothing of our log is touched, but the sender must learn who we are: it may be fenced.
-            let answer = ReceiverHello { standby: identity, positions: None };
+            let answer = ReceiverHello { standby: identity, positions: None, sdu_bytes: 0 };
             self.writer
                 .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
                 .map_err(TransportError::io("greeting the primary"))?;
@@ -112,7 +112,8 @@ impl Greeting<'_> {
     ) -> Result<(), TransportError> {
         log.admit(hello).map_err(TransportError::Refused)?;
         let positions = positions(log).map_err(|error| standby_log(&*error))?;
-        let answer = ReceiverHello { standby, positions: Some(positions) };
+        let answer =
+            ReceiverHello { standby, positions: Some(positions), sdu_bytes: self.shared.config.sdu_bytes };
         self.writer
             .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
             .map_err(TransportError::io("greeting the primary"))?;
@@ -131,6 +132,8 @@ impl Greeting<'_> {
         self.event(&ReceiverEvent::Connected { primary: primary.clone(), from: start.from });
         self.shared.counts.streams.fetch_add(1, Relaxed);
         let timeout = Duration::from_millis(hello.net_timeout_ms).min(NET_TIMEOUT_MAX);
+        // Without it the stream is only slower.
+        let _ = self.stream.set_buffers(0, hello.receive_buffer_bytes);
         let ended =
             stream::receive(self.shared, self.stream, &mut self.reader, log, hello.mode, timeout, &start);
         let received = log.received_end();

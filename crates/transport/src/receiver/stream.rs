@@ -8,11 +8,13 @@ use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FramingError};
 use crate::hello;
 use crate::link::LinkEnd;
+use crate::packing::Unpacker;
 use crate::source::LogSwitch;
 use crate::standby::{StandbyLog, StreamStart};
 use crate::{now_us, stopped};
 use standfast_format::{Frame, FrameKind};
 use standfast_types::Scn;
+use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,7 @@ pub(super) fn receive(
         echo_us: 0,
         times: AckTimes::default(),
         stopped_known: 0,
+        unpacker: Unpacker::default(),
     };
     loop {
         if let Err(error) = intake.take_all(reader) {
@@ -84,13 +87,14 @@ struct Intake<'a> {
     times: AckTimes,
     /// Version of the stopped databases that the primary was told in this stream.
     stopped_known: u64,
+    unpacker: Unpacker,
 }
 
 impl Intake<'_> {
     /// Takes all whole frames that have arrived: one write for all their redo, one acknowledgement.
     fn take_all(&mut self, reader: &mut FrameReader<LinkEnd>) -> Result<(), TransportError> {
         let mut at = 0;
-        let mut redo: Vec<&[u8]> = Vec::new();
+        let mut redo: Vec<Cow<'_, [u8]>> = Vec::new();
         self.times = AckTimes { received_us: now_us(), write_ns: 0 };
         let mut failed = Ok(());
         loop {
@@ -106,7 +110,9 @@ impl Intake<'_> {
             let expected = self.position + redo.iter().map(|slice| slice.len() as u64).sum::<u64>();
             let taken = self.note(&frame, expected).and_then(|what| match what {
                 Item::Redo => {
-                    redo.push(frame.payload);
+                    let unpacked = self.unpacker.unpack(frame.header.flags, frame.payload);
+                    let unpacked = unpacked.map_err(|error| protocol(&error.to_string()))?;
+                    redo.push(unpacked.map_or(Cow::Borrowed(frame.payload), Cow::Owned));
                     Ok(())
                 }
                 Item::Confirm => Ok(()),
@@ -161,7 +167,8 @@ impl Intake<'_> {
     }
 
     /// Makes `redo`, which begins at `position`, durable here.
-    fn harden(&mut self, redo: &[&[u8]]) -> Result<(), TransportError> {
+    fn harden(&mut self, redo: &[Cow<'_, [u8]>]) -> Result<(), TransportError> {
+        let redo: Vec<&[u8]> = redo.iter().map(AsRef::as_ref).collect();
         let bytes: u64 = redo.iter().map(|slice| slice.len() as u64).sum();
         if bytes == 0 {
             return Ok(());
@@ -172,7 +179,7 @@ impl Intake<'_> {
         }
         let began = Instant::now();
         let end = self.position + bytes;
-        let fresh = self.skip_held(redo)?;
+        let fresh = self.skip_held(&redo)?;
         if !fresh.is_empty() {
             let confirmed = self.confirmed_at(end);
             let written = self.log.append(&fresh, confirmed).map_err(|error| failed(&error))?;

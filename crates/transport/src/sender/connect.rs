@@ -7,11 +7,12 @@ use crate::hello::{self, ReceiverHello, SenderHello};
 use crate::identity::Incarnation;
 use crate::link::{self, LinkEnd};
 use crate::lock;
+use crate::packing::Packer;
 use crate::resolve::{Verdict, View, resolve};
 use crate::standby::StreamStart;
 use crate::wire::Wire;
 use standfast_format::FrameKind;
-use standfast_types::Scn;
+use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -71,7 +72,9 @@ pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
     // Before anything that the handshake says: what becomes void meanwhile ends the stream before its first frame.
     let epoch = shared.source.epoch();
     let agreed = shake_hands(shared, &stream).map_err(|failure| abandon(shared, failure))?;
-    let Agreed { start, held, reader } = agreed;
+    let Agreed { start, held, reader, sdu_bytes } = agreed;
+    let packer = Packer::new(shared.config.shape.compression)
+        .map_err(|error| abandon(shared, Failure::Lost(format!("compression cannot begin: {error}"))))?;
     // A log that begins right here may be unknown to the standby: it is announced (again).
     let announced =
         if start.log.first_scn == start.from { Scn(start.from.0 - 1) } else { start.log.first_scn };
@@ -79,7 +82,7 @@ pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
     shared.stats.connects.fetch_add(1, Relaxed);
     let applied = held.applied;
     shared.with_destination(|at, now| at.resolved(now, start.from, start.keep, applied, captured));
-    *lock(&shared.wire) = Some(Wire::new(stream, start.from, announced, epoch));
+    *lock(&shared.wire) = Some(Wire::new(stream, start.from, announced, epoch).with(sdu_bytes, packer));
     lock(&shared.link).reader = Some(reader);
     shared.link_changed.notify_all();
     Ok(())
@@ -96,20 +99,32 @@ struct Agreed {
     start: StreamStart,
     held: hello::StandbyPositions,
     reader: FrameReader<LinkEnd>,
+    sdu_bytes: usize,
+}
+
+/// The smaller one of both ends; what is not said is as large as the protocol allows.
+fn sdu(ours: u32, theirs: u32) -> usize {
+    let said = |bytes: u32| if bytes == 0 { BATCH_BYTES_MAX } else { bytes as usize };
+    said(ours).min(said(theirs)).clamp(1, BATCH_BYTES_MAX)
 }
 
 fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
     let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let timeout = shared.config.destination.net_timeout;
-    stream.prepare(timeout).map_err(TransportError::io("preparing the connection"))?;
+    let shape = &shared.config.shape;
+    let prepared = stream
+        .prepare(timeout)
+        .and_then(|()| stream.set_buffers(shape.send_buffer_bytes, shape.receive_buffer_bytes));
+    prepared.map_err(TransportError::io("preparing the connection"))?;
     let mut reader = FrameReader::new(stream.clone());
     let mut writer = FrameWriter::new(stream.clone());
     let hello = SenderHello {
         source: shared.source.identity(),
         mode: shared.config.destination.mode,
         net_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        receive_buffer_bytes: shared.config.shape.receive_buffer_bytes,
         via: shared.source.via(),
-        delay_ms: None,
+        delay_ms: shared.config.delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
         logs: shared.source.logs(),
     };
     let greet = TransportError::io("greeting the standby");
@@ -122,7 +137,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
     match decide(shared, hello, &peer) {
         Ok((start, held)) => {
             writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).map_err(&greet)?;
-            Ok(Agreed { start, held, reader })
+            Ok(Agreed { start, held, reader, sdu_bytes: sdu(shape.sdu_bytes, peer.sdu_bytes) })
         }
         Err(failure) => {
             // The standby's alert log should say it too; it does not matter if it cannot be told.

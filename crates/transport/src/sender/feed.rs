@@ -108,7 +108,7 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
             return Ok(Step::Blocked(wire.stream().clone()));
         }
     }
-    let pieces = clip(pieces, wire.sent, upto);
+    let pieces = clip(pieces, wire.sent, upto.min(wire.sent + wire.payload_bytes_max as u64));
     if pieces.is_empty() {
         let told = told(shared, wire)?;
         return idle(shared, wire, told).map_err(sending);
@@ -116,7 +116,8 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
     let told = told(shared, wire)?;
     fault::check(Fault::Send).map_err(sending)?;
     let before = wire.sent;
-    let whole = wire.send_redo(&pieces, told).map_err(sending)?;
+    let (sent, whole) = wire.send_redo(&pieces, told).map_err(sending)?;
+    shared.stats.wire_bytes.fetch_add(sent as u64, Relaxed);
     wire.confirm_armed = true;
     shared.stats.frames_deferred.fetch_add(1, Relaxed);
     shared.stats.redo_bytes.fetch_add(wire.sent.bytes_since(before), Relaxed);
@@ -153,9 +154,8 @@ fn note_feeding(shared: &Shared, from_logs: bool, at: Scn) {
     }
 }
 
-/// What of `pieces` lies between `from` and `upto`, at most one frame of it.
+/// What of `pieces` lies between `from` and `upto`.
 fn clip(mut pieces: Vec<Piece>, from: Scn, upto: Scn) -> Vec<Piece> {
-    let upto = upto.min(from + BATCH_BYTES_MAX as u64);
     if pieces.first().is_some_and(|piece| piece.first() < from)
         || pieces.last().is_some_and(|piece| piece.end() > upto)
     {

@@ -177,8 +177,11 @@ pub fn listen(service: &Arc<Service>, standby: &Standby) -> Receiver {
 }
 
 pub fn listen_at(address: &str, service: &Arc<Service>, standby: &Standby) -> Receiver {
-    Receiver::start(receiver_config(address), service.clone(), Some(Box::new(MemoryLog(standby.clone()))))
-        .unwrap()
+    listen_with(receiver_config(address), service, standby)
+}
+
+pub fn listen_with(config: ReceiverConfig, service: &Arc<Service>, standby: &Standby) -> Receiver {
+    Receiver::start(config, service.clone(), Some(Box::new(MemoryLog(standby.clone())))).unwrap()
 }
 
 pub fn destination(mode: TransportMode) -> DestinationConfig {
@@ -198,12 +201,23 @@ pub fn send_to(
     destination: DestinationConfig,
     source: &Arc<MemorySource>,
 ) -> (Sender, Arc<Observer>) {
+    send_shaped(address, destination, StreamShape::default(), source)
+}
+
+pub fn send_shaped(
+    address: SocketAddr,
+    destination: DestinationConfig,
+    shape: StreamShape,
+    source: &Arc<MemorySource>,
+) -> (Sender, Arc<Observer>) {
     let observer = Arc::new(Observer::default());
     let config = SenderConfig {
         destination,
         address: address.to_string(),
         expected_name: None,
         security: Security::default(),
+        shape,
+        delay: None,
         siblings: Arc::default(),
     };
     (Sender::start(3, config, source.clone(), observer.clone()).unwrap(), observer)
@@ -228,7 +242,18 @@ impl Pair {
     pub fn connect(source: Arc<MemorySource>, standby: Standby, destination: DestinationConfig) -> Pair {
         let service = Service::standby("oslo", &[incarnation(1, 4096)]);
         let receiver = listen(&service, &standby);
-        let (sender, observer) = send_to(receiver.local_addr(), destination, &source);
+        Pair::over(source, standby, service, receiver, destination, StreamShape::default())
+    }
+
+    pub fn over(
+        source: Arc<MemorySource>,
+        standby: Standby,
+        service: Arc<Service>,
+        receiver: Receiver,
+        destination: DestinationConfig,
+        shape: StreamShape,
+    ) -> Pair {
+        let (sender, observer) = send_shaped(receiver.local_addr(), destination, shape, &source);
         observer.wait_event("the stream begins", |event| matches!(event, SenderEvent::Connected { .. }));
         standby.wait("the standby knows it", |state| !state.starts.is_empty());
         Pair { source, sender, observer, service, standby, receiver }
@@ -267,7 +292,15 @@ impl ByHand {
 
     pub fn hello_with(&mut self, source: PeerIdentity, net_timeout_ms: u64) {
         let mode = TransportMode::Async;
-        let hello = SenderHello { source, mode, net_timeout_ms, via: Vec::new(), delay_ms: None, logs: None };
+        let hello = SenderHello {
+            source,
+            mode,
+            net_timeout_ms,
+            receive_buffer_bytes: 0,
+            via: Vec::new(),
+            delay_ms: None,
+            logs: None,
+        };
         self.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).unwrap();
     }
 

@@ -1,0 +1,300 @@
+//! Redo packed on its way: LZ4 or Zstandard.
+//!
+//! A packed payload is the length of the redo as u32, then the packed bytes. Both ends keep what went before on the same
+//! connection, because one commit alone is too short to be packed well: LZ4 takes the last [`HISTORY_BYTES`] of redo for
+//! a dictionary, Zstandard goes on with one stream that is flushed at the end of every frame.
+
+use serde::{Deserialize, Serialize};
+use standfast_types::BATCH_BYTES_MAX;
+use zstd::stream::raw::{self, DParameter, InBuffer, Operation, OutBuffer};
+
+/// Redo that LZ4 refers back to. Both ends hash it for each frame, hence no more.
+const HISTORY_BYTES: usize = 16 * 1024;
+const ZSTD_LEVEL: i32 = 1;
+/// 2^this bytes is the most that a Zstandard stream may refer back to, whatever it says of itself.
+const ZSTD_WINDOW_LOG_MAX: u32 = 23;
+const LENGTH_BYTES: usize = 4;
+
+/// COMPRESSION of a destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Compression {
+    /// Redo as it is.
+    #[default]
+    None,
+    /// LZ4.
+    Lz4,
+    /// Zstandard.
+    Zstd,
+}
+
+/// Flags of a `Redo` frame.
+const LZ4: u16 = 1;
+const ZSTD: u16 = 2;
+
+/// Why a payload could not be unpacked. The connection must be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnpackError {
+    /// Flags that no release has written.
+    #[error("a frame with unknown flags {0:#x}")]
+    Flags(u16),
+    /// Packed bytes that are damaged, or not of the length that they say.
+    #[error("packed redo that cannot be unpacked")]
+    Damaged,
+}
+
+/// The last redo that went over a connection.
+#[derive(Default)]
+struct History(Vec<u8>);
+
+impl History {
+    fn note(&mut self, redo: &[u8]) {
+        let tail = &redo[redo.len().saturating_sub(HISTORY_BYTES)..];
+        let surplus = (self.0.len() + tail.len()).saturating_sub(HISTORY_BYTES);
+        self.0.drain(..surplus);
+        self.0.extend_from_slice(tail);
+    }
+}
+
+/// The sending end.
+pub(crate) struct Packer {
+    how: Sending,
+    redo: Vec<u8>,
+}
+
+enum Sending {
+    Lz4(History),
+    Zstd(raw::Encoder<'static>),
+}
+
+impl Packer {
+    /// For one connection; `None` when nothing is to be packed.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn new(compression: Compression) -> std::io::Result<Option<Packer>> {
+        let how = match compression {
+            Compression::None => return Ok(None),
+            Compression::Lz4 => Sending::Lz4(History::default()),
+            Compression::Zstd => Sending::Zstd(raw::Encoder::new(ZSTD_LEVEL)?),
+        };
+        Ok(Some(Packer { how, redo: Vec::new() }))
+    }
+
+    /// The flags and payload for the redo in `slices`, which is what comes next on this connection; `None` when it goes
+    /// out as it is, because packing makes it no shorter.
+    ///
+    /// # Errors
+    /// When there is no memory for it; nothing more may be sent on this connection.
+    pub fn pack<'s>(
+        &mut self,
+        slices: impl Iterator<Item = &'s [u8]>,
+    ) -> std::io::Result<Option<(u16, Vec<u8>)>> {
+        self.redo.clear();
+        slices.for_each(|slice| self.redo.extend_from_slice(slice));
+        match &mut self.how {
+            Sending::Lz4(history) => {
+                let mut out =
+                    packed_begin(&self.redo, lz4_flex::block::get_maximum_output_size(self.redo.len()));
+                out.resize(out.capacity(), 0);
+                let packed = lz4_flex::block::compress_into_with_dict(
+                    &self.redo,
+                    &mut out[LENGTH_BYTES..],
+                    &history.0,
+                );
+                history.note(&self.redo);
+                // It can only fail for want of room, and then it would be no shorter.
+                let Ok(packed) = packed else { return Ok(None) };
+                out.truncate(LENGTH_BYTES + packed);
+                Ok((out.len() < self.redo.len()).then_some((LZ4, out)))
+            }
+            // The stream has taken it: it cannot go out in another form any more.
+            Sending::Zstd(encoder) => Ok(Some((ZSTD, zstd_pack(encoder, &self.redo)?))),
+        }
+    }
+}
+
+fn packed_begin(redo: &[u8], room: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(LENGTH_BYTES + room);
+    out.extend_from_slice(&(redo.len() as u32).to_le_bytes());
+    out
+}
+
+fn zstd_pack(encoder: &mut raw::Encoder<'_>, redo: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut out = packed_begin(redo, zstd::zstd_safe::compress_bound(redo.len()));
+    let mut input = InBuffer::around(redo);
+    loop {
+        out.reserve(zstd::zstd_safe::CCtx::out_size());
+        let at = out.len();
+        let mut buffer = OutBuffer::around_pos(&mut out, at);
+        let left = if input.pos() < redo.len() {
+            encoder.run(&mut input, &mut buffer)?;
+            1
+        } else {
+            encoder.flush(&mut buffer)?
+        };
+        if left == 0 {
+            return Ok(out);
+        }
+    }
+}
+
+/// The receiving end of one connection.
+#[derive(Default)]
+pub(crate) struct Unpacker {
+    history: History,
+    zstd: Option<raw::Decoder<'static>>,
+    packed_before: bool,
+}
+
+impl Unpacker {
+    /// The redo of a frame with these flags and payload; `None` when the payload is the redo. To be called for every
+    /// `Redo` frame, in order.
+    ///
+    /// # Errors
+    /// See [`UnpackError`]. No more than the length that a frame may have is allocated.
+    pub fn unpack(&mut self, flags: u16, payload: &[u8]) -> Result<Option<Vec<u8>>, UnpackError> {
+        let redo = match flags {
+            0 => {
+                // A connection without compression need not remember anything; LZ4 leaves single frames as they are.
+                if self.packed_before || payload.len() < HISTORY_BYTES {
+                    self.history.note(payload);
+                }
+                return Ok(None);
+            }
+            LZ4 => {
+                let (length, packed) = unpacked_length(payload)?;
+                let mut redo = vec![0; length];
+                let dictionary = &self.history.0;
+                let written = lz4_flex::block::decompress_into_with_dict(packed, &mut redo, dictionary);
+                if !written.is_ok_and(|written| written == length) {
+                    return Err(UnpackError::Damaged);
+                }
+                self.history.note(&redo);
+                redo
+            }
+            ZSTD => self.unzstd(payload)?,
+            other => return Err(UnpackError::Flags(other)),
+        };
+        self.packed_before = true;
+        Ok(Some(redo))
+    }
+
+    fn unzstd(&mut self, payload: &[u8]) -> Result<Vec<u8>, UnpackError> {
+        let (length, packed) = unpacked_length(payload)?;
+        let damaged = |_: std::io::Error| UnpackError::Damaged;
+        let decoder = match &mut self.zstd {
+            Some(decoder) => decoder,
+            empty => {
+                let mut decoder = raw::Decoder::new().map_err(damaged)?;
+                decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX)).map_err(damaged)?;
+                empty.insert(decoder)
+            }
+        };
+        let mut redo = vec![0; length];
+        let mut input = InBuffer::around(packed);
+        let mut output = OutBuffer::around(&mut redo[..]);
+        while input.pos() < packed.len() {
+            let before = (input.pos(), output.pos());
+            decoder.run(&mut input, &mut output).map_err(damaged)?;
+            if (input.pos(), output.pos()) == before {
+                return Err(UnpackError::Damaged);
+            }
+        }
+        if output.pos() == length { Ok(redo) } else { Err(UnpackError::Damaged) }
+    }
+}
+
+fn unpacked_length(payload: &[u8]) -> Result<(usize, &[u8]), UnpackError> {
+    let (length, packed) = payload.split_first_chunk::<LENGTH_BYTES>().ok_or(UnpackError::Damaged)?;
+    let length = u32::from_le_bytes(*length) as usize;
+    if length == 0 || length > BATCH_BYTES_MAX { Err(UnpackError::Damaged) } else { Ok((length, packed)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a redo stream looks like: records that are much like each other.
+    fn redo(number: usize) -> Vec<u8> {
+        format!("record {number:08}: page {:04} offset 0096 <order {}>", number % 7, number * 31).into_bytes()
+    }
+
+    fn carried(compression: Compression, frames: &[Vec<u8>]) -> usize {
+        let mut packer = Packer::new(compression).unwrap().unwrap();
+        let mut unpacker = Unpacker::default();
+        let mut bytes = 0;
+        for frame in frames {
+            let half = frame.len() / 2;
+            let packed = packer.pack([&frame[..half], &frame[half..]].into_iter()).unwrap();
+            let (flags, payload) = packed.unwrap_or((0, frame.clone()));
+            bytes += payload.len();
+            let unpacked = unpacker.unpack(flags, &payload).unwrap().unwrap_or(payload);
+            assert!(unpacked == *frame);
+        }
+        bytes
+    }
+
+    #[test]
+    fn short_frames_are_packed_by_what_went_before() {
+        let frames: Vec<Vec<u8>> = (0..2000).map(redo).collect();
+        let raw: usize = frames.iter().map(Vec::len).sum();
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            let packed = carried(compression, &frames);
+            assert!(packed * 2 < raw, "{compression:?}: {packed} of {raw} bytes");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_packed_and_what_is_large_arrives_all_the_same() {
+        let mut seed = 1u64;
+        let mut noise = |bytes: usize| -> Vec<u8> {
+            std::iter::repeat_with(|| {
+                seed ^= seed << 13;
+                seed ^= seed >> 7;
+                seed ^= seed << 17;
+                seed as u8
+            })
+            .take(bytes)
+            .collect()
+        };
+        let frames = [noise(100), redo(1), noise(70_000), redo(2), noise(BATCH_BYTES_MAX), redo(3), noise(1)];
+        carried(Compression::Lz4, &frames);
+        carried(Compression::Zstd, &frames);
+        carried(Compression::Zstd, &[vec![7; BATCH_BYTES_MAX], redo(9)]);
+    }
+
+    #[test]
+    fn a_frame_that_is_lost_or_damaged_is_not_taken_for_redo() {
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            let mut packer = Packer::new(compression).unwrap().unwrap();
+            let mut pack = |frame: &[u8]| packer.pack(std::iter::once(frame)).unwrap();
+            let first = pack(&redo(1).repeat(50)).unwrap();
+            let second = pack(&redo(2).repeat(50)).unwrap();
+            // Without the first one: an error, or bytes that the sum of the stream at the next handshake would find.
+            let without = Unpacker::default().unpack(second.0, &second.1);
+            assert!(without.is_err() || without.unwrap().unwrap() != redo(2).repeat(50), "{compression:?}");
+            let mut shorter = first.1.clone();
+            shorter[0] ^= 1;
+            assert_eq!(Unpacker::default().unpack(first.0, &shorter), Err(UnpackError::Damaged));
+            let huge = [&u32::MAX.to_le_bytes()[..], &first.1[4..]].concat();
+            assert_eq!(Unpacker::default().unpack(first.0, &huge), Err(UnpackError::Damaged));
+        }
+        assert_eq!(Unpacker::default().unpack(4, b"0123"), Err(UnpackError::Flags(4)));
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_is_an_error_and_never_a_panic(flags in 1u16..4, bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut unpacker = Unpacker::default();
+            let mut payload = bytes.clone();
+            // A length that is allowed, so that the packed bytes are looked at.
+            if payload.len() > 4 {
+                payload[1..4].fill(0);
+            }
+            let _ = unpacker.unpack(flags, &payload);
+            let _ = unpacker.unpack(flags, &bytes);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What redo looks like on the wire: packed, and in portions.
+
+mod common;
+
+use common::*;
+use standfast_transport::*;
+use standfast_types::{BATCH_BYTES_MAX, Scn};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A pair whose standby wants frames of at most `wanted` bytes.
+fn shaped(mode: TransportMode, shape: StreamShape, wanted: u32) -> Pair {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let standby = empty_standby();
+    let service = Service::standby("oslo", &[incarnation(1, 4096)]);
+    let receiver = listen_with(
+        ReceiverConfig { sdu_bytes: wanted, ..receiver_config("127.0.0.1:0") },
+        &service,
+        &standby,
+    );
+    Pair::over(source, standby, service, receiver, destination(mode), shape)
+}
+
+#[test]
+fn packed_redo_arrives_as_it_was_in_every_mode_and_takes_fewer_bytes() {
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        for mode in [TransportMode::SyncAffirm, TransportMode::FastSync, TransportMode::Async] {
+            let pair = shaped(mode, StreamShape { compression, ..StreamShape::default() }, 0);
+            for round in 0..300 {
+                let bytes = if round == 100 { BATCH_BYTES_MAX } else { 150 };
+                assert_ne!(pair.source.commit(&pair.sender, &redo(pair.source.end(), bytes, 1)), Offer::Sent);
+                if round % 50 == 49 {
+                    pair.source.switch();
+                }
+            }
+            pair.caught_up();
+            pair.sender.stop();
+            let stats = pair.sender.stats();
+            let (redo, wire) = (stats.redo_bytes.load(Relaxed), stats.wire_bytes.load(Relaxed));
+            assert_eq!(redo, pair.source.end().bytes_since(Scn::START));
+            assert!(wire < redo, "{compression:?} {mode:?}: {wire} bytes for {redo}");
+        }
+    }
+}
+
+#[test]
+fn after_a_lost_connection_packing_begins_anew_at_both_ends() {
+    for compression in [Compression::Lz4, Compression::Zstd] {
+        let shape = StreamShape { compression, ..StreamShape::default() };
+        let mut pair = shaped(TransportMode::Async, shape, 0);
+        for _ in 0..3 {
+            pair.source.commit(&pair.sender, &redo(pair.source.end(), 2000, 1));
+            pair.caught_up();
+            let address = pair.receiver.local_addr().to_string();
+            pair.receiver.stop();
+            pair.source.commit(&pair.sender, &redo(pair.source.end(), 2000, 1));
+            pair.receiver = listen_at(&address, &pair.service, &pair.standby);
+            pair.caught_up();
+        }
+    }
+}
+
+/// The log writer must not send more at once than agreed either.
+#[test]
+fn the_smaller_session_data_unit_bounds_every_frame() {
+    for (ours, theirs) in [(1000, 0), (0, 1000), (1000, 5000), (5000, 1000)] {
+        let shape = StreamShape { sdu_bytes: ours, ..StreamShape::default() };
+        let pair = shaped(TransportMode::SyncAffirm, shape, theirs);
+        pair.source.commit(&pair.sender, &redo(pair.source.end(), 64_000, 1));
+        pair.caught_up();
+        pair.sender.stop();
+        let stats = pair.sender.stats();
+        let frames = stats.frames_direct.load(Relaxed) + stats.frames_deferred.load(Relaxed);
+        assert!(frames >= 64, "{frames} frames for 64000 bytes with {ours} and {theirs}");
+    }
+}
+
+#[test]
+fn sockets_with_small_buffers_carry_everything() {
+    let shape = StreamShape { send_buffer_bytes: 4096, receive_buffer_bytes: 4096, ..StreamShape::default() };
+    let pair = shaped(TransportMode::Async, shape, 0);
+    pair.source.commit(&pair.sender, &redo(pair.source.end(), 500_000, 1));
+    pair.caught_up();
+    pair.sender.stop();
+    assert!(pair.sender.stats().frames_partial.load(Relaxed) > 0, "the buffers were not small");
+}
