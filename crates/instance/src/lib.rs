@@ -17,6 +17,7 @@ pub mod create;
 pub mod database;
 mod destination_commands;
 pub mod destination_config;
+pub mod destination_groups;
 pub mod environment;
 pub mod error;
 

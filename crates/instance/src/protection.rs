@@ -4,6 +4,7 @@
 
 use crate::control::Role;
 use crate::destination_config::{DestinationConfig, OnTimeout, State, TransportMode};
+use crate::destination_groups::GroupWatch;
 use crate::error::InstanceError;
 use crate::running::Running;
 use crate::shipping::Destinations;
@@ -131,16 +132,35 @@ struct Watch {
     began: Instant,
     level: Option<ProtectionLevel>,
     stall: StallWatch,
+    groups: GroupWatch,
+    said: bool,
 }
 
 impl Default for Watch {
     fn default() -> Self {
-        Watch { began: Instant::now(), level: None, stall: StallWatch::default() }
+        Watch {
+            began: Instant::now(),
+            level: None,
+            stall: StallWatch::default(),
+            groups: GroupWatch::default(),
+            said: false,
+        }
     }
 }
 
 impl Watch {
     fn look(&mut self, running: &Running) {
+        match self.groups.look(running) {
+            Ok(()) => self.said = false,
+            Err(error) if !self.said => {
+                self.said = true;
+                running
+                    .environment
+                    .alert
+                    .say(format!("another destination of a group cannot begin: {error}"));
+            }
+            Err(_) => {}
+        }
         let (mode, now) = running.protection();
         if let (Some(before), Some(now)) = (self.level, now)
             && before != now

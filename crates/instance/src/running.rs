@@ -506,6 +506,12 @@ impl Running {
         self.forwarding().map_or(Ok(()), |forwarding| forwarding.configure(&self.configured()))
     }
 
+    /// Chooses among the destinations again.
+    pub(crate) fn use_destinations_anew(&self) -> Result<(), InstanceError> {
+        let _one = self.one_command();
+        self.primary().map_or(Ok(()), |primary| self.restart_destinations(&primary))
+    }
+
     fn restart_destinations(&self, primary: &RunningPrimary) -> Result<(), InstanceError> {
         let shared = primary.threads.shared().clone();
         let before = primary.destinations();
@@ -515,6 +521,7 @@ impl Running {
         let mut destinations = primary.destinations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         *destinations = fresh.clone();
         drop(destinations);
+        fresh.let_others_go(&before);
         before.stop_without(&fresh);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use crate::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
 use crate::destination_config::State;
+use crate::destination_groups::{Uses, judge, shipped};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
@@ -11,6 +12,7 @@ use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport as transport;
 use standfast_transport::protection::{Member, ProtectionMode};
+use standfast_transport::selection::Use;
 use standfast_transport::{
     Batch, DatabaseInfo, DestinationStatus, PeerIdentity, Piece, RedoSource, Sender, SenderConfig,
     SenderEvent, SenderObserver, Siblings, SnapshotInfo, SourceError, Standing, StreamShape,
@@ -254,6 +256,8 @@ pub struct Destinations {
     siblings: Arc<Siblings>,
     /// What each of the senders was started for.
     configured: Vec<DestinationConfig>,
+    /// What is in use of all that a primary ships to.
+    uses: Uses,
     /// Which of them have been reported as left behind.
     left_behind: Mutex<Vec<bool>>,
     /// Start of the oldest log when the first of the senders were started.
@@ -278,8 +282,10 @@ impl Destinations {
     ) -> Result<Arc<Destinations>, InstanceError> {
         let mut senders = Vec::new();
         let siblings = before.map_or_else(Arc::default, |before| before.siblings.clone());
-        let in_use: Vec<&DestinationConfig> =
-            configured.iter().filter(|at| Self::are_shipped_to(at)).collect();
+        let shipped = shipped(configured);
+        let (_, uses) = judge(&shipped, before);
+        let rests = |at: &&DestinationConfig| uses.get(&at.name) == Some(&Use::Rests);
+        let in_use: Vec<&DestinationConfig> = shipped.iter().filter(|at| !rests(at)).collect();
         for destination in &in_use {
             if let Some(sender) = before.and_then(|before| before.sender_for(destination)) {
                 senders.push(sender.clone());
@@ -304,6 +310,7 @@ impl Destinations {
             senders,
             siblings,
             configured: in_use.into_iter().cloned().collect(),
+            uses,
             buffer: shared.buffer.clone(),
             log,
         }))
@@ -318,6 +325,27 @@ impl Destinations {
     pub fn stop_without(&self, others: &Destinations) {
         let ended = |sender: &&Arc<Sender>| !others.senders.iter().any(|other| Arc::ptr_eq(other, sender));
         self.senders.iter().filter(ended).for_each(|sender| sender.stop());
+    }
+
+    /// What is in use of all that a primary ships to.
+    pub fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    /// Commits do not wait any more for those whose work another one of their group does. To be called once these are
+    /// in force. Nor do they for one that begins when the group had lost its protection before.
+    pub fn let_others_go(&self, before: &Destinations) {
+        for (sender, at) in self.senders.iter().zip(&self.configured) {
+            let unprotected = || {
+                let was = |other: &(&DestinationConfig, &Arc<Sender>)| other.0.group == at.group;
+                let mut group = before.configured.iter().zip(&before.senders).filter(was).peekable();
+                let fresh = !before.senders.iter().any(|other| Arc::ptr_eq(other, sender));
+                fresh && group.peek().is_some() && group.all(|(_, other)| !other.is_required())
+            };
+            if at.group > 0 && (self.uses.get(&at.name) == Some(&Use::Returns) || unprotected()) {
+                sender.let_go();
+            }
+        }
     }
 
     /// Whether a primary has a sender for the destination.
@@ -418,6 +446,7 @@ pub(crate) fn sender_config(
             net_timeout: Duration::from_millis(destination.net_timeout_ms),
             reopen: Duration::from_millis(destination.reopen_ms),
             max_failure: destination.failures_allowed(),
+            grouped: destination.group > 0,
             on_timeout,
             sync_latency,
         },

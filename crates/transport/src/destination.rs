@@ -64,6 +64,8 @@ pub struct DestinationConfig {
     pub reopen: Duration,
     /// Attempts in a row that may fail before it is given up; 0 = any number.
     pub max_failure: u32,
+    /// Another one of its group takes over when it is given up: until then commits wait on, up to the net timeout.
+    pub grouped: bool,
     /// When the net timeout passes.
     pub on_timeout: OnTimeout,
     /// Longest wait for it after another synchronous destination has acknowledged (DATA_GUARD_SYNC_LATENCY); zero: as
@@ -310,7 +312,9 @@ impl Destination {
         if self.config.max_failure > 0 && self.failures >= self.config.max_failure {
             self.phase = Phase::Failed { code: None, retry_at: None };
             self.events.push(SenderEvent::GaveUp { failures: self.failures });
-            self.degrade("it was given up after max_failure attempts");
+            if !self.config.grouped {
+                self.degrade("it was given up after max_failure attempts");
+            }
             return;
         }
         self.phase = Phase::Connecting { retry_at: now + self.next_pause() };
@@ -366,6 +370,17 @@ impl Destination {
     pub fn set_policy(&mut self, on_timeout: OnTimeout, sync_latency: Duration) {
         self.config.on_timeout = on_timeout;
         self.config.sync_latency = sync_latency;
+    }
+
+    /// Another one of its group does its work: commits do not wait for it before it has caught up.
+    pub fn let_go(&mut self) {
+        if matches!(self.standing, Standing::Required | Standing::Stalled) {
+            self.standing = Standing::Degraded;
+            self.outstanding.clear();
+            let (acknowledged, captured) = (self.acknowledged(), self.captured);
+            let reason = "another destination of its group is in use".into();
+            self.events.push(SenderEvent::Degraded { reason, acknowledged, captured });
+        }
     }
 
     /// Whether commits wait for it and it keeps up.

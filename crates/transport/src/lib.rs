@@ -27,6 +27,7 @@ pub mod protection;
 mod receiver;
 mod release;
 mod resolve;
+pub mod selection;
 mod sender;
 mod siblings;
 mod snapshot;

@@ -306,6 +306,11 @@ impl Sender {
         self.shared.wake_feeder();
     }
 
+    /// See [`Destination::let_go`].
+    pub fn let_go(&self) {
+        self.shared.deciding(|destination, _| destination.let_go());
+    }
+
     /// Other rules for a destination that keeps commits waiting, from now on.
     pub fn set_policy(&self, on_timeout: OnTimeout, sync_latency: Duration) {
         self.shared.deciding(|destination, _| destination.set_policy(on_timeout, sync_latency));

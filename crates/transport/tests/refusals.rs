@@ -24,6 +24,7 @@ fn refused_with(code: RefuseCode) -> Destination {
         net_timeout: NET_TIMEOUT,
         reopen: REOPEN,
         max_failure: 0,
+        grouped: false,
         on_timeout: OnTimeout::Degrade,
         sync_latency: Duration::ZERO,
     };

@@ -100,6 +100,7 @@ impl Scenario {
                 at.fenced(Incarnation { number, id: IncarnationId::default(), branch }, "oslo");
             }
             "enable" => at.enable(now),
+            "let_go" => at.let_go(),
             "others" => at.see(Others {
                 synchronised: command.or("synchronised", "yes") == "yes",
                 acknowledged: Scn(command.or("acknowledged", "0").parse().expect("a position")),
@@ -143,6 +144,7 @@ fn config(command: &Command<'_>) -> DestinationConfig {
         net_timeout: duration(command.or("net_timeout", "8s")),
         reopen: duration(command.or("reopen", "1s")),
         max_failure: command.or("max_failure", "0").parse().expect("a number"),
+        grouped: command.or("grouped", "no") == "yes",
         on_timeout: match command.or("on_timeout", "degrade") {
             "degrade" => OnTimeout::Degrade,
             "stall" => OnTimeout::Stall,

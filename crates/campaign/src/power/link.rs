@@ -121,6 +121,7 @@ impl Link {
         let peer = ReceiverHello {
             standby: peer_identity(&standby.environment, Role::Standby),
             positions: Some(held),
+            sdu_bytes: 0,
         };
         let (from, keep) = match resolve(&view, &peer) {
             Verdict::Start { from, keep } => (from, keep),

@@ -81,3 +81,44 @@ fn two_standbys_in_different_modes_end_up_with_the_same() {
         acknowledged.all_in(path);
     }
 }
+
+/// GROUP and PRIORITY: the other one takes over before commits are let go, and gives way when the better one is back.
+#[test]
+fn of_a_group_the_best_that_can_be_reached_serves_and_nothing_acknowledged_is_lost_on_the_way() {
+    let place = Place::new("group");
+    let (mut primary, database) = place.protecting();
+    let mut north = place.standby_of(&primary, "north");
+    let east = place.standby_of(&primary, "east");
+    let set = |id: &str, standby: &Instance, name: &str, priority: u8| {
+        let service = format!("SERVICE={} SYNC AFFIRM REOPEN=1 GROUP=1 PRIORITY={priority}", standby.address);
+        must(&primary, &["destination", "set", id, &format!("{service} DB_UNIQUE_NAME={name}")]);
+    };
+    set("3", &east, "east", 2);
+    set("2", &north, "north", 1);
+    let only = |status: &Status, name: &str| {
+        status.json()["destinations"].as_array().is_some_and(|all| all.len() == 1)
+            && status.text("/destinations/0/name") == name
+            && status.streams()
+    };
+    await_status(&primary, "the better one is in use, and only that", |status| only(status, "north"));
+    let writers = Writers::start(&place, &database, 4);
+    writers.await_progress();
+    north.kill();
+    writers.await_progress();
+    let serves = |status: &Status, name: &str| {
+        let all = status.json()["destinations"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|at| at["name"] == name && at["required"] == true && at["state"] == "streaming")
+    };
+    await_status(&primary, "the other one has taken over", |status| serves(status, "east"));
+    writers.await_progress();
+    start(&mut north);
+    await_status(&primary, "the better one is back in use", |status| only(status, "north"));
+    writers.await_progress();
+    north.kill();
+    await_status(&primary, "the other one once more", |status| serves(status, "east"));
+    writers.await_progress();
+    primary.kill();
+    let acknowledged = writers.noted();
+    must(&east, &["failover"]);
+    acknowledged.all_in(&east.standby_database("app.db"));
+}

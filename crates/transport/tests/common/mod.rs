@@ -191,6 +191,7 @@ pub fn destination(mode: TransportMode) -> DestinationConfig {
         net_timeout: Duration::from_secs(10),
         reopen: Duration::from_millis(100),
         max_failure: 0,
+        grouped: false,
         on_timeout: OnTimeout::Degrade,
         sync_latency: Duration::ZERO,
     }

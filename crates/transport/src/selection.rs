@@ -1,0 +1,140 @@
+//! Which destinations of a group are in use (GROUP and PRIORITY). Pure.
+//!
+//! Of a group one destination is in use: the best that can be reached. Those that are better are tried on; when one has
+//! caught up it takes over again. Of priority 8 all are in use when none of a better one can be.
+
+/// The priority whose members are all in use, or none.
+pub const PRIORITY_OF_LAST_RESORT: u8 = 8;
+
+/// What is known of a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Not tried, being tried, or catching up without that commits wait for it.
+    Unknown,
+    /// Connected, and as far as it has to be: commits wait for it, or it is asynchronous.
+    Good,
+    /// Given up after as many failures as it is allowed.
+    Failed,
+}
+
+/// A destination of any group; 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// GROUP.
+    pub group: u8,
+    /// PRIORITY.
+    pub priority: u8,
+    /// What is known of it.
+    pub condition: Condition,
+}
+
+/// What becomes of a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Redo goes there, and commits may wait for it.
+    Serves,
+    /// It is tried, so that it can take over from a worse one; commits do not wait for it.
+    Returns,
+    /// Nothing goes there.
+    Rests,
+}
+
+/// Chooses for all destinations at once.
+pub fn choose(members: &[Member]) -> Vec<Use> {
+    let of_group = |index: usize| members[index].group;
+    let serving = |group: u8| {
+        let mut order: Vec<usize> = (0..members.len()).filter(|index| of_group(*index) == group).collect();
+        order.sort_by_key(|index| members[*index].priority);
+        let first = |condition: fn(Condition) -> bool| {
+            order.iter().copied().find(|index| condition(members[*index].condition))
+        };
+        first(|condition| condition == Condition::Good)
+            .or_else(|| first(|condition| condition != Condition::Failed))
+            .or_else(|| order.first().copied())
+    };
+    let chosen: Vec<Option<usize>> = (0..=members.iter().map(|at| at.group).max().unwrap_or(0))
+        .map(|group| if group == 0 { None } else { serving(group) })
+        .collect();
+    let one = |index: usize| {
+        let member = members[index];
+        let Some(serving) = chosen[usize::from(member.group)] else { return Use::Serves };
+        let level = members[serving].priority;
+        let together = level == PRIORITY_OF_LAST_RESORT && member.priority == level;
+        if index == serving || together {
+            Use::Serves
+        } else if member.priority < level {
+            Use::Returns
+        } else {
+            Use::Rests
+        }
+    };
+    (0..members.len()).map(one).collect()
+}
+
+/// Whether members that were given up are to be tried again: when another one of the group does their work meanwhile, or
+/// when none is left.
+pub fn retry_failed(members: &[Member], group: u8) -> bool {
+    let mut conditions = members.iter().filter(|at| at.group == group).map(|at| at.condition);
+    let good = conditions.clone().any(|condition| condition == Condition::Good);
+    group > 0 && (good || conditions.all(|condition| condition == Condition::Failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Condition::*;
+    use super::Use::*;
+    use super::*;
+
+    fn choice(members: &[(u8, u8, Condition)]) -> Vec<Use> {
+        let member = |&(group, priority, condition): &_| Member { group, priority, condition };
+        choose(&members.iter().map(member).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn outside_of_groups_all_are_in_use() {
+        assert_eq!(choice(&[(0, 1, Good), (0, 1, Failed), (0, 1, Unknown)]), [Serves; 3]);
+        assert!(choice(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_best_that_can_be_reached_serves_and_better_ones_are_tried_on() {
+        let group = |first, second, third| choice(&[(1, 1, first), (1, 2, second), (1, 3, third)]);
+        assert_eq!(group(Unknown, Unknown, Unknown), [Serves, Rests, Rests]);
+        assert_eq!(group(Failed, Unknown, Unknown), [Returns, Serves, Rests]);
+        assert_eq!(group(Failed, Good, Unknown), [Returns, Serves, Rests]);
+        assert_eq!(
+            group(Unknown, Good, Unknown),
+            [Returns, Serves, Rests],
+            "no break before the other is good"
+        );
+        assert_eq!(group(Good, Good, Unknown), [Serves, Rests, Rests], "back upward");
+        assert_eq!(group(Failed, Failed, Good), [Returns, Returns, Serves]);
+        assert_eq!(group(Failed, Failed, Failed), [Serves, Rests, Rests]);
+    }
+
+    #[test]
+    fn of_the_last_resort_all_serve_and_of_another_level_one() {
+        let at = |priority| choice(&[(2, 1, Failed), (2, priority, Unknown), (2, priority, Unknown)]);
+        assert_eq!(at(8), [Returns, Serves, Serves]);
+        assert_eq!(at(7), [Returns, Serves, Rests]);
+        assert_eq!(choice(&[(2, 1, Good), (2, 8, Good), (2, 8, Unknown)]), [Serves, Rests, Rests]);
+    }
+
+    #[test]
+    fn groups_do_not_depend_on_each_other() {
+        let two = [(1, 1, Failed), (2, 1, Good), (1, 2, Good), (0, 1, Failed), (2, 2, Unknown)];
+        assert_eq!(choice(&two), [Returns, Serves, Serves, Serves, Rests]);
+    }
+
+    /// While one is still being tried, trying those before it again would only take it its turn.
+    #[test]
+    fn those_that_failed_are_tried_again_when_another_one_serves_or_none_is_left() {
+        let retry = |first, second| {
+            let member = |priority, condition| Member { group: 1, priority, condition };
+            retry_failed(&[member(1, first), member(2, second)], 1)
+        };
+        assert!(retry(Failed, Good) && retry(Failed, Failed));
+        assert!(!retry(Failed, Unknown));
+        assert!(!retry_failed(&[Member { group: 0, priority: 1, condition: Failed }], 0));
+    }
+}
