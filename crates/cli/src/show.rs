@@ -107,6 +107,7 @@ pub fn status(status: &Value) {
         }
     }
     destinations(&status["destinations"]);
+    local_destinations(&status["local_destinations"]);
 }
 
 /// What is to be done about a named wait.
@@ -148,6 +149,25 @@ fn stopped(databases: &Value, place: &str) {
             text(&stopped["applied"]),
             text(&stopped["reason"]).replace(" | hint: ", "\nhint: ").replace("\nhint: ", "\n  hint: "),
         );
+    }
+}
+
+fn local_destinations(destinations: &Value) {
+    if list(destinations).is_empty() {
+        return;
+    }
+    println!("\n{:<17} {:<10} {:<9} location", "local destination", "status", "");
+    for at in list(destinations) {
+        let mandatory = if at["mandatory"] == true { "mandatory" } else { "optional" };
+        println!(
+            "{:<17} {:<10} {mandatory:<9} {}",
+            text(&at["name"]),
+            text(&at["status"]),
+            text(&at["location"])
+        );
+        if let Some(trouble) = at["trouble"].as_str().filter(|_| at["status"] != "VALID") {
+            println!("                  {trouble}");
+        }
     }
 }
 

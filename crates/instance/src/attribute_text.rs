@@ -5,7 +5,7 @@
 //! [`DestinationConfig`].
 
 use crate::destination_config::{
-    Compression, DestinationConfig, OnTimeout, TransportMode, ValidFor, ValidLogs, ValidRole,
+    Compression, DestinationConfig, OnTimeout, State, TransportMode, ValidFor, ValidLogs, ValidRole,
 };
 use std::fmt::Write;
 
@@ -118,6 +118,7 @@ fn take(
         "SEND_BUF_SIZE" => at.send_buffer_bytes = number(word, given()?)?,
         "RECV_BUF_SIZE" => at.receive_buffer_bytes = number(word, given()?)?,
         "ON_TIMEOUT" => at.on_timeout = Some(on_timeout(word, given()?)?),
+        "STATE" => at.state = state(word, given()?)?,
         "LGWR" => {}
         "ARCH" => {
             return wrong(word, "archived logs are fetched by a standby that lacks them; say SYNC or ASYNC");
@@ -143,6 +144,16 @@ fn compression(word: &str, value: &str) -> Result<Compression, AttributeError> {
         "ENABLE" | "LZ4" => Ok(Compression::Lz4),
         "ZSTD" => Ok(Compression::Zstd),
         _ => wrong(word, "ENABLE (LZ4), DISABLE, LZ4 or ZSTD"),
+    }
+}
+
+/// LOG_ARCHIVE_DEST_STATE_n, which has a line of its own there.
+fn state(word: &str, value: &str) -> Result<State, AttributeError> {
+    match value.to_ascii_uppercase().as_str() {
+        "ENABLE" => Ok(State::Enable),
+        "DEFER" => Ok(State::Defer),
+        "ALTERNATE" => Ok(State::Alternate),
+        _ => wrong(word, "ENABLE, DEFER or ALTERNATE"),
     }
 }
 
@@ -261,6 +272,11 @@ pub fn write(destination: &DestinationConfig) -> String {
     if at.mandatory {
         say("", &"MANDATORY");
     }
+    match at.state {
+        State::Enable => {}
+        State::Defer => say("STATE=", &"DEFER"),
+        State::Alternate => say("STATE=", &"ALTERNATE"),
+    }
     let numbers = [
         ("MAX_CONNECTIONS=", u32::from(at.max_connections), 1),
         ("SDU=", at.sdu_bytes, 0),
@@ -328,6 +344,7 @@ mod tests {
             "SERVICE=h:1 SYNC NET_TIMEOUT=8 REOPEN=5 MAX_FAILURE=2 GROUP=3 PRIORITY=2 DB_UNIQUE_NAME=a",
             "SERVICE=h:1 ASYNC DELAY=5 COMPRESSION=ZSTD VALID_FOR=(STANDBY_LOGFILE,STANDBY_ROLE) SDU=65535 \
              SEND_BUF_SIZE=1048576 RECV_BUF_SIZE=2097152 MAX_CONNECTIONS=7 REOPEN=1 MAX_FAILURE=0 DB_UNIQUE_NAME=b",
+            "LOCATION=/y STATE=ALTERNATE REOPEN=1 MAX_FAILURE=0 DB_UNIQUE_NAME=y",
             "LOCATION=/x MANDATORY ALTERNATE=y REOPEN=9 MAX_FAILURE=1 DB_UNIQUE_NAME=x",
             "SERVICE=h:1 SYNC NOAFFIRM NET_TIMEOUT=9 REOPEN=2 MAX_FAILURE=0 ON_TIMEOUT=STALL DB_UNIQUE_NAME=c",
         ];

@@ -121,6 +121,9 @@ pub struct RedoConfig {
     /// Seconds after which redo is archived also when it does not fill its log (ARCHIVE_LAG_TARGET): the log is
     /// switched then. 0: only full logs are; else 60 to 7200.
     pub archive_lag_target_s: u64,
+    /// LOG_ARCHIVE_MIN_SUCCEED_DEST, 1 to 10: so many of the instance's own archive and the destinations 1 to 10 must have a
+    /// log's redo before its group is used again. Mandatory destinations must have it in any case.
+    pub archive_min_succeed: usize,
     /// Bytes of redo kept in memory for destinations that are a little behind.
     pub buffer_bytes: usize,
 }
@@ -134,6 +137,7 @@ impl Default for RedoConfig {
             members: vec!["redo".into()],
             archive: "archive".into(),
             archive_bytes_max: 1 << 30,
+            archive_min_succeed: 1,
             archive_lag_target_s: 0,
             buffer_bytes: 64 << 20,
         }
@@ -288,6 +292,15 @@ impl Config {
                     "each member has a directory of its own",
                 );
             }
+        }
+        let places =
+            1 + self.destinations.iter().filter(|at| at.id <= destination_config::FULL_ID_MAX).count();
+        if !(1..=places.min(10)).contains(&redo.archive_min_succeed) {
+            return fail(
+                "redo.archive_min_succeed",
+                redo.archive_min_succeed.to_string(),
+                "1 to 10, and no more than there are destinations 1 to 10 and the instance's own archive",
+            );
         }
         if redo.buffer_bytes < 8 << 20 {
             return fail("redo.buffer_bytes", redo.buffer_bytes.to_string(), "at least 8 MiB (8388608)");

@@ -66,8 +66,13 @@ impl Running {
             found.ok_or_else(|| unknown(name))?.state = state;
             Ok(())
         })?;
-        if let (State::Enable, Some(primary)) = (state, self.primary()) {
-            primary.destinations().enable(name);
+        if state == State::Enable {
+            if let Some(primary) = self.primary() {
+                primary.destinations().enable(name);
+            }
+            if let Some(monitor) = self.monitor().as_ref() {
+                monitor.enable(name);
+            }
         }
         let verb = if state == State::Defer { "deferred" } else { "enabled" };
         self.environment.alert.say(format!("destination {name} {verb}"));

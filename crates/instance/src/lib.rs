@@ -25,6 +25,7 @@ pub mod failed_files;
 pub mod failover;
 pub mod file_system;
 pub mod forwarding;
+pub mod local_archive;
 pub mod members;
 pub mod open_primary;
 pub mod paths;

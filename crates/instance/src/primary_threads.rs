@@ -585,7 +585,7 @@ fn run_archiver(
             Ok(ArchiveOrder::Archive) if retry => continue,
             Ok(ArchiveOrder::Archive) | Err(RecvTimeoutError::Timeout) => {}
         }
-        let keep = needed_from().min(environment.control().archives_needed_from());
+        let keep = needed_from().min(environment.control().archives_needed_from()).min(log.reuse_limit());
         let failed = archive_all(log, environment.config.redo.archive_bytes_max, keep).err();
         // Whoever needs what has just been removed is to be named now, not at the next log switch.
         needed_from();

@@ -6,6 +6,7 @@ use crate::control::Role;
 use crate::destination_config::{DestinationConfig, OnTimeout, State, TransportMode};
 use crate::destination_groups::GroupWatch;
 use crate::error::InstanceError;
+use crate::local_archive::LocalArchives;
 use crate::running::Running;
 use crate::shipping::Destinations;
 use standfast_transport::protection::{Member, ProtectionLevel, ProtectionMode, StallWatch, level};
@@ -82,29 +83,53 @@ impl Running {
     }
 }
 
-/// The thread that looks after destinations (TMON): says when the protection level changes and stops a primary that
-/// nobody can protect any more.
+/// The threads that look after destinations: TMON says when the protection level changes, chooses among the destinations
+/// of groups and stops a primary that nobody can protect any more; ARCL feeds local destinations.
 pub struct TransportMonitor {
     stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
+    enabled: Arc<Mutex<Vec<String>>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl TransportMonitor {
-    /// Starts it over an instance.
+    /// Starts them over an instance.
     ///
     /// # Errors
-    /// When the thread cannot be started.
-    pub fn start(running: Weak<Running>) -> std::io::Result<TransportMonitor> {
-        let stop: Arc<(Mutex<bool>, Condvar)> = Arc::default();
-        let until = stop.clone();
-        let thread = Builder::new().name("tmon".into()).spawn(move || {
-            let mut watch = Watch::default();
+    /// When a thread cannot be started.
+    pub fn start(running: &Weak<Running>) -> std::io::Result<TransportMonitor> {
+        let mut monitor =
+            TransportMonitor { stop: Arc::default(), enabled: Arc::default(), threads: Vec::new() };
+        let mut watch = Watch::default();
+        monitor.spawn("tmon", running, move |running| watch.look(running))?;
+        let (mut local, enabled) = (LocalArchives::default(), monitor.enabled.clone());
+        monitor.spawn("arcl", running, move |running| {
+            let names = std::mem::take(&mut *enabled.lock().unwrap_or_else(PoisonError::into_inner));
+            names.iter().for_each(|name| local.enable(name));
+            local.look(running);
+        })?;
+        Ok(monitor)
+    }
+
+    fn spawn(
+        &mut self,
+        name: &str,
+        running: &Weak<Running>,
+        mut look: impl FnMut(&Running) + Send + 'static,
+    ) -> std::io::Result<()> {
+        let (running, until) = (running.clone(), self.stop.clone());
+        let thread = Builder::new().name(name.into()).spawn(move || {
             while wait(&until) {
                 let Some(running) = running.upgrade() else { return };
-                watch.look(&running);
+                look(&running);
             }
         })?;
-        Ok(TransportMonitor { stop, thread: Some(thread) })
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// A local destination of this name is tried again.
+    pub fn enable(&self, name: &str) {
+        self.enabled.lock().unwrap_or_else(PoisonError::into_inner).push(name.into());
     }
 }
 
@@ -119,11 +144,11 @@ impl Drop for TransportMonitor {
     fn drop(&mut self) {
         *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.stop.1.notify_all();
-        // The last owner of the instance may be this thread itself.
-        let other = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id());
-        if let Some(thread) = other {
-            // A panic there was reported by the runtime.
-            let _ = thread.join();
+        for thread in self.threads.drain(..) {
+            // The last owner of the instance may be one of them. A panic in another was reported by the runtime.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failover;
 use crate::forwarding::{self, Forwarding};
+use crate::local_archive::LocalStatus;
 use crate::open_primary::{OpenedPrimary, install_hook, open_primary};
 use crate::primary::Entry;
 use crate::primary_threads::{PrimaryThreads, Wiring};
@@ -22,6 +23,7 @@ use standfast_transport as transport;
 use standfast_transport::{Receiver, ReceiverConfig, ReceiverEvent, ReceiverService, RedoSource, StandbyLog};
 use standfast_types::Scn;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
@@ -96,6 +98,8 @@ pub struct Running {
     /// Why it stops by itself.
     stops_for: OnceLock<String>,
     monitor: Mutex<Option<TransportMonitor>>,
+    local: Mutex<Vec<LocalStatus>>,
+    stopping: AtomicBool,
 }
 
 impl Running {
@@ -118,6 +122,8 @@ impl Running {
             me: me.clone(),
             stops_for: OnceLock::new(),
             monitor: Mutex::default(),
+            local: Mutex::default(),
+            stopping: AtomicBool::new(false),
         });
         running.listen()?;
         let opened = match control.role {
@@ -129,7 +135,7 @@ impl Running {
             Err(_) if matches!(*running.mode(), Mode::Fenced(_)) => {}
             opened => opened?,
         }
-        let monitor = TransportMonitor::start(Arc::downgrade(&running));
+        let monitor = TransportMonitor::start(&Arc::downgrade(&running));
         let directory = &running.environment.paths.directory;
         let monitor =
             monitor.map_err(InstanceError::io("begin the thread that watches destinations in", directory))?;
@@ -137,8 +143,29 @@ impl Running {
         Ok(running)
     }
 
-    fn monitor(&self) -> MutexGuard<'_, Option<TransportMonitor>> {
+    pub(crate) fn monitor(&self) -> MutexGuard<'_, Option<TransportMonitor>> {
         self.monitor.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whether it is being stopped in good order.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(SeqCst)
+    }
+
+    pub(crate) fn note_local(&self, local: Vec<LocalStatus>) {
+        *self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = local;
+    }
+
+    /// State of the local destinations.
+    pub fn local_destinations(&self) -> Vec<LocalStatus> {
+        self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// How far destinations of this primary have redo on disk, by name.
+    pub(crate) fn hardened_at_destinations(&self) -> Vec<(String, Scn)> {
+        let Some(primary) = self.primary() else { return Vec::new() };
+        let status = primary.destinations().status();
+        status.into_iter().map(|(status, _)| (status.name, status.hardened)).collect()
     }
 
     /// In maximum protection nobody has been able to protect commits for too long: ends this process in good order.
@@ -257,6 +284,11 @@ impl Running {
         crate::protection::check(environment.control().protection_mode, &self.configured())?;
         let wiring = Wiring::default();
         let OpenedPrimary { primary, shared, log } = open_primary(environment, wiring.helper(environment))?;
+        // Until it is known what the others have, if logs wait for others.
+        let waits = environment.config.redo.archive_min_succeed > 1;
+        if waits || self.configured().iter().any(|at| at.mandatory) {
+            log.set_reuse_limit(Scn::ZERO);
+        }
         let source = Arc::new(PrimarySource::new(environment.clone(), shared.clone(), log.clone()));
         let (held, me) = (source.clone(), self.me.clone());
         let needed_from = Box::new(move || {
@@ -599,6 +631,7 @@ impl Running {
         if let Some(primary) = self.primary() {
             primary.threads.announce_stop();
         }
+        self.stopping.store(true, SeqCst);
         let monitor = self.monitor().take();
         drop(monitor);
         let _one = self.one_command();

@@ -32,6 +32,7 @@ pub fn status(running: &Running) -> Value {
         },
     });
     let (mode, level) = running.protection();
+    status["local_destinations"] = json!(running.local_destinations());
     status["protection"] = json!({ "mode": mode, "level": level });
     // A command may wait for a long time; the state of a primary is asked for while it does.
     if let Some(primary) = running.primary() {

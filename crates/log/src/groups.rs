@@ -188,6 +188,8 @@ pub struct RedoLog {
     catalog: Mutex<Catalog>,
     /// Redo before this position is not needed for recovery.
     checkpoint: AtomicU64,
+    /// Logs that end after this position are not used again: redo of theirs is not where it has to be.
+    reuse_limit: AtomicU64,
     notices: Vec<MemberNotice>,
     pub(crate) keeper: Mutex<Option<Arc<dyn MemberKeeper>>>,
 }
@@ -200,7 +202,18 @@ impl RedoLog {
         notices: Vec<MemberNotice>,
     ) -> RedoLog {
         let (catalog, checkpoint) = (Mutex::new(catalog), AtomicU64::new(0));
-        RedoLog { disk, config, catalog, checkpoint, notices, keeper: Mutex::default() }
+        let reuse_limit = AtomicU64::new(u64::MAX);
+        RedoLog { disk, config, catalog, checkpoint, reuse_limit, notices, keeper: Mutex::default() }
+    }
+
+    /// Logs that end after `limit` are not used again, whatever else is done with them: a destination needs them.
+    pub fn set_reuse_limit(&self, limit: Scn) {
+        self.reuse_limit.store(limit.0, SeqCst);
+    }
+
+    /// See [`RedoLog::set_reuse_limit`].
+    pub fn reuse_limit(&self) -> Scn {
+        Scn(self.reuse_limit.load(SeqCst))
     }
 
     /// What opening found out about the members.
@@ -333,6 +346,7 @@ impl RedoLog {
         match (group.header, group.next_scn) {
             (None, _) => Ok(next),
             (Some(_), _) if !group.archived => Err(SwitchBlocked::ArchivingNeeded),
+            (Some(_), Some(end)) if end > self.reuse_limit() => Err(SwitchBlocked::ArchivingNeeded),
             // On a standby what is not applied yet is read from the archived log: redo that comes in does not wait for apply.
             (Some(_), _) if self.config.kind == LogKind::Standby => Ok(next),
             (Some(_), Some(end)) if end <= self.checkpoint() => Ok(next),

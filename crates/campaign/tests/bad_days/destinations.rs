@@ -1,9 +1,12 @@
 //! Other ways to ship than one SYNC AFFIRM destination.
 
-use crate::support::{Place, add_destination, await_status, must, start};
+use crate::support::{INSERT, PATIENCE, Place, add_destination, await_alert, await_status, must, start};
 use crate::writers::Writers;
 use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
+use std::ffi::OsString;
+use std::path::Path;
 
 /// A standby so slow that commits for which nobody waits are not there yet when the primary dies.
 fn slow(place: &Place, primary: &Instance, name: &str) -> Instance {
@@ -121,4 +124,83 @@ fn of_a_group_the_best_that_can_be_reached_serves_and_nothing_acknowledged_is_lo
     let acknowledged = writers.noted();
     must(&east, &["failover"]);
     acknowledged.all_in(&east.standby_database("app.db"));
+}
+
+fn files(directory: &Path) -> Vec<(OsString, Vec<u8>)> {
+    let mut files: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().extension().is_some_and(|end| end == "arc"))
+        .map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+fn local_status(status: &Status) -> Vec<String> {
+    let all = status.json()["local_destinations"].as_array().cloned().unwrap_or_default();
+    all.iter().map(|at| at["status"].as_str().unwrap().to_owned()).collect()
+}
+
+/// MANDATORY: logs are not used again, and commits wait under a name, until the directory can be written.
+#[test]
+fn a_mandatory_local_destination_that_cannot_be_written_holds_logs_and_gets_all_of_them_in_the_end() {
+    let place = Place::new("mandatory");
+    let (primary, database) = place.protecting();
+    let copies = place.path("copies");
+    let attributes = format!("LOCATION={} MANDATORY REOPEN=1 DB_UNIQUE_NAME=nas", copies.display());
+    must(&primary, &["destination", "set", "5", &attributes]);
+    must(&primary, &["switch-logfile"]);
+    await_alert(&primary, "destination nas: archiving failed");
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    must(&primary, &["switch-logfile"]);
+    application.run(INSERT);
+    let stuck = primary.begin(&["switch-logfile"]).unwrap();
+    await_status(&primary, "the switch waits for the destination", |status| {
+        status.text("/waiting_for").contains("archiving needed")
+    });
+    application.send(INSERT);
+    assert_eq!(local_status(&primary.status().unwrap()), ["ERROR"]);
+    std::fs::create_dir(&copies).unwrap();
+    application.answer();
+    assert!(stuck.wait_for_end(PATIENCE).unwrap().success());
+    await_status(&primary, "it is served", |status| local_status(status) == ["VALID"]);
+    must(&primary, &["switch-logfile"]);
+    let archive = primary.directory.join("archive");
+    await_condition("every archived log is there", PATIENCE, || {
+        let (here, there) = (files(&archive), files(&copies));
+        Ok(if here.len() >= 4 && here == there {
+            Ok(())
+        } else {
+            Err(format!("{} and {}", here.len(), there.len()))
+        })
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// ALTERNATE: another directory stands in while the first one fails, and no longer.
+#[test]
+fn an_alternate_stands_in_for_a_local_destination_that_was_given_up() {
+    let place = Place::new("alternate");
+    let (primary, database) = place.protecting();
+    let (first, spare) = (place.path("first"), place.path("spare"));
+    std::fs::create_dir(&spare).unwrap();
+    let spare_is = format!("LOCATION={} STATE=ALTERNATE DB_UNIQUE_NAME=spare", spare.display());
+    must(&primary, &["destination", "set", "6", &spare_is]);
+    let first_is =
+        format!("LOCATION={} MAX_FAILURE=1 REOPEN=1 ALTERNATE=spare DB_UNIQUE_NAME=first", first.display());
+    must(&primary, &["destination", "set", "5", &first_is]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    must(&primary, &["switch-logfile"]);
+    await_alert(&primary, "destination spare stands in for it");
+    await_status(&primary, "the spare one is in use", |status| local_status(status) == ["DISABLED", "VALID"]);
+    await_condition("the spare one has the log", PATIENCE, || {
+        Ok(if files(&spare).is_empty() { Err("nothing".to_owned()) } else { Ok(()) })
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    std::fs::create_dir(&first).unwrap();
+    await_status(&primary, "the first one is back", |status| local_status(status) == ["VALID", "ALTERNATE"]);
+    assert_eq!(files(&first), files(&primary.directory.join("archive")));
 }

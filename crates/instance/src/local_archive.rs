@@ -1,0 +1,297 @@
+//! Local destinations (LOCATION): directories that get a copy of every archived log, and what waits for them.
+//!
+//! A copy is written under another name, synced, read again block by block, and only then given its name. Destinations
+//! that fail are tried again every `reopen_ms`; one that is given up hands its work to its alternate.
+
+use crate::destination_config::{DestinationConfig, State};
+use crate::error::InstanceError;
+use crate::running::{Mode, Running};
+use standfast_io::DirectDisk;
+use standfast_log::{ArchivedLog, RedoLog, verify_archived};
+use standfast_types::Scn;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PIECE_BYTES: usize = 1 << 20;
+/// A pause between pieces leaves the device to the log writer.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A place where the redo of finished logs is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// No log is used again before this place has its redo.
+    pub mandatory: bool,
+    /// It has all redo before this position.
+    pub has: Scn,
+}
+
+/// Logs that end after this position must not be used again: a mandatory place lacks their redo, or fewer than
+/// `min_succeed` places have it, the instance's own archive among them (LOG_ARCHIVE_MIN_SUCCEED_DEST). Pure.
+pub fn reuse_limit(min_succeed: usize, places: &[Place]) -> Scn {
+    let mandatory = places.iter().filter(|place| place.mandatory).map(|place| place.has).min();
+    let mut has: Vec<Scn> = places.iter().map(|place| place.has).collect();
+    has.sort_unstable();
+    let enough = match min_succeed.saturating_sub(1) {
+        0 => Scn(u64::MAX),
+        others => has.len().checked_sub(others).map_or(Scn::ZERO, |at| has[at]),
+    };
+    mandatory.unwrap_or(Scn(u64::MAX)).min(enough)
+}
+
+/// How a local destination is doing.
+#[derive(Clone, Debug, Default)]
+struct Standing {
+    /// It has all archived logs that end at or before this position.
+    has: Scn,
+    failures: u32,
+    retry_at: Option<Instant>,
+    trouble: Option<String>,
+}
+
+/// A local destination for status output.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct LocalStatus {
+    /// Its name.
+    pub name: String,
+    /// Its directory.
+    pub location: PathBuf,
+    /// V$ARCHIVE_DEST.STATUS: VALID, ERROR (tried again), DISABLED (given up), ALTERNATE (not needed) or DEFERRED.
+    pub status: &'static str,
+    /// Whether logs wait for it.
+    pub mandatory: bool,
+    /// It has all archived logs up to here; `None` when that is not known yet.
+    pub has: Option<Scn>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// What the last one was.
+    pub trouble: Option<String>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct LocalArchives {
+    standings: HashMap<String, Standing>,
+}
+
+impl LocalArchives {
+    /// Copies what is missing, and says how far logs may be used again. To be called about twice a second.
+    pub fn look(&mut self, running: &Running) {
+        let configured = running.configured();
+        let Some((log, is_primary)) = log_of(running) else { return };
+        let valid = |at: &&DestinationConfig| {
+            let valid = if is_primary { at.valid_for.of_a_primary() } else { at.valid_for.of_a_standby() };
+            at.is_local() && valid && at.state != State::Defer
+        };
+        let local: Vec<&DestinationConfig> = configured.iter().filter(valid).collect();
+        self.standings.retain(|name, _| local.iter().any(|at| at.name == *name));
+        let archived = log.archived();
+        for at in &local {
+            if at.state == State::Enable || self.stands_in(at, &local) {
+                self.serve(running, at, &archived);
+            }
+        }
+        running.note_local(local.iter().map(|at| self.status(at, &local)).collect());
+        if is_primary {
+            log.set_reuse_limit(self.limit(running, &configured, &local));
+        }
+    }
+
+    /// Whether the destination is the alternate of one that was given up.
+    fn stands_in(&self, alternate: &DestinationConfig, local: &[&DestinationConfig]) -> bool {
+        let given_up =
+            |at: &&&DestinationConfig| at.alternate.as_ref() == Some(&alternate.name) && self.is_given_up(at);
+        local.iter().any(|at| given_up(&at))
+    }
+
+    fn is_given_up(&self, at: &DestinationConfig) -> bool {
+        let failures = self.standings.get(&at.name).map_or(0, |standing| standing.failures);
+        at.failures_allowed() > 0 && failures >= at.failures_allowed()
+    }
+
+    fn serve(&mut self, running: &Running, at: &DestinationConfig, archived: &[ArchivedLog]) {
+        let has_alternate = at.alternate.is_some();
+        let given_up = self.is_given_up(at);
+        let Some(directory) = &at.location else { return };
+        let standing = self.standings.entry(at.name.clone()).or_default();
+        let early = standing.retry_at.is_some_and(|retry_at| Instant::now() < retry_at);
+        // One without an alternate that was given up waits for `destination enable`.
+        if early || given_up && !has_alternate {
+            return;
+        }
+        match copy_missing(directory, archived, standing, &|| running.is_stopping()) {
+            Ok(()) => {
+                if standing.failures > 0 {
+                    running.environment.alert.say(format!("destination {}: archiving goes on", at.name));
+                }
+                (standing.failures, standing.retry_at) = (0, None);
+            }
+            Err(error) => {
+                standing.failures += 1;
+                standing.retry_at = Some(Instant::now() + Duration::from_millis(at.reopen_ms));
+                let news =
+                    standing.trouble.as_deref() != Some(error.to_string().as_str()) || standing.failures == 1;
+                standing.trouble = Some(error.to_string());
+                let last = at.failures_allowed() > 0 && standing.failures == at.failures_allowed();
+                if news || last {
+                    let next = match (last, &at.alternate) {
+                        (false, _) => "it is tried again".to_owned(),
+                        (true, Some(alternate)) => format!("destination {alternate} stands in for it"),
+                        (true, None) => {
+                            "it was given up: enable it again with `standfast destination enable`".into()
+                        }
+                    };
+                    let alert = &running.environment.alert;
+                    alert.say(format!("destination {}: archiving failed: {error}; {next}", at.name));
+                }
+            }
+        }
+    }
+
+    /// Forgets the failures of a destination: it is tried again at once.
+    pub fn enable(&mut self, name: &str) {
+        if let Some(standing) = self.standings.get_mut(name) {
+            (standing.failures, standing.retry_at) = (0, None);
+        }
+    }
+
+    fn has(&self, at: &DestinationConfig) -> Scn {
+        self.standings.get(&at.name).map_or(Scn::ZERO, |standing| standing.has)
+    }
+
+    fn limit(
+        &self,
+        running: &Running,
+        configured: &[DestinationConfig],
+        local: &[&DestinationConfig],
+    ) -> Scn {
+        let min_succeed = running.environment.config.redo.archive_min_succeed;
+        let here = local.iter().filter(|at| at.state == State::Enable).map(|at| {
+            let stand_in = local.iter().find(|other| at.alternate.as_ref() == Some(&other.name));
+            let has = self.has(at).max(stand_in.map_or(Scn::ZERO, |other| self.has(other)));
+            Place { mandatory: at.mandatory, has }
+        });
+        let remote = running.hardened_at_destinations();
+        let there = configured.iter().filter(|at| !at.is_local() && at.state == State::Enable && at.id <= 10);
+        let there = there.filter(|at| at.valid_for.of_a_primary()).map(|at| {
+            let has = remote.iter().find(|(name, _)| *name == at.name).map_or(Scn::ZERO, |(_, scn)| *scn);
+            Place { mandatory: at.mandatory, has }
+        });
+        reuse_limit(min_succeed, &here.chain(there).collect::<Vec<_>>())
+    }
+
+    fn status(&self, at: &DestinationConfig, local: &[&DestinationConfig]) -> LocalStatus {
+        let standing = self.standings.get(&at.name).cloned().unwrap_or_default();
+        let status = match at.state {
+            State::Defer => "DEFERRED",
+            State::Alternate if !self.stands_in(at, local) => "ALTERNATE",
+            _ if self.is_given_up(at) => "DISABLED",
+            _ if standing.failures > 0 => "ERROR",
+            _ => "VALID",
+        };
+        LocalStatus {
+            name: at.name.clone(),
+            location: at.location.clone().unwrap_or_default(),
+            status,
+            mandatory: at.mandatory,
+            has: Some(standing.has).filter(|scn| *scn > Scn::ZERO),
+            failures: standing.failures,
+            trouble: standing.trouble,
+        }
+    }
+}
+
+/// The log whose archived files are copied, and whether it is that of a primary.
+fn log_of(running: &Running) -> Option<(Arc<RedoLog>, bool)> {
+    if let Some(primary) = running.primary() {
+        return Some((primary.source.redo_log().clone(), true));
+    }
+    match &*running.mode() {
+        Mode::Standby(standby) => Some((standby.standby.shared().log.clone(), false)),
+        _ => None,
+    }
+}
+
+/// Copies the archived logs that `directory` lacks, oldest first, as far as it goes.
+fn copy_missing(
+    directory: &Path,
+    archived: &[ArchivedLog],
+    standing: &mut Standing,
+    stopping: &dyn Fn() -> bool,
+) -> Result<(), InstanceError> {
+    for log in archived {
+        let (Some(name), Some(end)) = (log.path.file_name(), log.header.next_scn) else { continue };
+        if end <= standing.has {
+            continue;
+        }
+        let target = directory.join(name);
+        let there = std::fs::metadata(&target).is_ok_and(|there| there.len() == bytes_of(&log.path));
+        if !there {
+            copy(&log.path, &target, log.header.first_scn, stopping)?;
+        }
+        standing.has = end;
+    }
+    Ok(())
+}
+
+fn bytes_of(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(u64::MAX, |file| file.len())
+}
+
+fn copy(source: &Path, target: &Path, first: Scn, stopping: &dyn Fn() -> bool) -> Result<(), InstanceError> {
+    let part = target.with_extension("part");
+    let copied = write_copy(source, &part, stopping).and_then(|()| {
+        verify_archived(&DirectDisk, &part, first)?;
+        std::fs::rename(&part, target).map_err(InstanceError::io("name the archived log", target))
+    });
+    if copied.is_err() {
+        // What is left is written over by the next attempt.
+        let _ = std::fs::remove_file(&part);
+    }
+    copied?;
+    let directory = target.parent().unwrap_or(Path::new("."));
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(InstanceError::io("sync the directory", directory))
+}
+
+fn write_copy(source: &Path, part: &Path, stopping: &dyn Fn() -> bool) -> Result<(), InstanceError> {
+    let mut from = File::open(source).map_err(InstanceError::io("open the archived log", source))?;
+    let mut to = File::create(part).map_err(InstanceError::io("create the archived log", part))?;
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let bytes = from.read(&mut piece).map_err(InstanceError::io("read the archived log", source))?;
+        if bytes == 0 {
+            break;
+        }
+        if stopping() {
+            return Err(InstanceError::Failed("the instance is stopping".into()));
+        }
+        to.write_all(&piece[..bytes]).map_err(InstanceError::io("write the archived log", part))?;
+        std::thread::sleep(PAUSE);
+    }
+    to.sync_all().map_err(InstanceError::io("sync the archived log", part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(mandatory: bool, has: u64) -> Place {
+        Place { mandatory, has: Scn(has) }
+    }
+
+    #[test]
+    fn logs_are_used_again_when_mandatory_places_and_enough_others_have_them() {
+        let all = [place(false, 100), place(false, 300), place(true, 200)];
+        assert_eq!(reuse_limit(1, &all), Scn(200), "the mandatory one");
+        assert_eq!(reuse_limit(1, &all[..2]), Scn(u64::MAX), "the own archive is enough");
+        assert_eq!(reuse_limit(2, &all[..2]), Scn(300), "one more");
+        assert_eq!(reuse_limit(3, &all[..2]), Scn(100), "two more");
+        assert_eq!(reuse_limit(4, &all), Scn(100));
+        assert_eq!(reuse_limit(5, &all), Scn::ZERO, "there are not as many");
+        assert_eq!(reuse_limit(1, &[]), Scn(u64::MAX));
+    }
+}
