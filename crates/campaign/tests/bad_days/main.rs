@@ -14,6 +14,7 @@ mod commands;
 mod creation;
 mod damage;
 mod destinations;
+mod double_faults;
 mod down;
 mod failed_sync;
 mod foreign;
