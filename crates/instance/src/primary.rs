@@ -264,6 +264,9 @@ pub enum Entry {
     NewWithCopy,
 }
 
+/// A session that dies leaves one commit without notice. Who leaves so many does not know of Standfast.
+const UNNOTICED_IS_FOREIGN: u32 = 3;
+
 struct Served {
     capture: Capture,
     shared: Arc<Database>,
@@ -272,6 +275,8 @@ struct Served {
     baseline: Option<BaselineJob>,
     /// Waiting for a fresh copy: nothing is captured.
     awaiting_baseline: bool,
+    /// How often commits were found of which no session gave notice.
+    unnoticed: u32,
 }
 
 /// See the module.
@@ -369,7 +374,8 @@ impl Primary {
         }
         let databases = &self.shared.databases;
         databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(record.id, shared.clone());
-        let served = Served { capture, shared, obstructed: None, baseline: None, awaiting_baseline };
+        let served =
+            Served { capture, shared, obstructed: None, baseline: None, awaiting_baseline, unnoticed: 0 };
         self.served.insert(record.id.0, served);
         self.shared.segment.mark_dirty(record.id.0);
         self.write_out()
@@ -627,15 +633,24 @@ impl Primary {
     }
 
     /// Marks the databases dirty whose WAL has grown without a notice: processes without Standfast, and
-    /// sessions that died between publishing and notice.
-    pub fn look_for_unnoticed(&mut self) {
-        for (id, served) in &self.served {
+    /// sessions that died between publishing and notice. Returns the names of those of which that is now certain to be
+    /// the former, once each.
+    pub fn look_for_unnoticed(&mut self) -> Vec<String> {
+        let mut foreign = Vec::new();
+        for (id, served) in &mut self.served {
             let captured = served.capture.position();
             let published = served.capture.header().map(|header| header.position());
             let news = |position: WalPosition| position != captured && position.frame != 0;
             if published.is_none_or(news) {
                 self.shared.segment.mark_dirty(*id);
             }
+            if published.is_some_and(news) {
+                served.unnoticed += 1;
+                if served.unnoticed == UNNOTICED_IS_FOREIGN {
+                    foreign.push(served.shared.record().name.clone());
+                }
+            }
         }
+        foreign
     }
 }

@@ -420,7 +420,13 @@ fn run_log_writer(
             Ok(Step::Blocked) => std::thread::park_timeout(Duration::from_millis(1)),
             Ok(Step::Idle) => {
                 if !segment.sleep(LOOK_AROUND) {
-                    primary.look_for_unnoticed();
+                    for name in primary.look_for_unnoticed() {
+                        environment.alert.say(format!(
+                            "database {name}: COMMITS WITHOUT STANDFAST: connections write to it that do not use the VFS, \
+                             or were opened before it was protected. What they commit is captured, but does not wait for \
+                             any standby | hint: load the extension in that application and open its connections anew"
+                        ));
+                    }
                 }
             }
             Err(error @ InstanceError::StoppedWaiting { .. }) => {

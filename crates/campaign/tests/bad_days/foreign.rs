@@ -8,12 +8,14 @@ fn what_a_foreign_process_writes_is_captured() {
     let place = Place::new("foreign");
     let (primary, standby, database) = place.pair(&[]);
     let mut foreigner = place.foreigner(&database);
-    for _ in 0..10 {
-        foreigner.run(INSERT);
-    }
     // Nobody tells the instance: it has to find out by itself, without any application.
     let copy = standby.standby_database("app.db");
-    await_status(&primary, "the instance finds the foreign commits", |_| rows(&copy) == 11);
+    for number in 2..=11 {
+        foreigner.run(INSERT);
+        await_status(&primary, "the instance finds the foreign commit", |_| rows(&copy) == number);
+    }
+    // A commit that waits for nobody is not what an operator expects of a protected database.
+    await_alert(&primary, "database app.db: COMMITS WITHOUT STANDFAST");
     place.application(&database).run(INSERT);
     foreigner.run(INSERT);
     foreigner.close();
