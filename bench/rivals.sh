@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the rivals of `make bench` and `make figures` available: builds Litestream from its Go module into
-# target/rivals, installs iperf3 and sockperf from Debian when they are absent, and says what is there. A rival that
+# target/rivals, installs iperf3, sockperf and qperf from Debian when they are absent, and says what is there. A rival that
 # cannot be had is named, and the bench skips it: this script does not fail for it.
 #
 # Arguments name the rivals that are wanted (litestream, postgres, network); all without arguments.
@@ -43,7 +43,7 @@ find_postgres() {
 
 install_network_tools() {
   local tool log=$rivals/network.log
-  for tool in iperf3 sockperf; do
+  for tool in iperf3 sockperf qperf; do
     if command -v "$tool" >/dev/null; then
       echo "$tool: $(command -v "$tool")"
     elif [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

@@ -35,6 +35,8 @@ pub struct Conditions {
     pub iperf3: Option<String>,
     /// `sockperf --version`, when there is one.
     pub sockperf: Option<String>,
+    /// `qperf --version`, when there is one.
+    pub qperf: Option<String>,
     /// `postgres --version`, when there is one.
     pub postgres: Option<String>,
     /// Measured seconds of a run.
@@ -69,6 +71,7 @@ impl Conditions {
             litestream: version(programs.litestream.as_deref(), "version"),
             iperf3: version(programs.iperf3.as_deref(), "--version"),
             sockperf: version(programs.sockperf.as_deref(), "--version"),
+            qperf: version(programs.qperf.as_deref(), "--version"),
             postgres: version(postgres.as_deref(), "--version"),
             seconds: context.measure.as_secs_f64(),
             warmup_seconds: context.warmup.as_secs_f64(),

@@ -36,14 +36,16 @@ pub struct Programs {
     pub iperf3: Option<PathBuf>,
     /// `sockperf`.
     pub sockperf: Option<PathBuf>,
+    /// `qperf`.
+    pub qperf: Option<PathBuf>,
     /// The directory with `initdb`, `postgres`, `pg_basebackup`, `pgbench`.
     pub postgres: Option<PathBuf>,
 }
 
 impl Programs {
     /// Ours beside the running program; rivals in `target/rivals`, on PATH or where Debian puts them. The
-    /// variables STANDFAST_BIN, STANDFAST_EXTENSION, STANDFAST_CAMPAIGN, LITESTREAM, IPERF3, SOCKPERF and
-    /// PG_BINDIR name others.
+    /// variables STANDFAST_BIN, STANDFAST_EXTENSION, STANDFAST_CAMPAIGN, LITESTREAM, IPERF3, SOCKPERF,
+    /// QPERF and PG_BINDIR name others.
     pub fn find() -> Programs {
         let here = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
         let beside = |name: &str| here.as_ref().map(|here| here.join(name)).filter(|path| path.exists());
@@ -57,6 +59,7 @@ impl Programs {
                 .or_else(|| on_path("litestream")),
             iperf3: named("IPERF3").or_else(|| on_path("iperf3")),
             sockperf: named("SOCKPERF").or_else(|| on_path("sockperf")),
+            qperf: named("QPERF").or_else(|| on_path("qperf")),
             postgres: named("PG_BINDIR").or_else(postgres_of_debian),
         }
     }

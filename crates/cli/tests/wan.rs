@@ -196,6 +196,38 @@ fn a_run_that_was_too_late_exits_3() {
     assert_eq!(emulator.child.wait().unwrap().code(), Some(3));
 }
 
+/// The program as somebody else than root has it.
+fn unprivileged(words: &str) -> Output {
+    use std::os::unix::process::CommandExt;
+    let mut command = standfast(words);
+    // The directory of the build may be closed to others: the program is opened before the rights are gone.
+    let nobody = 65_534;
+    command.current_dir("/").uid(nobody).gid(nobody).output().unwrap()
+}
+
+#[test]
+fn who_is_not_root_hears_what_is_missing_and_what_to_do() {
+    if !possible() {
+        return;
+    }
+    let emulator = Emulator::start("others", "");
+    for (words, part) in [
+        ("wan run --rtt 1ms -- true".to_owned(), "CAP_NET_ADMIN"),
+        (format!("wan stats {}", emulator.name), "Permission denied"),
+        (format!("wan exec {} a -- true", emulator.name), "Permission denied"),
+        (format!("wan stop {}", emulator.name), "Permission denied"),
+        ("wan list".to_owned(), "Permission denied"),
+    ] {
+        let output = unprivileged(&words);
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(4), "{words}: {complaint}");
+        assert!(
+            complaint.contains(part) && complaint.contains("hint: run it as root"),
+            "{words}: {complaint}"
+        );
+    }
+}
+
 #[test]
 fn bad_input_has_its_exit_code_and_names_what_is_allowed() {
     for (words, part) in [

@@ -44,6 +44,14 @@ pub enum NetError {
         /// The system's error.
         source: io::Error,
     },
+    /// No such host.
+    #[error("cannot find the host {host}: {source}; check its name, or give its address")]
+    Lookup {
+        /// Its name.
+        host: String,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The port cannot be listened on.
     #[error("cannot listen on {address}: {source}; choose a free port of this host with -port or --bind")]
     Listen {
@@ -93,11 +101,12 @@ pub enum NetError {
 }
 
 impl NetError {
-    /// Exit code of a command that ends with this error: 1 failed, 2 usage, 4 refused.
+    /// Exit code of a command that ends with this error: 1 failed, 2 usage, 4 refused, 130 interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
             NetError::Option { .. } | NetError::Usage(_) => 2,
             NetError::Refused(_) | NetError::NotAuthorised(_) | NetError::File { .. } => 4,
+            NetError::Interrupted { .. } => 130,
             _ => 1,
         }
     }
@@ -109,7 +118,7 @@ impl NetError {
             NetError::Refused(_) => "refused",
             NetError::NotAuthorised(_) => "not_authorised",
             NetError::File { .. } => "file",
-            NetError::Connect { .. } => "connect",
+            NetError::Connect { .. } | NetError::Lookup { .. } => "connect",
             NetError::Listen { .. } => "listen",
             NetError::Protocol(_) => "protocol",
             NetError::Cut { .. } => "cut",

@@ -102,7 +102,13 @@ fn check(path: &Path) -> Result<()> {
 fn create(path: &Path) -> Result<Ring> {
     check(path)?;
     let failed = |what: &str, error: std::io::Error| {
-        unusable(path, &format!("{what}: {error}; choose a directory with {} MiB free", FILE_BYTES >> 20))
+        unusable(
+            path,
+            &format!(
+                "{what}: {error}; choose a directory that can be written, with {} MiB free",
+                FILE_BYTES >> 20
+            ),
+        )
     };
     // Taken anew, since an old one may have holes or another size.
     if path.exists() {

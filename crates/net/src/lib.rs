@@ -33,7 +33,9 @@ pub mod socket;
 pub mod stats;
 pub mod stream;
 pub mod tcptest;
+pub mod terminal;
 pub mod units;
+pub mod watch;
 pub mod wire;
 
 pub use error::{NetError, Result};

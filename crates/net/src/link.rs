@@ -1,16 +1,19 @@
 //! Sending and receiving that end when the test ends, or when nothing moves for too long.
 
 use crate::socket::is_pause;
+use crate::watch::Watch;
 use crate::{NetError, Result};
 use std::io::{Error, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A prepared connection: its calls return every slice.
+/// A prepared connection: its calls return every slice, but receives that are watched.
 pub struct Link<'a> {
     /// The connection.
     pub socket: &'a TcpStream,
+    /// Who ends a receive that takes too long, when it blocks without a timeout.
+    pub watch: Option<&'a Watch>,
     /// Waiting ends when this is set.
     pub abort: &'a AtomicBool,
     /// Longest time without progress; None waits for ever.
@@ -81,6 +84,12 @@ impl Link<'_> {
         waiting: &mut Waiting,
         doing: &'static str,
     ) -> Result<Option<usize>> {
+        if let Some(watch) = self.watch {
+            return match watch.receive(out, self.patience, doing)? {
+                0 => Err(NetError::Cut { doing, source: closed() }),
+                bytes => Ok(Some(bytes)),
+            };
+        }
         let mut socket = self.socket;
         match socket.read(out) {
             Ok(0) => Err(NetError::Cut { doing, source: closed() }),

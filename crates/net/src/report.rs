@@ -16,6 +16,11 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// What made a result.
 pub const PROGRAM: &str = concat!("standfast ", env!("CARGO_PKG_VERSION"));
 
+/// What every document begins with.
+pub fn begin() -> Value {
+    json!({ "schema_version": SCHEMA_VERSION, "program": PROGRAM })
+}
+
 /// How a procedure of several tests ended, as the fields `status` and `error`.
 pub fn ending(report: &mut Value, ended: &Result<()>) {
     (report["status"], report["error"]) = ("ok".into(), Value::Null);
@@ -28,14 +33,10 @@ pub fn ending(report: &mut Value, ended: &Result<()>) {
 
 /// One test.
 pub fn json(target: &Target, plan: &Plan, outcome: &Result<Outcome>) -> Value {
-    let mut report = json!({
-        "schema_version": SCHEMA_VERSION,
-        "program": PROGRAM,
-        "status": "ok",
-        "error": null,
-        "server": target.to_string(),
-        "test": test(plan),
-    });
+    let mut report = begin();
+    ending(&mut report, &Ok(()));
+    report["server"] = target.to_string().into();
+    report["test"] = test(plan);
     match outcome {
         Err(error) => fail(&mut report, error),
         Ok(outcome) => {

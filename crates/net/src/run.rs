@@ -12,6 +12,7 @@ use crate::socket::{self, SLICE};
 use crate::stats::{Far, Interval, Latencies, Latency, Sender};
 use crate::stream::{Place, Stream, Target, open};
 use crate::units::Extent;
+use crate::watch::Watches;
 use crate::wire::Report;
 use crate::{NetError, Result};
 use std::sync::Arc;
@@ -91,6 +92,8 @@ struct Shared<'a> {
     /// For the durable writes of this side.
     ring: Option<Arc<Ring>>,
     abort: AtomicBool,
+    /// Connections whose receives block.
+    watches: Watches,
 }
 
 /// Carries out a test. An error is returned when it did not begin; once it has, see [`Outcome::trouble`].
@@ -131,6 +134,7 @@ pub fn run(
         },
         ring,
         abort: AtomicBool::new(false),
+        watches: Watches::default(),
     };
     let mut collectors: Vec<Collector<'_>> =
         flows.iter().map(|(direction, streams)| Collector::new(plan, *direction, streams, start)).collect();
@@ -153,6 +157,7 @@ pub fn run(
             if stop.load(Ordering::Relaxed) {
                 shared.abort.store(true, Ordering::Relaxed);
             }
+            shared.watches.look(now, shared.abort.load(Ordering::Relaxed));
             let mut looked = false;
             let running = collectors.iter_mut().filter(|collector| !collector.is_over());
             for collector in running.filter(|collector| now >= collector.next_look()) {
@@ -203,7 +208,7 @@ pub fn run(
 /// One connection, from its first message to its last word.
 fn carry(stream: &Stream, shared: &Shared<'_>, seed: u64) -> Result<()> {
     let plan = shared.plan;
-    let link = Link { socket: &stream.socket, abort: &shared.abort, patience: plan.timeout };
+    let link = Link { socket: &stream.socket, watch: None, abort: &shared.abort, patience: plan.timeout };
     match stream.direction {
         Direction::ToServer => {
             let orders = Orders {
@@ -215,7 +220,10 @@ fn carry(stream: &Stream, shared: &Shared<'_>, seed: u64) -> Result<()> {
                 tells: false,
                 seed,
             };
-            drive(link, &orders, stream)
+            let watched = shared.watches.over(Arc::clone(&stream.socket));
+            let watched =
+                watched.map_err(|source| NetError::system("cannot set up the connection", source))?;
+            drive(Link { watch: Some(&watched.watch), ..link }, &orders, stream)
         }
         Direction::FromServer => {
             // A pause that was asked for is no standstill.

@@ -4,7 +4,7 @@ use crate::link::{Link, closed};
 use crate::plan::{MIN_RANDOM_LENGTH, Mode, Pace, Payload, Plan};
 use crate::random::Random;
 use crate::socket::{self, receive_now};
-use crate::wire::{Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
+use crate::wire::{HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
 use crate::{NetError, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,9 @@ const LISTEN_EVERY: Duration = Duration::from_millis(10);
 const STATE_EVERY: Duration = Duration::from_millis(50);
 /// How long the receiver may take to receive what is on its way at the end, when nothing sets a bound.
 const DRAIN: Duration = Duration::from_secs(120);
+
+/// Longest message that is put together in memory, bytes of payload.
+const WHOLE: usize = 128 << 10;
 
 /// What a sender has to do.
 pub struct Orders<'a> {
@@ -65,8 +68,14 @@ pub fn payload(plan: &Plan) -> Arc<[u8]> {
 
 /// Sends messages until the test ends, and waits until the receiver has them all.
 pub fn drive(link: Link<'_>, orders: &Orders<'_>, ledger: &dyn Ledger) -> Result<()> {
+    let pace = &orders.pace;
+    let streaming = pace.mode == Mode::Async && pace.delay.is_zero() && pace.period.is_none();
+    // The end of a message that fills no segment goes with the next message, as in any stream; by itself it would cost
+    // as much as a full one. SYNC and pauses want every message to leave at once.
+    link.socket.set_nodelay(!streaming).map_err(set_up)?;
     let mut driver = Driver {
         link,
+        whole: whole(pace.length, &orders.payload),
         orders,
         ledger,
         random: Random::new(orders.seed),
@@ -84,8 +93,23 @@ pub fn drive(link: Link<'_>, orders: &Orders<'_>, ledger: &dyn Ledger) -> Result
     driver.finish()
 }
 
+fn set_up(source: std::io::Error) -> NetError {
+    NetError::system("cannot set up the connection", source)
+}
+
+/// Room for a header, and the payload of the longest message behind it.
+fn whole(length: u32, payload: &[u8]) -> Vec<u8> {
+    let length = length as usize;
+    match length <= WHOLE.min(payload.len()) {
+        true => [&[0; HEADER_BYTES], &payload[..length]].concat(),
+        false => Vec::new(),
+    }
+}
+
 struct Driver<'a> {
     link: Link<'a>,
+    /// Header and payload of a message behind one another, so that one plain call sends both; empty for long ones.
+    whole: Vec<u8>,
     orders: &'a Orders<'a>,
     ledger: &'a dyn Ledger,
     random: Random,
@@ -217,7 +241,11 @@ impl Driver<'_> {
         }
     }
 
-    fn send(&self, header: &Header, length: usize) -> Result<()> {
+    fn send(&mut self, header: &Header, length: usize) -> Result<()> {
+        if let Some(message) = self.whole.get_mut(..HEADER_BYTES + length) {
+            message[..HEADER_BYTES].copy_from_slice(&header.encode());
+            return self.link.send(message, &[], "sending");
+        }
         let payload = &self.orders.payload;
         let mut piece = length.min(payload.len());
         self.link.send(&header.encode(), &payload[..piece], "sending")?;
@@ -290,6 +318,8 @@ impl Driver<'_> {
         let patience = Some(self.link.patience.unwrap_or(DRAIN));
         self.told = None;
         self.tell(Instant::now())?;
+        // Nothing more comes behind it.
+        self.link.socket.set_nodelay(true).map_err(set_up)?;
         let header =
             Header { kind: Kind::Finish, length: 0, sequence: self.sequence, answered_ns: self.answered_ns };
         Link { patience, ..self.link }.send(&header.encode(), &[], "ending the test")?;

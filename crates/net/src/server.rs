@@ -11,6 +11,7 @@ use crate::sender::{Orders, drive};
 use crate::session::serve;
 use crate::socket::{self, SLICE, readable};
 use crate::units::classic_size;
+use crate::watch::Watches;
 use crate::wire::{Answer, Hello, MAX_TEXT, RESPONSE_BYTES, Status, VERSION, WireError};
 use crate::{NetError, Result};
 use std::io::{ErrorKind, Write};
@@ -65,13 +66,15 @@ pub struct Server {
     file: TestFile,
     plan: ServerPlan,
     serving: AtomicUsize,
+    /// Connections whose receives block.
+    watches: Watches,
     /// What is sent to clients that receive.
     payload: Arc<[u8]>,
 }
 
 /// A client that may be served.
 struct Client {
-    socket: TcpStream,
+    socket: Arc<TcpStream>,
     address: SocketAddr,
     hello: Hello,
     /// That this server has the client's key.
@@ -105,7 +108,14 @@ impl Server {
         let listener = listening.map_err(|source| NetError::Listen { address, source })?;
         let mut payload = vec![0; PAYLOAD_BYTES];
         Random::new(Random::fresh_seed()).fill(&mut payload);
-        Ok(Server { listener, file, plan, serving: AtomicUsize::new(0), payload: payload.into() })
+        Ok(Server {
+            listener,
+            file,
+            plan,
+            serving: AtomicUsize::new(0),
+            watches: Watches::default(),
+            payload: payload.into(),
+        })
     }
 
     /// The address that it listens on.
@@ -133,6 +143,12 @@ impl Server {
                 if ready[0] {
                     self.accept(&mut lobby, log);
                 }
+                self.watches.look(Instant::now(), false);
+            }
+            // The sessions end; who waits for a client that says nothing has to be woken for it.
+            while self.serving.load(Ordering::Relaxed) > 0 {
+                self.watches.look(Instant::now(), true);
+                std::thread::sleep(SLICE / 10);
             }
             Ok(())
         })
@@ -173,7 +189,7 @@ impl Server {
         match (said, &self.plan.key) {
             (Said::Nonsense(error), _) => turn_away(&socket, &address, error, log),
             (Said::Hello(hello, _), None) => {
-                self.admit(scope, Client { socket, address, hello, proof: None }, stop, log)
+                self.admit(scope, Client { socket: Arc::new(socket), address, hello, proof: None }, stop, log)
             }
             (Said::Hello(hello, bytes), Some(_)) => match nonce() {
                 Ok(nonce) => {
@@ -184,6 +200,7 @@ impl Server {
             },
             (Said::Response(challenge, response), Some(key)) => match check(key, &challenge, &response) {
                 Some(proof) => {
+                    let socket = Arc::new(socket);
                     let client = Client { socket, address, hello: challenge.hello, proof: Some(proof) };
                     self.admit(scope, client, stop, log);
                 }
@@ -251,9 +268,15 @@ impl Server {
         answer(socket, Status::Ready, proof.as_ref().map_or(&[], |proof| &proof[..]));
         let pace = hello.pace;
         let patience = Some(self.plan.patience + 2 * pace.longest_pause());
-        let link = Link { socket, abort: stop, patience };
+        let link = Link { socket, watch: None, abort: stop, patience };
         match hello.direction {
-            Direction::ToServer => serve(&link, (pace.mode, pace.length), ring, &()),
+            Direction::ToServer => {
+                let watched = self.watches.over(Arc::clone(socket));
+                let watched =
+                    watched.map_err(|source| NetError::system("cannot set up the connection", source))?;
+                let link = Link { watch: Some(&watched.watch), ..link };
+                serve(&link, (pace.mode, pace.length), ring, &())
+            }
             Direction::FromServer => drive(link, &self.orders(hello, &AtomicU64::new(hello.amount)), &()),
         }
     }

@@ -322,10 +322,10 @@ mod tests {
                 let ring = Arc::new(Ring::over(Arc::new(Filling(AtomicU64::new(3)))));
                 // Closed at the end, with what it has not read.
                 let serving = scope.spawn(move || {
-                    let link = Link { socket: &far, abort: &ABORT, patience };
+                    let link = Link { socket: &far, watch: None, abort: &ABORT, patience };
                     serve(&link, (mode, 5000), Some(ring), &())
                 });
-                let link = Link { socket: &near, abort: &ABORT, patience };
+                let link = Link { socket: &near, watch: None, abort: &ABORT, patience };
                 (drive(link, &orders, &acknowledged), serving.join().unwrap())
             });
             assert!(matches!(served, Err(NetError::System { .. })), "{served:?}");

@@ -186,7 +186,8 @@ pub fn receive_now(socket: &TcpStream, out: &mut [u8]) -> Result<Option<usize>> 
 
 /// Whether an error only means that a [`SLICE`] has passed or a signal came.
 pub fn is_pause(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    // TimedOut is no pause: with it the kernel gives a connection up.
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// Lets so many connections wait to be accepted, or as many as the system lets (`net.core.somaxconn`): who comes while

@@ -195,7 +195,7 @@ impl Spread {
 }
 
 /// Latencies of acknowledged messages, seconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     /// Messages.
     pub count: u64,

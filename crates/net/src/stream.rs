@@ -10,7 +10,7 @@ use crate::{NetError, Result};
 use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a connection or an answer is waited for when the plan sets no bound.
@@ -39,7 +39,7 @@ impl std::fmt::Display for Target {
 /// A connection that the server has accepted for a test.
 pub struct Stream {
     /// The connection.
-    pub socket: TcpStream,
+    pub socket: Arc<TcpStream>,
     /// What the server said.
     pub answer: Answer,
     /// Who sends on it.
@@ -92,16 +92,18 @@ pub fn open(target: &Target, plan: &Plan, place: Place, abort: &AtomicBool) -> R
         streams: plan.streams,
         test: place.test,
     };
-    let link = Link { socket: &socket, abort, patience: Some(patience) };
+    let link = Link { socket: &socket, watch: None, abort, patience: Some(patience) };
     let answer = introduce(&link, target, &hello.encode())?;
-    Ok(Stream { socket, answer, direction: place.direction, window: Mutex::default() })
+    Ok(Stream { socket: Arc::new(socket), answer, direction: place.direction, window: Mutex::default() })
 }
 
 /// The first address of the target that takes a connection.
 fn connect(target: &Target, patience: Duration) -> Result<TcpStream> {
     let failed = |source| NetError::Connect { address: target.to_string(), source };
     let mut last = ErrorKind::AddrNotAvailable.into();
-    for candidate in (target.host.as_str(), target.port).to_socket_addrs().map_err(failed)? {
+    let found = (target.host.as_str(), target.port).to_socket_addrs();
+    let unknown = |source| NetError::Lookup { host: target.host.clone(), source };
+    for candidate in found.map_err(unknown)? {
         match TcpStream::connect_timeout(&candidate, patience) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,

@@ -161,6 +161,10 @@ fn remove_leftovers() -> Result<()> {
 fn directories() -> Result<Vec<PathBuf>> {
     let listed = match fs::read_dir(ROOT) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        // To somebody who may not look, it would seem that nothing runs.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Err(WanError::refused(format!("{ROOT} cannot be read: {error}"), "run it as root"));
+        }
         listed => listed.doing(|| format!("read {ROOT}"))?,
     };
     let paths = listed.flatten().map(|entry| entry.path());
@@ -176,6 +180,7 @@ fn is_running(directory: &Path) -> bool {
 pub fn find(emulator: &str) -> Result<(Vec<Node>, PathBuf)> {
     check_name("the emulator", emulator, true)?;
     let directory = directory(emulator);
+    directories()?;
     if !is_running(&directory) {
         return Err(WanError::refused(
             format!("no emulator of the name {emulator} runs"),

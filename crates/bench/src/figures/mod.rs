@@ -18,6 +18,7 @@ use crate::suite::Missing;
 use crate::{BenchError, Context, Result};
 
 pub use measured::Measured;
+pub use net::readings;
 pub use table::FIGURES;
 
 /// Figures that are measured together.

@@ -128,8 +128,14 @@ pub const FIGURES: &[Figure] = &[
     figure(Net, "sync_1k_sockperf", "% apart", 1, limits(10.0, 3.0), Lower, |m| {
         net(m, |n| n.latency_apart(0))
     }),
+    figure(Net, "sync_1k_qperf", "% apart", 1, limits(10.0, 3.0), Lower, |m| {
+        net(m, |n| n.mean_latency_apart(0))
+    }),
     figure(Net, "sync_8k_sockperf", "% apart", 1, limits(10.0, 3.0), Lower, |m| {
         net(m, |n| n.latency_apart(1))
+    }),
+    figure(Net, "sync_8k_qperf", "% apart", 1, limits(10.0, 3.0), Lower, |m| {
+        net(m, |n| n.mean_latency_apart(1))
     }),
     figure(Net, "disk_part", "% apart", 1, limits(10.0, 5.0), Lower, |m| net(m, NetResult::disk_apart)),
     figure(Net, "wan_round_trip", "% apart at worst", 1, limits(5.0, 2.0), Lower, |m| {

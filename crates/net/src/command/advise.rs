@@ -10,10 +10,12 @@ use crate::log_history::LogHistory;
 use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::run::Outcome;
 use crate::stream::Target;
+use crate::terminal::{print, say, tell};
 use crate::units::{classic_size, classic_time, readable_size};
-use crate::{Result, interrupt, socket};
+use crate::{Result, interrupt, report, socket};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Largest socket buffer that is tried, bytes.
@@ -35,18 +37,20 @@ struct Redo {
 }
 
 pub fn main(args: &AdviseArgs) -> Result<u8> {
+    // From the first word on: whoever reads it may have had enough.
+    let stop = interrupt::flag();
     let target = args.target.target()?;
     let (peak, history) = args.peak()?;
     let redo = Redo { peak, write: args.redo_write()? };
     let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
     if let Some(history) = &history {
-        eprintln!("{}", source(history));
+        tell!("{}", source(history));
     }
     let directions = if args.both { Directions::Both } else { Directions::ToServer };
     let mut ways = Vec::new();
-    let ended = every_way(args, &target, &redo, directions, &mut ways);
+    let ended = every_way(args, &target, &redo, (directions, stop), &mut ways);
     if args.json {
-        println!("{:#}", document(&redo, history.as_ref(), &ways, &ended));
+        say!("{:#}", document(&target, (&redo, history.as_ref()), &ways, &ended));
     }
     if let Some(file) = file {
         file.end(|identity| {
@@ -82,15 +86,21 @@ fn options(args: &AdviseArgs, redo: &Redo) -> Vec<(&'static str, String)> {
 }
 
 /// For machines.
-fn document(redo: &Redo, history: Option<&LogHistory>, ways: &[Way], ended: &Result<()>) -> Value {
-    let mut report = json!({
-        "schema_version": crate::report::SCHEMA_VERSION,
-        "peak": redo.peak,
-        "redo_write": redo.write,
-        "log_history": history,
-    });
+fn document(
+    target: &Target,
+    (redo, history): (&Redo, Option<&LogHistory>),
+    ways: &[Way],
+    ended: &Result<()>,
+) -> Value {
+    let mut report = report::begin();
+    report["server"] = target.to_string().into();
+    report["peak"] = redo.peak.into();
+    report["redo_write"] = redo.write.into();
+    report["log_history"] = json!(history);
     for Way { direction, findings, judged } in ways {
-        let latency = |run: &Option<Outcome>| run.as_ref().and_then(Outcome::latency);
+        let latency = |run: &Option<Outcome>| {
+            run.as_ref().and_then(Outcome::latency).map(|latency| report::latency(&latency))
+        };
         report[direction.code()] = json!({
             "round_trip": findings.round_trip(),
             "fastsync": latency(&findings.fastsync),
@@ -100,7 +110,7 @@ fn document(redo: &Redo, history: Option<&LogHistory>, ways: &[Way], ended: &Res
             "advice": judged.as_ref().map(|(_, advice)| advice),
         });
     }
-    crate::report::ending(&mut report, ended);
+    report::ending(&mut report, ended);
     report
 }
 
@@ -109,11 +119,11 @@ fn every_way(
     args: &AdviseArgs,
     target: &Target,
     redo: &Redo,
-    directions: Directions,
+    (directions, stop): (Directions, &AtomicBool),
     ways: &mut Vec<Way>,
 ) -> Result<()> {
     let parts = directions.all().len() as u64;
-    eprintln!(
+    tell!(
         "up to {} tests of {:.1} s each, and up to 3 s to get going, that fill the link to {target}{}; they end after \
          about {} of data; nothing is changed",
         u64::from(MOST_TESTS) * parts,
@@ -124,7 +134,7 @@ fn every_way(
     for direction in directions.all() {
         // Each direction has its part of the traffic: the second one is not left without.
         let bytes = args.max_traffic / parts;
-        let mut budget = Budget { time: args.duration, bytes, stop: interrupt::flag() };
+        let mut budget = Budget { time: args.duration, bytes, stop };
         let mut findings = Findings::default();
         let recoveries = socket::sack_recoveries();
         let ended = measure(target, *direction, redo, &args.file, &mut budget, &mut findings);
@@ -141,9 +151,9 @@ fn every_way(
         if let Some((measured, advice)) = judged.as_ref().filter(|_| !args.json) {
             if args.both {
                 let gap = if ways.is_empty() { "" } else { "\n" };
-                println!("{gap}redo {} {target}", direction.name().trim_end_matches(" server"));
+                say!("{gap}redo {} {target}", direction.name().trim_end_matches(" server"));
             }
-            print!("{}", text(measured, advice));
+            print(&text(measured, advice));
         }
         ways.push(Way { direction: *direction, findings, judged });
         ended?;
@@ -161,29 +171,29 @@ fn measure(
     budget: &mut Budget<'_>,
     findings: &mut Findings,
 ) -> Result<()> {
-    eprintln!("redo {}: round trip ...", direction.name());
+    tell!("redo {}: round trip ...", direction.name());
     findings.idle = Some(round_trip(target, budget)?);
     let size = classic_size(redo.write.into());
-    eprintln!("SYNC messages of {size}, without and with the receiver's disk ...");
+    tell!("SYNC messages of {size}, without and with the receiver's disk ...");
     let plan = || Plan { directions: direction.into(), length: redo.write, ..Plan::default() };
     findings.fastsync = Some(budget.run(target, &plan())?);
     findings.affirm = Some(budget.run(target, &Plan { write: true, file: file.to_owned(), ..plan() })?);
     let rtt = findings.round_trip().unwrap_or(0.0);
-    eprintln!("socket buffers and connections ...\n{HEADS}");
+    tell!("socket buffers and connections ...\n{HEADS}");
     if budget.is_left() {
         let most = (MOST_WINDOW, MOST_STREAMS);
         sweep(target, direction, budget, rtt, most, &mut findings.sweep, &mut |tried, outcome| {
-            eprintln!("{}", line(tried, outcome));
+            tell!("{}", line(tried, outcome));
         })?;
     }
     if let Some(fastest) = findings.sweep.best().filter(|_| budget.is_left()) {
         // Slower than some messages a second there would be nothing to see.
         let rate = redo.peak.min(fastest.rate / 2.0).max(10.0 * f64::from(redo.write));
-        eprintln!("redo at {}/s ...", readable_size(rate));
+        tell!("redo at {}/s ...", readable_size(rate));
         findings.paced = Some(budget.run(target, &Plan { mode: Mode::Async, rate: Some(rate), ..plan() })?);
     }
     if budget.is_left() {
-        eprintln!("round trips while one connection fills the link ...");
+        tell!("round trips while one connection fills the link ...");
         // As a gap being closed, or somebody else, would fill it; beside it commits go on.
         let load = Plan { mode: Mode::Async, omit: ramp_up(rtt), length: 1 << 20, ..plan() };
         let probe = Plan { timeout: Some(Duration::from_secs(30)), ..probe(&load) };

@@ -1,6 +1,7 @@
 //! `net diff`: two results side by side.
 
 use super::arguments::DiffArgs;
+use crate::terminal::{say, tell};
 use crate::{NetError, Result};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -81,7 +82,7 @@ fn load(path: &Path) -> Result<Value> {
 pub fn main(args: &DiffArgs) -> Result<u8> {
     let (before, after) = (load(&args.before)?, load(&args.after)?);
     if before["test"] != after["test"] {
-        eprintln!("note: the tests had different settings");
+        tell!("note: the tests had different settings");
     }
     let compared = compare(&before, &after, args.tolerance);
     let worse = compared.iter().any(|figure| figure.worse);
@@ -98,14 +99,21 @@ pub fn main(args: &DiffArgs) -> Result<u8> {
                 })
             })
             .collect();
-        println!("{:#}", json!({ "tolerance_percent": args.tolerance, "worse": worse, "figures": figures }));
+        let mut report = crate::report::begin();
+        report["tolerance_percent"] = args.tolerance.into();
+        report["worse"] = worse.into();
+        report["figures"] = figures.into();
+        say!("{report:#}");
     } else {
-        println!("{:<36} {:>12} {:>12} {:>9}", "", "before", "after", "change");
+        say!("{:<36} {:>12} {:>12} {:>9}", "", "before", "after", "change");
         for figure in &compared {
             let mark = if figure.worse { "  worse" } else { "" };
-            println!(
+            say!(
                 "{:<36} {:>12.3} {:>12.3} {:>+8.1}%{mark}",
-                figure.name, figure.before, figure.after, figure.change
+                figure.name,
+                figure.before,
+                figure.after,
+                figure.change
             );
         }
     }

@@ -3,8 +3,9 @@
 use super::arguments::DiskArgs;
 use crate::file::{Ring, TestFile};
 use crate::stats::{Latencies, Spread};
+use crate::terminal::say;
 use crate::units::{classic_size, readable_size};
-use crate::{NetError, Result, interrupt};
+use crate::{NetError, Result, interrupt, report};
 use serde_json::json;
 use standfast_io::AlignedBuf;
 use std::sync::Arc;
@@ -25,15 +26,39 @@ struct Row {
 
 pub fn main(args: &DiskArgs) -> Result<u8> {
     let stop = interrupt::flag();
+    let mut rows = Vec::new();
+    let ended = every_row(args, stop, &mut rows).and_then(|()| match stop.load(Ordering::Relaxed) {
+        true => Err(NetError::Interrupted { doing: "measuring a disk" }),
+        false => Ok(()),
+    });
+    if args.json {
+        let mut report = report::begin();
+        report["disk"] = rows.iter().map(document).collect();
+        report::ending(&mut report, &ended);
+        say!("{report:#}");
+    }
+    match ended {
+        Err(NetError::Interrupted { .. }) => Ok(130),
+        ended => ended.map(|()| 0),
+    }
+}
+
+/// What was measured until an error or an interruption stays in `rows`.
+fn every_row(args: &DiskArgs, stop: &AtomicBool, rows: &mut Vec<Row>) -> Result<()> {
     let first = TestFile::new(&args.dir.join("standfast-net-1.tmp"))?;
     let second = TestFile::new(&args.second_dir.as_ref().unwrap_or(&args.dir).join("standfast-net-2.tmp"))?;
     let members = [first.ring()?, second.ring()?];
     let sizes = if args.length.is_empty() { &SIZES[..] } else { &args.length };
-    let mut rows = Vec::new();
     if !args.json {
-        println!(
+        say!(
             "{:>10} {:>7} {:>10} {:>8} {:>8} {:>8} {:>8}  ms",
-            "write", "members", "MiB/s", "mean", "p50", "p99", "max"
+            "write",
+            "members",
+            "MiB/s",
+            "mean",
+            "p50",
+            "p99",
+            "max"
         );
     }
     for length in sizes {
@@ -48,11 +73,7 @@ pub fn main(args: &DiskArgs) -> Result<u8> {
             rows.push(row);
         }
     }
-    if args.json {
-        let rows: Vec<_> = rows.iter().map(document).collect();
-        println!("{:#}", json!({ "schema_version": crate::report::SCHEMA_VERSION, "disk": rows }));
-    }
-    Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
+    Ok(())
 }
 
 fn rate(row: &Row) -> f64 {
@@ -63,7 +84,7 @@ fn print(row: &Row) {
     let millis = [row.spread.mean, row.spread.p50, row.spread.p99, row.spread.max]
         .map(|seconds| format!("{:>8.3}", seconds * 1e3));
     let rate = rate(row) / 1_048_576.0;
-    println!("{:>10} {:>7} {rate:>10.1} {}", classic_size(row.length.into()), row.members, millis.join(" "));
+    say!("{:>10} {:>7} {rate:>10.1} {}", classic_size(row.length.into()), row.members, millis.join(" "));
 }
 
 fn document(row: &Row) -> serde_json::Value {

@@ -16,10 +16,11 @@ use crate::html::{
 use crate::loaded::{IDLE, run_loaded};
 use crate::run::{Event, Outcome, run};
 use crate::server::{PATIENCE, ServerPlan};
+use crate::terminal::tell;
 use crate::units::Extent;
 use crate::{NetError, Result, interrupt, tcptest};
 pub use arguments::NetCommand;
-use arguments::{ClientArgs, ServerArgs, split_port};
+use arguments::{ClientArgs, ServerArgs};
 use html_file::ReportFile;
 use output::Output;
 
@@ -36,17 +37,17 @@ impl NetCommand {
             NetCommand::Diff(args) => diff::main(&args),
         };
         done.unwrap_or_else(|error| {
-            eprintln!("error: {error}");
+            tell!("error: {error}");
             error.exit_code()
         })
     }
 }
 
 fn server(args: ServerArgs) -> Result<()> {
-    let bind = args.bind.as_deref().map(split_port);
+    let (host, port) = args.bind.map_or((None, None), |bind| (Some(bind.name), bind.port));
     tcptest::server(ServerPlan {
-        host: bind.map(|(host, _)| host.to_owned()),
-        port: bind.and_then(|(_, port)| port).unwrap_or(args.port),
+        host,
+        port: port.unwrap_or(args.port),
         file: args.file,
         buffer: args.window,
         connections: args.max_connections.into(),
@@ -69,7 +70,7 @@ fn client(args: &ClientArgs) -> Result<u8> {
         Event::Row(direction, interval) => output.row(direction, interval),
     };
     let outcome = if args.loaded {
-        eprintln!("round trips on the idle link for up to {:.0} s, then with the load", IDLE.as_secs_f64());
+        tell!("round trips on the idle link for up to {:.0} s, then with the load", IDLE.as_secs_f64());
         run_loaded(&target, &plan, stop, &mut watch)
     } else {
         run(&target, &plan, stop, &mut watch)
@@ -90,7 +91,7 @@ fn client(args: &ClientArgs) -> Result<u8> {
     let mut missed = false;
     for Judged { criterion, direction, met } in criteria {
         if let Some(found) = met {
-            eprintln!("criterion met {}: {criterion} ({found})", direction.name());
+            tell!("criterion met {}: {criterion} ({found})", direction.name());
             missed = true;
         }
     }

@@ -6,12 +6,12 @@ use crate::run::Outcome;
 use crate::socket::wall_clock;
 use crate::stats::Interval;
 use crate::stream::Target;
+use crate::terminal::print;
 use crate::units::{megabits, short_size};
 use crate::{NetError, Result, report};
 use clap::ValueEnum;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// What is printed.
@@ -32,13 +32,6 @@ pub struct Output {
     format: Format,
     file: Option<PathBuf>,
     sync: bool,
-}
-
-fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
-    }
 }
 
 impl Output {

@@ -7,8 +7,9 @@ use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::run::{Event, Outcome, run};
 use crate::search::{Sweep, Tried, next_streams, next_window};
 use crate::stream::Target;
+use crate::terminal::{say, tell};
 use crate::units::{Extent, classic_time, megabits, readable_size};
-use crate::{NetError, Result, interrupt};
+use crate::{NetError, Result, interrupt, report};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -146,19 +147,21 @@ struct Found {
 }
 
 pub fn main(args: &SweepArgs) -> Result<u8> {
+    // From the first word on: whoever reads it may have had enough.
+    let stop = interrupt::flag();
     let target = args.target.target()?;
     let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
     let directions = if args.both { Directions::Both } else { Directions::ToServer };
     let ways: Vec<&str> = directions.all().iter().map(|direction| direction.name()).collect();
-    eprintln!(
+    tell!(
         "tests of {:.1} s each that fill the link {} {target}",
         args.duration.as_secs_f64(),
         ways.join(", then ").replace(" server", "")
     );
     let mut found = Found::default();
-    let ended = measure(args, &target, directions, &mut found);
+    let ended = measure(args, &target, (directions, stop), &mut found);
     if args.json {
-        println!("{:#}", document(&found, &ended));
+        say!("{:#}", document(&target, &found, &ended));
     }
     if let Some(file) = file {
         file.end(|identity| {
@@ -176,13 +179,14 @@ pub fn main(args: &SweepArgs) -> Result<u8> {
     ended.map(|()| 0)
 }
 
-fn document(found: &Found, ended: &Result<()>) -> Value {
-    let mut report =
-        json!({ "schema_version": crate::report::SCHEMA_VERSION, "round_trip": found.round_trip });
+fn document(target: &Target, found: &Found, ended: &Result<()>) -> Value {
+    let mut report = report::begin();
+    report["server"] = target.to_string().into();
+    report["round_trip"] = json!(found.round_trip);
     for (direction, sweep) in &found.ways {
         report[direction.code()] = sweep.document();
     }
-    crate::report::ending(&mut report, ended);
+    report::ending(&mut report, ended);
     report
 }
 
@@ -195,13 +199,18 @@ fn options(args: &SweepArgs) -> Vec<(&'static str, String)> {
 }
 
 /// The tests, one direction after the other.
-fn measure(args: &SweepArgs, target: &Target, directions: Directions, found: &mut Found) -> Result<()> {
+fn measure(
+    args: &SweepArgs,
+    target: &Target,
+    (directions, stop): (Directions, &AtomicBool),
+    found: &mut Found,
+) -> Result<()> {
     let say = |line: &dyn Fn() -> String| {
         if !args.json {
-            println!("{}", line());
+            say!("{}", line());
         }
     };
-    let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop: interrupt::flag() };
+    let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop };
     let idle = round_trip(target, &mut budget)?;
     let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
     found.round_trip = Some(rtt);

@@ -7,10 +7,10 @@ use crate::report;
 use crate::run::{Event, Outcome, run};
 use crate::server::{Server, ServerPlan};
 use crate::socket::{SLICE, wall_clock};
+use crate::terminal::{print, tell};
 use crate::units::Extent;
 use crate::{NetError, Result, interrupt};
 use options::{ClientCommand, Command};
-use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub fn main(words: &[String]) -> u8 {
     let command = match options::parse(words) {
         Ok(command) => command,
         Err(error) => {
-            eprintln!("error: {error}\nhelp: standfast tcptest -help");
+            tell!("error: {error}\nhelp: standfast tcptest -help");
             return error.exit_code();
         }
     };
@@ -36,29 +36,22 @@ pub fn main(words: &[String]) -> u8 {
         Command::Client(client) => repeat(&client, interrupt::flag()),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("error: {error}");
+        tell!("error: {error}");
         error.exit_code()
     })
 }
 
-/// Nobody reads any more: the test is not worth more than that.
-fn print(text: &str) {
-    let mut out = std::io::stdout().lock();
-    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
-    }
-}
-
 /// Serves until it is interrupted.
 pub fn server(plan: ServerPlan) -> Result<()> {
+    let stop = interrupt::flag();
     let server = Server::bind(plan.clone())?;
     print(&screen::server_started(&plan, server.address()?, wall_clock()));
-    server.run(interrupt::flag(), &|line| print(&screen::server_line(line, wall_clock())))
+    server.run(stop, &|line| print(&screen::server_line(line, wall_clock())))
 }
 
 fn repeat(client: &ClientCommand, stop: &AtomicBool) -> Result<u8> {
     for notice in &client.notices {
-        eprintln!("note: {notice}");
+        tell!("note: {notice}");
     }
     if let Some(output) = &client.output {
         check_output(output)?;
@@ -79,7 +72,7 @@ fn repeat(client: &ClientCommand, stop: &AtomicBool) -> Result<u8> {
             Ok(outcome) => exit_code(client, &outcome),
             // A server that is away for one turn may be back at the next.
             Err(error) if client.frequency.is_some() => {
-                eprintln!("error: {error}");
+                tell!("error: {error}");
                 error.exit_code()
             }
             Err(error) => return Err(error),
@@ -114,7 +107,7 @@ fn once(client: &ClientCommand, stop: &AtomicBool) -> Result<Outcome> {
     })?;
     print(&screen::summary(plan, &outcome, wall_clock()));
     if let Some(trouble) = &outcome.trouble {
-        eprintln!("error: {trouble}");
+        tell!("error: {trouble}");
     }
     Ok(outcome)
 }

@@ -204,6 +204,9 @@ const CLIENT_OPTIONS: &str = "-port -mode -write -num_conn -sockbuf -length -del
 
 fn client(bare: &[String], given: &[Given]) -> Result<ClientCommand> {
     let host = match bare {
+        [host] if host.contains(':') && host.parse::<std::net::Ipv6Addr>().is_err() => {
+            return Err(NetError::Usage(format!("{host:?}: give the port by itself: HOST -port=N")));
+        }
         [host] => host.clone(),
         [] => {
             return Err(NetError::Usage(

@@ -30,6 +30,15 @@ Examples:
   standfast wan cut lab a:b       a sends and nobody hears it
   standfast wan heal lab";
 
+const STATS_EXAMPLES: &str = "\
+Examples:
+  standfast wan stats lab
+  standfast wan stats lab --json
+  standfast wan stats lab --reset --fail-late 1ms
+
+Exit codes: 0 ok, 2 usage, 3 released too late (--fail-late), 4 it does not run, or
+rights are missing.";
+
 const EXEC_EXAMPLES: &str = "\
 Examples:
   standfast wan exec lab b -- standfast net server
@@ -55,6 +64,7 @@ pub enum WanCommand {
     /// End cuts and stalls
     Heal(LinksArgs),
     /// What passed, what was dropped and why, and how exactly it was released
+    #[command(after_help = STATS_EXAMPLES)]
     Stats(StatsArgs),
     /// End an emulator, the processes in its nodes, and the nodes; returns when all is gone
     Stop(NameArgs),
@@ -73,13 +83,13 @@ pub struct RunArgs {
     #[command(flatten)]
     pub shape: ShapeArgs,
     /// One direction that differs, with the options above without dashes: a:b,delay=5ms,loss=1%
-    #[arg(long, value_parser = link, value_name = "FROM:TO,OPTION=VALUE...")]
+    #[arg(long, value_parser = link, value_name = "FROM:TO,OPTION=VALUE...", allow_hyphen_values = true)]
     pub link: Vec<(LinkName, Change)>,
     /// The same seed loses and reorders the same segments, counted per direction
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Exit with 3 at the end when more than one packet in 100 was released later than this
-    #[arg(long, value_parser = time, value_name = "TIME")]
+    #[arg(long, value_parser = time, value_name = "TIME", allow_hyphen_values = true)]
     pub fail_late: Option<Nanos>,
     /// Write a line to this file descriptor when the nodes can be used, and close it
     #[arg(long, value_name = "FD")]
@@ -96,28 +106,28 @@ pub struct RunArgs {
 #[derive(Debug, Default, Args)]
 pub struct ShapeArgs {
     /// Round trip: half of it in each direction
-    #[arg(long, value_parser = time, value_name = "TIME", conflicts_with = "delay")]
+    #[arg(long, value_parser = time, value_name = "TIME", conflicts_with = "delay", allow_hyphen_values = true)]
     pub rtt: Option<Nanos>,
     /// Delay of one direction
-    #[arg(long, value_parser = time, value_name = "TIME")]
+    #[arg(long, value_parser = time, value_name = "TIME", allow_hyphen_values = true)]
     pub delay: Option<Nanos>,
     /// Rate of IP packets, in bits or bytes a second: 100mbit, 12MiB/s, none
-    #[arg(long, value_parser = rate)]
+    #[arg(long, value_parser = rate, allow_hyphen_values = true)]
     pub rate: Option<Rate>,
     /// What may wait for the transmitter: 256k, 50ms, auto (rate x twice the delay, at least 64 KiB)
-    #[arg(long, value_parser = queue)]
+    #[arg(long, value_parser = queue, allow_hyphen_values = true)]
     pub queue: Option<Queue>,
     /// Share of the segments that is lost
-    #[arg(long, value_parser = share, value_name = "PERCENT")]
+    #[arg(long, value_parser = share, value_name = "PERCENT", allow_hyphen_values = true)]
     pub loss: Option<Share>,
     /// The delay varies slowly by so much in both directions; the order is kept
-    #[arg(long, value_parser = time, value_name = "TIME")]
+    #[arg(long, value_parser = time, value_name = "TIME", allow_hyphen_values = true)]
     pub jitter: Option<Nanos>,
     /// Share of the segments that is overtaken by later ones
-    #[arg(long, value_parser = share, value_name = "PERCENT")]
+    #[arg(long, value_parser = share, value_name = "PERCENT", allow_hyphen_values = true)]
     pub reorder: Option<Share>,
     /// How much later an overtaken segment arrives [default: 1ms]
-    #[arg(long, value_parser = time, value_name = "TIME")]
+    #[arg(long, value_parser = time, value_name = "TIME", allow_hyphen_values = true)]
     pub reorder_by: Option<Nanos>,
 }
 
@@ -167,7 +177,7 @@ pub struct StatsArgs {
     #[arg(long)]
     pub reset: bool,
     /// Exit with 3 when more than one packet in 100 was released later than this
-    #[arg(long, value_parser = time, value_name = "TIME")]
+    #[arg(long, value_parser = time, value_name = "TIME", allow_hyphen_values = true)]
     pub fail_late: Option<Nanos>,
 }
 

@@ -6,8 +6,8 @@ use serde::Serialize;
 use standfast_wan::settings::Settings;
 
 use super::lab::{Lab, Labs, ample_buffer, carries, deep_queue, link, round_trip};
-use super::tool::{document, millis, number, text};
-use super::{Value, apart};
+use super::tool::{document, millis};
+use super::{Value, apart, readings};
 use crate::Result;
 use crate::suite::Missing;
 
@@ -95,7 +95,7 @@ fn reported_round_trip(labs: &Labs<'_>, lab: &Lab<'_>, settings: &Settings) -> R
         let mut command = lab.net_first("client")?;
         command.args(["--length", "0", "--duration", &millis(labs.context.measure / 3)]);
         command.args(["--omit", &millis(labs.context.warmup / 2)]);
-        number(&document(&mut command)?, "/summary/latency/p50")
+        readings::median(&document(&mut command)?)
     })?;
     let (discarded, late) = (found.discarded, found.late);
     Ok(Reported { reported: found.value, truth: true_round_trip(settings), discarded, late })
@@ -111,7 +111,7 @@ fn reported_rate(labs: &Labs<'_>, lab: &Lab<'_>, settings: &Settings) -> Result<
         let mut command = lab.net("client")?;
         command.args(["--mode", "async", "--duration", &millis(labs.context.measure)]);
         command.args(["--omit", &millis(ramp_up(settings))]);
-        number(&document(&mut command)?, "/summary/bytes_per_second")
+        readings::bytes_per_second(&document(&mut command)?)
     })?;
     let (discarded, late) = (found.discarded, found.late);
     Ok(Reported { reported: found.value, truth: carries(settings), discarded, late })
@@ -166,8 +166,7 @@ pub(super) fn buffers(labs: &Labs<'_>) -> Result<Buffers> {
             document(&mut command)
         })?;
         let document = found.value;
-        let limit = text(&document, "/summary/limited_by")?.to_owned();
-        Ok((number(&document, "/summary/bytes_per_second")?, limit))
+        Ok((readings::bytes_per_second(&document)?, readings::limit(&document)?.to_owned()))
     };
     let (small, small_limit) = run(SMALL)?;
     let (large, large_limit) = run(ample_buffer(&settings))?;

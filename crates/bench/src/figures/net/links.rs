@@ -4,6 +4,7 @@ use serde_json::Value;
 use standfast_wan::settings::{Change, Nanos, Settings, WHOLE};
 
 use super::lab::link;
+use super::readings::{Verdict, verdicts};
 
 /// Fewer links than that would be no test of the advice.
 pub(in super::super) const LEAST_LINKS: usize = 12;
@@ -190,12 +191,10 @@ impl Link {
     /// Compares the document of `net advise --json` with what is expected; the error names every difference.
     pub(super) fn judge(&self, document: &Value) -> Result<(), String> {
         const MODES: [&str; 3] = ["ASYNC", "FASTSYNC", "SYNC AFFIRM"];
-        let empty = Vec::new();
-        let verdicts =
-            document.pointer("/to_server/advice/verdicts").and_then(Value::as_array).unwrap_or(&empty);
+        let verdicts = verdicts(document).map_err(|error| error.to_string())?;
         let mut differences = Vec::new();
         for (mode, (grade, causes)) in MODES.iter().zip(self.expected) {
-            let verdict = verdicts.iter().find(|verdict| verdict["mode"] == *mode);
+            let verdict = verdicts.iter().find(|verdict| verdict.mode == *mode);
             let found = verdict.map_or_else(|| "nothing".to_owned(), in_words);
             let expected = words(grade, causes.to_vec());
             if found != expected {
@@ -206,10 +205,8 @@ impl Link {
     }
 }
 
-fn in_words(verdict: &Value) -> String {
-    let causes = verdict["causes"].as_array().into_iter().flatten();
-    let names = causes.filter_map(|cause| cause["name"].as_str()).collect();
-    words(verdict["grade"].as_str().unwrap_or("ungraded"), names)
+fn in_words(verdict: &Verdict<'_>) -> String {
+    words(verdict.grade, verdict.causes.clone())
 }
 
 /// Grade and causes; their order does not count, the same one twice does not either.
@@ -251,7 +248,9 @@ mod tests {
         let difference = far.judge(&advice(wrong)).unwrap_err();
         assert!(difference.contains("FASTSYNC WARN buffers instead of WARN distance"), "{difference}");
         assert!(difference.contains("WARN distance+far_disk instead of WARN distance"), "{difference}");
-        assert!(far.judge(&json!({})).unwrap_err().contains("ASYNC nothing"));
+        assert!(far.judge(&json!({})).unwrap_err().contains("/to_server/advice/verdicts"));
+        let none = json!({ "to_server": { "advice": { "verdicts": [] } } });
+        assert!(far.judge(&none).unwrap_err().contains("ASYNC nothing"));
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::start::Start;
-use super::tool::{document, free_port, millis, number, server};
-use super::{Against, peers};
+use super::tool::{document, free_port, millis, server};
+use super::{Against, peers, readings};
 use crate::context::need;
 use crate::process::{Process, Scratch};
 use crate::{Context, Result};
@@ -17,8 +19,8 @@ const PIECE: u32 = 128 << 10;
 /// Bytes of a durable write.
 const WRITE: u32 = 8 << 10;
 /// Latencies need more and shorter rounds than throughput: other work disturbs them for seconds.
-const LATENCY_ROUNDS: usize = 3;
-/// The shortest test of sockperf.
+const LATENCY_ROUNDS: usize = 4;
+/// The shortest test of sockperf and qperf.
 const LATENCY_TIME: Duration = Duration::from_secs(1);
 const DISK_TIME: Duration = Duration::from_millis(500);
 
@@ -75,7 +77,7 @@ impl Loopback<'_> {
             || {
                 let mut command = self.client(self.working(false, program), port, PIECE, time);
                 command.args(["--mode", "async", "--streams", &connections.to_string()]);
-                number(&document(&mut command)?, "/summary/bytes_per_second")
+                readings::bytes_per_second(&document(&mut command)?)
             },
             || {
                 let command = self.working(false, iperf3);
@@ -84,23 +86,46 @@ impl Loopback<'_> {
         )
     }
 
-    /// SYNC without write: median round trip in seconds.
+    /// SYNC without write: median round trip in seconds, against sockperf.
     pub(super) fn latency(&self, length: u32) -> Result<Against> {
         let rounds = self.rounds * LATENCY_ROUNDS;
         eprintln!("SYNC of {length} bytes over loopback and sockperf, {rounds} rounds");
-        let (program, sockperf) = (self.standfast()?, need(&self.context.programs.sockperf, INSTALL)?);
-        let (port, other_port) = (free_port()?, free_port()?);
-        let _server = self.server(self.waiting(true, program), port)?;
-        let _other = peers::sockperf_server(self.waiting(true, sockperf), other_port, self.scratch.path())?;
-        let time = LATENCY_TIME;
+        let sockperf = need(&self.context.programs.sockperf, INSTALL)?;
         Against::alternate(
             rounds,
+            || self.sync(length, readings::median),
             || {
-                let mut command = self.client(self.waiting(false, program), port, length, time);
-                number(&document(&mut command)?, "/summary/latency/p50")
+                let port = free_port()?;
+                let _server =
+                    peers::sockperf_server(self.waiting(true, sockperf), port, self.scratch.path())?;
+                peers::sockperf(self.waiting(false, sockperf), port, length, LATENCY_TIME)
             },
-            || peers::sockperf(self.waiting(false, sockperf), other_port, length, time),
         )
+    }
+
+    /// SYNC without write: mean round trip in seconds, against qperf, which knows no other figure.
+    pub(super) fn mean_latency(&self, length: u32) -> Result<Against> {
+        let rounds = self.rounds * LATENCY_ROUNDS;
+        eprintln!("SYNC of {length} bytes over loopback and qperf, {rounds} rounds");
+        let qperf = need(&self.context.programs.qperf, INSTALL)?;
+        Against::alternate(
+            rounds,
+            || self.sync(length, readings::mean),
+            || {
+                let ports = (free_port()?, free_port()?);
+                let _server = peers::qperf_server(self.waiting(true, qperf), ports.0, self.scratch.path())?;
+                peers::qperf(self.waiting(false, qperf), ports, length, LATENCY_TIME)
+            },
+        )
+    }
+
+    /// A figure of SYNC without write. Both programs are new ones, as those of the peer are: the memory that a process
+    /// happens to get makes it faster or slower by some percent as long as it lives.
+    fn sync(&self, length: u32, figure: fn(&Value) -> Result<f64>) -> Result<f64> {
+        let (program, port) = (self.standfast()?, free_port()?);
+        let _server = self.server(self.waiting(true, program), port)?;
+        let mut command = self.client(self.waiting(false, program), port, length, LATENCY_TIME);
+        figure(&document(&mut command)?)
     }
 
     /// SYNC with write, latency less network part, against durable writes alone: medians in seconds.
@@ -114,18 +139,16 @@ impl Loopback<'_> {
             || {
                 let mut command = self.client(self.waiting(false, program), port, WRITE, DISK_TIME);
                 let document = document(command.arg("--write"))?;
-                let part = |name: &str| number(&document, &format!("/summary/latency/{name}"));
-                Ok(part("p50")? - part("network/p50")?)
+                Ok(readings::median(&document)? - readings::network_median(&document)?)
             },
             || {
                 let mut command = self.waiting(true, program);
                 command.args(["net", "disk", "--json", "--length", &WRITE.to_string()]);
                 command.args(["--duration", &millis(DISK_TIME), "--dir"]).arg(self.scratch.path());
-                // The first row is that of one member.
-                number(&document(&mut command)?, "/disk/0/latency/p50")
+                readings::disk_median(&document(&mut command)?)
             },
         )
     }
 }
 
-const INSTALL: &str = "iperf3 or sockperf is not installed: run bench/rivals.sh";
+const INSTALL: &str = "iperf3, sockperf or qperf is not installed: run bench/rivals.sh";

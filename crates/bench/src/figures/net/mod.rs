@@ -7,6 +7,7 @@ mod lab;
 mod links;
 mod loopback;
 mod peers;
+pub mod readings;
 mod slow_disk;
 mod start;
 mod tool;
@@ -35,6 +36,8 @@ pub struct NetResult {
     pub throughput: [Outcome<Against>; 2],
     /// SYNC without write against sockperf, seconds; 1 KB and 8 KB.
     pub latency: [Outcome<Against>; 2],
+    /// The same as means, against qperf, seconds.
+    pub mean_latency: [Outcome<Against>; 2],
     /// The disk's part of SYNC with write against durable writes by themselves, seconds.
     pub disk: Outcome<Against>,
     /// Emulated links of all distances and rates.
@@ -111,6 +114,10 @@ pub(super) fn net(context: &Context, rounds: usize) -> Result<NetResult> {
     Ok(NetResult {
         throughput: [outcome(on_loopback.throughput(1))?, outcome(on_loopback.throughput(2))?],
         latency: [outcome(on_loopback.latency(1 << 10))?, outcome(on_loopback.latency(8 << 10))?],
+        mean_latency: [
+            outcome(on_loopback.mean_latency(1 << 10))?,
+            outcome(on_loopback.mean_latency(8 << 10))?,
+        ],
         disk: outcome(on_loopback.disk())?,
         grid: outcome(grid::grid(&lab))?,
         buffers: outcome(grid::buffers(&lab))?,
@@ -126,6 +133,10 @@ impl NetResult {
 
     pub(super) fn latency_apart(&self, nth: usize) -> Value {
         self.latency[nth].as_ref().map(Against::percent_apart).map_err(Clone::clone)
+    }
+
+    pub(super) fn mean_latency_apart(&self, nth: usize) -> Value {
+        self.mean_latency[nth].as_ref().map(Against::percent_apart).map_err(Clone::clone)
     }
 
     pub(super) fn disk_apart(&self) -> Value {

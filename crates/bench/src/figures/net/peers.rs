@@ -1,4 +1,4 @@
-//! iperf3 and sockperf: how they are started, and what their output says.
+//! iperf3, sockperf and qperf: how they are started, and what their output says.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::tool::number;
+use super::readings::number;
 use crate::process::{Process, run};
 use crate::{BenchError, Result, interrupt};
 
@@ -52,6 +52,24 @@ pub(super) fn sockperf(mut command: Command, port: u16, length: u32, time: Durat
     // Its own warm-up, 400 ms, is not counted either.
     command.args(["-m", &length.to_string(), "-t", &time.as_secs().max(1).to_string()]);
     sockperf_median(&run(&mut command)?)
+}
+
+/// A peer's server; `command` ends with its program.
+pub(super) fn qperf_server(mut command: Command, port: u16, scratch: &Path) -> Result<Process> {
+    command.args(["--listen_port", &port.to_string()]);
+    started(command, port, &scratch.join("qperf.log"))
+}
+
+/// Mean round trip in seconds. Besides the port of its server it takes one for the messages.
+pub(super) fn qperf(
+    mut command: Command,
+    (port, test_port): (u16, u16),
+    length: u32,
+    time: Duration,
+) -> Result<f64> {
+    command.args([ADDRESS, "--listen_port", &port.to_string(), "--ip_port", &test_port.to_string()]);
+    command.args(["--msg_size", &length.to_string(), "--time", &time.as_secs().max(1).to_string()]);
+    qperf_mean(&run(command.args(["--unify_units", "tcp_lat"]))?)
 }
 
 fn started(command: Command, port: u16, log: &Path) -> Result<Process> {
@@ -100,6 +118,17 @@ fn sockperf_median(output: &str) -> Result<f64> {
     })
 }
 
+/// It prints the way there: half of what a message and its answer take.
+fn qperf_mean(output: &str) -> Result<f64> {
+    let line = output.lines().find_map(|line| line.trim().strip_prefix("latency"));
+    let nanos = line.and_then(|line| line.trim_start().strip_prefix('=')?.trim().strip_suffix("ns"));
+    let nanos: Option<f64> = nanos.and_then(|number| number.trim().parse().ok());
+    nanos.map(|nanos| 2.0 * nanos / 1e9).ok_or_else(|| BenchError::Unreadable {
+        what: "the output of qperf".into(),
+        detail: output.lines().last().unwrap_or("it wrote nothing").to_owned(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,6 +155,15 @@ mod tests {
         let half = output.replace("Round trip is", "Latency is");
         assert!(sockperf_median(&half).is_err(), "half a round trip is another figure");
         assert!(sockperf_median("sockperf: ERROR: connection refused").is_err());
+    }
+
+    #[test]
+    fn the_way_there_of_qperf_is_half_a_round_trip() {
+        let output = "tcp_lat:\n    latency   =     10118 ns\n    msg_rate  =     98834 /sec\n";
+        assert!((qperf_mean(output).unwrap() - 20.236e-6).abs() < 1e-12);
+        // Another unit is another number.
+        assert!(qperf_mean("tcp_lat:\n    latency  =  10.1 us\n").is_err());
+        assert!(qperf_mean("failed to connect").is_err());
     }
 
     #[test]

@@ -55,18 +55,6 @@ fn unreadable(detail: String) -> BenchError {
     BenchError::Unreadable { what: "the JSON of a network test".into(), detail }
 }
 
-/// A number of a document.
-pub(super) fn number(document: &Value, pointer: &str) -> Result<f64> {
-    let found = document.pointer(pointer).and_then(Value::as_f64);
-    found.ok_or_else(|| unreadable(format!("no number at {pointer}")))
-}
-
-/// A text of a document.
-pub(super) fn text<'d>(document: &'d Value, pointer: &str) -> Result<&'d str> {
-    let found = document.pointer(pointer).and_then(Value::as_str);
-    found.ok_or_else(|| unreadable(format!("no text at {pointer}")))
-}
-
 /// A time as the options of the tool take it.
 pub(super) fn millis(time: Duration) -> String {
     format!("{}ms", time.as_millis())
@@ -77,12 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_document_lacks_is_named() {
-        let document = parse(r#"{"summary": {"bytes_per_second": 1.5, "limited_by": "path"}}"#).unwrap();
-        assert_eq!(number(&document, "/summary/bytes_per_second").unwrap(), 1.5);
-        assert_eq!(text(&document, "/summary/limited_by").unwrap(), "path");
-        let error = number(&document, "/summary/latency/p50").unwrap_err().to_string();
-        assert!(error.contains("/summary/latency/p50"), "{error}");
+    fn what_is_no_document_is_told() {
         assert!(parse("error: refused").unwrap_err().to_string().contains("refused"));
     }
 }

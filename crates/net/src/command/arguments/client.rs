@@ -1,11 +1,11 @@
 //! Options of `net client`.
 
 use super::TargetArgs;
-use super::values::{buffer, duration, interval, length, pause, seconds};
+use super::values::{buffer, duration, interval, length, pause, rate, seconds};
 use crate::command::criterion::Criterion;
 use crate::command::output::Format;
 use crate::plan::{Directions, MAX_PAUSE, Mode, Payload, Plan};
-use crate::units::{self, Extent};
+use crate::units::Extent;
 use crate::{NetError, Result};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -47,37 +47,37 @@ pub struct ClientArgs {
     #[arg(long, default_value = crate::tcptest::options::DEFAULT_FILE)]
     file: PathBuf,
     /// Payload of a message; 0 for round trips alone
-    #[arg(long, default_value = "1m", value_parser = length, value_name = "SIZE")]
+    #[arg(long, default_value = "1m", value_parser = length, value_name = "SIZE", allow_hyphen_values = true)]
     length: u32,
     /// Connections at the same time, in each direction
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N", allow_hyphen_values = true)]
     streams: u16,
     /// Socket buffers of both sides; 0: the systems' choice
-    #[arg(long, default_value = "0", value_parser = buffer, value_name = "SIZE")]
+    #[arg(long, default_value = "0", value_parser = buffer, value_name = "SIZE", allow_hyphen_values = true)]
     window: u32,
     /// random, zero, or a file; a server that sends has no file
     #[arg(long, default_value = "random")]
     payload: String,
     /// Pause between messages
-    #[arg(long, default_value = "0", value_parser = pause, value_name = "TIME")]
+    #[arg(long, default_value = "0", value_parser = pause, value_name = "TIME", allow_hyphen_values = true)]
     delay: Duration,
     /// Messages are due at this rate, all connections of a direction together; latencies count from when they are due
-    #[arg(long, value_parser = units::rate, value_name = "RATE")]
+    #[arg(long, value_parser = rate, value_name = "RATE", allow_hyphen_values = true)]
     rate: Option<f64>,
     /// Congestion control of this side, e.g. cubic
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// A row so often
-    #[arg(long, default_value = "1s", value_parser = interval, value_name = "TIME")]
+    #[arg(long, default_value = "1s", value_parser = interval, value_name = "TIME", allow_hyphen_values = true)]
     interval: Duration,
     /// Time (30s, 2m) or amount of data in each direction (500mb); default: until it is interrupted
-    #[arg(long, value_parser = duration, value_name = "TIME|SIZE")]
+    #[arg(long, value_parser = duration, value_name = "TIME|SIZE", allow_hyphen_values = true)]
     duration: Option<Extent>,
     /// Begin of the test that no figure counts
-    #[arg(long, default_value = "0", value_parser = seconds, value_name = "TIME")]
+    #[arg(long, default_value = "0", value_parser = seconds, value_name = "TIME", allow_hyphen_values = true)]
     omit: Duration,
     /// Give up when nothing moves for so long; 0 waits for ever
-    #[arg(long, default_value = "30s", value_parser = seconds, value_name = "TIME")]
+    #[arg(long, default_value = "30s", value_parser = seconds, value_name = "TIME", allow_hyphen_values = true)]
     timeout: Duration,
     /// What is printed
     #[arg(long, value_enum, default_value = "text")]
@@ -92,7 +92,7 @@ pub struct ClientArgs {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Exit 3 when this holds at the end, e.g. 'p99>5ms' or 'throughput<80MiB/s'; may be given several times
-    #[arg(long, value_name = "CRITERION")]
+    #[arg(long, value_name = "CRITERION", allow_hyphen_values = true)]
     pub fail_if: Vec<Criterion>,
 }
 

@@ -7,13 +7,13 @@ use crate::access::Network;
 use crate::auth::Key;
 use crate::log_history::{self, LogHistory};
 use crate::stream::Target;
-use crate::units;
+use crate::terminal::tell;
 use crate::{NetError, Result};
 use clap::{Args, Subcommand};
 pub use client::ClientArgs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use values::{buffer, percent, positive_seconds, write_size};
+use values::{Host, amount, buffer, host, percent, positive_seconds, rate, write_size};
 
 const ADVISE_EXAMPLES: &str = "\
 Examples:
@@ -21,7 +21,8 @@ Examples:
   standfast net advise beta --peak-redo 2MiB/s --max-traffic 500mb --json
   standfast net advise beta --peak-redo 20MiB/s --both --html beta.html
 
-Exit codes: 0 every transport mode passes or warns, 3 one fails, 4 refused.";
+Exit codes: 0 every transport mode passes or warns, 1 failed, 2 usage, 3 a mode
+fails, 4 refused, 130 interrupted.";
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
@@ -30,6 +31,29 @@ Examples:
   standfast net server --allow 10.1.0.0/16 --psk-file test.psk
 
 Exit codes: 0 ended by Ctrl-C, 1 failed, 2 usage, 4 the file cannot be used.";
+
+const DISK_EXAMPLES: &str = "\
+Examples:
+  standfast net disk --dir /var/lib/standfast
+  standfast net disk --dir /disk1/log --second-dir /disk2/log --length 8k --duration 10s
+
+Exit codes: 0 ok, 1 failed, 2 usage, 4 no file can be made there, 130 interrupted.";
+
+const SWEEP_EXAMPLES: &str = "\
+Examples:
+  standfast net sweep beta
+  standfast net sweep beta --both --max-window 16m --json
+  standfast net sweep beta --html sweep.html
+
+Exit codes: 0 ok, 1 failed, 2 usage, 4 refused, 130 interrupted.";
+
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  standfast net client beta --length 8k --duration 30s --output before.json
+  standfast net diff before.json after.json
+  standfast net diff before.json after.json --tolerance 5 --json
+
+Exit codes: 0 as good, 2 usage, 3 worse by more than the tolerance.";
 
 /// Measures the way to another host, and the disks at both ends; no instance is needed.
 #[derive(Debug, Subcommand)]
@@ -41,13 +65,16 @@ pub enum NetCommand {
     #[command(after_help = client::EXAMPLES)]
     Client(Box<ClientArgs>),
     /// Measure durable writes of a disk of this host, one and two log members
+    #[command(after_help = DISK_EXAMPLES)]
     Disk(DiskArgs),
     /// Find the best socket buffers and number of connections
+    #[command(after_help = SWEEP_EXAMPLES)]
     Sweep(SweepArgs),
     /// Say which transport modes the link carries, what limits it, and what to set; changes nothing
     #[command(after_help = ADVISE_EXAMPLES)]
     Advise(AdviseArgs),
     /// Compare two results of `net client --json`; exits 3 when the second one is worse
+    #[command(after_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
 }
 
@@ -55,22 +82,22 @@ pub enum NetCommand {
 #[derive(Debug, Args)]
 pub struct ServerArgs {
     /// Address of this host to listen on, or ADDRESS:PORT; default: all
-    #[arg(long, value_name = "ADDRESS")]
-    pub bind: Option<String>,
+    #[arg(long, value_parser = host, value_name = "ADDRESS", allow_hyphen_values = true)]
+    pub bind: Option<Host>,
     /// Port
-    #[arg(long, default_value_t = 7460, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 7460, value_parser = clap::value_parser!(u16).range(1..), allow_hyphen_values = true)]
     pub port: u16,
     /// File for tests that write: made with 64 MiB, removed at the end; a file of another program is left alone
     #[arg(long, default_value = crate::tcptest::options::DEFAULT_FILE)]
     pub file: PathBuf,
     /// Socket buffer; 0: what the client asks for, or the system's choice
-    #[arg(long, default_value = "0", value_parser = buffer, value_name = "SIZE")]
+    #[arg(long, default_value = "0", value_parser = buffer, value_name = "SIZE", allow_hyphen_values = true)]
     pub window: u32,
     /// Most connections of tests at the same time
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..), allow_hyphen_values = true)]
     pub max_connections: u16,
     /// Serve only clients of this network or address; may be given several times [default: all]
-    #[arg(long, value_name = "CIDR")]
+    #[arg(long, value_name = "CIDR", allow_hyphen_values = true)]
     pub allow: Vec<Network>,
     /// Serve only clients that have the secret in this file, of at least 16 bytes
     #[arg(long, value_name = "FILE")]
@@ -82,7 +109,7 @@ pub fn key(option: &str, file: Option<&Path>) -> Result<Option<Key>> {
     let Some(file) = file else { return Ok(None) };
     let (key, exposed) = Key::load(option, file)?;
     if exposed {
-        eprintln!("note: {} can be read by others on this host; chmod 600 ends that", file.display());
+        tell!("note: {} can be read by others on this host; chmod 600 ends that", file.display());
     }
     Ok(Some(key))
 }
@@ -91,9 +118,10 @@ pub fn key(option: &str, file: Option<&Path>) -> Result<Option<Key>> {
 #[derive(Clone, Debug, Args)]
 pub struct TargetArgs {
     /// Host on which `standfast net server` runs, or HOST:PORT
-    pub host: String,
+    #[arg(value_parser = host)]
+    pub host: Host,
     /// Its port, when HOST does not say it
-    #[arg(long, default_value_t = 7460, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, default_value_t = 7460, value_parser = clap::value_parser!(u16).range(1..), allow_hyphen_values = true)]
     pub port: u16,
     /// Prove the secret in this file, and go on only with a server that has it too
     #[arg(long, value_name = "FILE")]
@@ -103,21 +131,8 @@ pub struct TargetArgs {
 impl TargetArgs {
     /// As the engine wants it.
     pub fn target(&self) -> Result<Target> {
-        let (host, port) = split_port(&self.host);
         let key = key("--psk-file", self.psk_file.as_deref())?;
-        Ok(Target { host: host.to_owned(), port: port.unwrap_or(self.port), key })
-    }
-}
-
-/// `host:port`, `address:port` or `[v6]:port`, or a host alone.
-pub fn split_port(host: &str) -> (&str, Option<u16>) {
-    let split = host.rsplit_once(':').and_then(|(name, port)| Some((name, port.parse().ok()?)));
-    match split {
-        Some((name, port)) if !name.contains(':') => (name, Some(port)),
-        Some((name, port)) if name.starts_with('[') && name.ends_with(']') => {
-            (&name[1..name.len() - 1], Some(port))
-        }
-        _ => (host, None),
+        Ok(Target { host: self.host.name.clone(), port: self.host.port.unwrap_or(self.port), key })
     }
 }
 
@@ -131,10 +146,10 @@ pub struct DiskArgs {
     #[arg(long)]
     pub second_dir: Option<PathBuf>,
     /// Bytes of a write; may be given several times [default: 4k 8k 64k 1m]
-    #[arg(long, value_parser = write_size, value_name = "SIZE")]
+    #[arg(long, value_parser = write_size, value_name = "SIZE", allow_hyphen_values = true)]
     pub length: Vec<u32>,
     /// Time for each size and number of members
-    #[arg(long, default_value = "2s", value_parser = positive_seconds, value_name = "TIME")]
+    #[arg(long, default_value = "2s", value_parser = positive_seconds, value_name = "TIME", allow_hyphen_values = true)]
     pub duration: Duration,
     /// As JSON
     #[arg(long)]
@@ -147,13 +162,13 @@ pub struct SweepArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Time for each setting
-    #[arg(long, default_value = "5s", value_parser = positive_seconds, value_name = "TIME")]
+    #[arg(long, default_value = "5s", value_parser = positive_seconds, value_name = "TIME", allow_hyphen_values = true)]
     pub duration: Duration,
     /// Largest socket buffer that is tried
-    #[arg(long, default_value = "64m", value_parser = buffer, value_name = "SIZE")]
+    #[arg(long, default_value = "64m", value_parser = buffer, value_name = "SIZE", allow_hyphen_values = true)]
     pub max_window: u32,
     /// Most connections that are tried
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N")]
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256), value_name = "N", allow_hyphen_values = true)]
     pub max_streams: u16,
     /// Also the other direction, which redo takes when the roles have changed
     #[arg(long)]
@@ -172,25 +187,31 @@ pub struct AdviseArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Redo that the primary makes at its peak
-    #[arg(long, value_parser = units::rate, value_name = "RATE", required_unless_present = "log_history")]
+    #[arg(long, value_parser = rate, value_name = "RATE", required_unless_present = "log_history", allow_hyphen_values = true)]
     peak_redo: Option<f64>,
     /// Table of archived logs with their sizes and times, as a query prints it: the peak is that of the fastest one
     #[arg(long, value_name = "FILE", conflicts_with = "peak_redo")]
     log_history: Option<PathBuf>,
     /// Average size of a redo write [default: 8k]
-    #[arg(long, value_parser = write_size, value_name = "SIZE")]
+    #[arg(long, value_parser = write_size, value_name = "SIZE", allow_hyphen_values = true)]
     redo_write: Option<u32>,
     /// Statistic `redo size` of an interval, bytes; with --redo-writes it gives the average redo write
-    #[arg(long, value_name = "BYTES", requires = "redo_writes", conflicts_with = "redo_write")]
+    #[arg(
+        long,
+        allow_hyphen_values = true,
+        value_name = "BYTES",
+        requires = "redo_writes",
+        conflicts_with = "redo_write"
+    )]
     redo_bytes: Option<u64>,
     /// Statistic `redo writes` of the same interval
-    #[arg(long, value_name = "N", requires = "redo_bytes", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "redo_bytes", value_parser = clap::value_parser!(u64).range(1..), allow_hyphen_values = true)]
     redo_writes: Option<u64>,
     /// Time of each of the tests
-    #[arg(long, default_value = "5s", value_parser = positive_seconds, value_name = "TIME")]
+    #[arg(long, default_value = "5s", value_parser = positive_seconds, value_name = "TIME", allow_hyphen_values = true)]
     pub duration: Duration,
     /// No further test begins, and a running one ends, when all together have sent about so much
-    #[arg(long, default_value = "20g", value_parser = units::size, value_name = "SIZE")]
+    #[arg(long, default_value = "20g", value_parser = amount, value_name = "SIZE", allow_hyphen_values = true)]
     pub max_traffic: u64,
     /// Also the other direction, which redo takes when the roles have changed
     #[arg(long)]
@@ -243,24 +264,9 @@ pub struct DiffArgs {
     /// The result that may be worse
     pub after: PathBuf,
     /// Differences up to so many percent are noise
-    #[arg(long, default_value_t = 10.0, value_parser = percent)]
+    #[arg(long, default_value_t = 10.0, value_parser = percent, allow_hyphen_values = true)]
     pub tolerance: f64,
     /// As JSON
     #[arg(long)]
     pub json: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_port_behind_the_host_is_told_from_an_address_of_colons() {
-        assert_eq!(split_port("far.example"), ("far.example", None));
-        assert_eq!(split_port("far.example:7"), ("far.example", Some(7)));
-        assert_eq!(split_port("[::1]:7"), ("::1", Some(7)));
-        assert_eq!(split_port("::1"), ("::1", None));
-        assert_eq!(split_port("far:no"), ("far:no", None));
-        assert_eq!(split_port("far:70000"), ("far:70000", None));
-    }
 }

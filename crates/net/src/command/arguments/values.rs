@@ -16,8 +16,44 @@ pub(super) fn bounded(text: &str, least: u64, most: u64) -> Parsed<u32> {
     u32::try_from(bytes).ok().filter(|_| (least..=most).contains(&bytes)).ok_or_else(forms)
 }
 
+/// A host, with its port when the text has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Name or address.
+    pub name: String,
+    /// Its port.
+    pub port: Option<u16>,
+}
+
+/// `host`, `host:port`, `address:port`, `[v6]:port`, or an address of colons alone.
+pub(super) fn host(text: &str) -> Parsed<Host> {
+    let forms = || allowed("HOST, HOST:PORT or [ADDRESS]:PORT, with a port from 1 to 65535");
+    let whole = |name: &str| Host { name: name.to_owned(), port: None };
+    let (name, port) = match text.rsplit_once(':') {
+        _ if text.parse::<std::net::Ipv6Addr>().is_ok() => return Ok(whole(text)),
+        None => return if text.is_empty() { Err(forms()) } else { Ok(whole(text)) },
+        Some(parts) => parts,
+    };
+    let bracketed = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let name = bracketed.unwrap_or(name);
+    let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(forms)?;
+    if name.is_empty() || (bracketed.is_none() && name.contains(':')) {
+        return Err(forms());
+    }
+    Ok(Host { name: name.to_owned(), port: Some(port) })
+}
+
 pub(super) fn length(text: &str) -> Parsed<u32> {
     bounded(text, 0, MAX_LENGTH.into())
+}
+
+/// More than nothing.
+pub(super) fn amount(text: &str) -> Parsed<u64> {
+    units::size(text).ok().filter(|bytes| *bytes > 0).ok_or_else(|| allowed(units::SIZE_FORMS))
+}
+
+pub(super) fn rate(text: &str) -> Parsed<f64> {
+    units::rate(text).map_err(allowed)
 }
 
 pub(super) fn write_size(text: &str) -> Parsed<u32> {
@@ -66,4 +102,22 @@ pub(super) fn duration(text: &str) -> Parsed<Extent> {
 pub(super) fn percent(text: &str) -> Parsed<f64> {
     let value = text.parse().ok().filter(|value| (0.0..=1000.0).contains(value));
     value.ok_or_else(|| allowed("percent, from 0 to 1000"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_behind_the_host_is_told_from_an_address_of_colons_and_nothing_is_guessed() {
+        let of = |name: &str, port| Ok(Host { name: name.into(), port });
+        assert_eq!(host("far.example"), of("far.example", None));
+        assert_eq!(host("far.example:7"), of("far.example", Some(7)));
+        assert_eq!(host("[::1]:7"), of("::1", Some(7)));
+        assert_eq!(host("::1"), of("::1", None));
+        for wrong in ["", ":7", "far:", "far:no", "far:0", "far:70000", "far:-1", "[::1]", "[::1]:", "a:b:7"]
+        {
+            assert!(host(wrong).is_err_and(|forms| forms.contains("HOST:PORT")), "{wrong}");
+        }
+    }
 }

@@ -1,0 +1,205 @@
+//! Waiting without a timeout. A receive with one arms a timer and takes it back for every message, which is time that
+//! would count as the link's; so a test blocks, and a thread that has nothing else to do looks now and then who waits in
+//! vain, and wakes him by shutting the connection down.
+
+use crate::link::closed;
+use crate::socket::SLICE;
+use crate::{NetError, Result};
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const ALONE: u8 = 0;
+const TOO_LONG: u8 = 1;
+const INTERRUPTED: u8 = 2;
+
+/// A connection whose receives are watched.
+pub struct Watch {
+    socket: Arc<TcpStream>,
+    /// Odd while it waits; another number means another wait.
+    turn: AtomicU64,
+    /// Longest wait, nanoseconds; 0 is for ever.
+    patience: AtomicU64,
+    /// Why it was woken.
+    why: AtomicU8,
+}
+
+impl Watch {
+    /// Over a connection that blocks without a timeout.
+    pub fn new(socket: Arc<TcpStream>) -> io::Result<Watch> {
+        socket.set_read_timeout(None)?;
+        Ok(Watch { socket, turn: AtomicU64::new(0), patience: AtomicU64::new(0), why: AtomicU8::new(ALONE) })
+    }
+
+    /// Waits for bytes, at most `patience`, and takes what is there. Zero: the other side has closed.
+    pub fn receive(&self, out: &mut [u8], patience: Option<Duration>, doing: &'static str) -> Result<usize> {
+        let nanos = patience.map_or(0, |patience| patience.as_nanos().clamp(1, u64::MAX.into()) as u64);
+        self.patience.store(nanos, Ordering::Relaxed);
+        let turn = self.turn.load(Ordering::Relaxed);
+        loop {
+            self.turn.store(turn + 1, Ordering::Relaxed);
+            let mut socket = &*self.socket;
+            let received = socket.read(out);
+            self.turn.store(turn + 2, Ordering::Relaxed);
+            let error = match received {
+                // The watchman's shutdown looks like the end of the stream.
+                Ok(0) if self.why.load(Ordering::Acquire) == ALONE => return Ok(0),
+                Ok(0) => closed(),
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => error,
+            };
+            return Err(match (self.why.load(Ordering::Acquire), patience) {
+                (TOO_LONG, Some(patience)) => NetError::Timeout { doing, seconds: patience.as_secs_f64() },
+                (INTERRUPTED, _) => NetError::Interrupted { doing },
+                _ => NetError::Cut { doing, source: error },
+            });
+        }
+    }
+
+    fn wake(&self, why: u8) {
+        self.why.store(why, Ordering::Release);
+        // A connection that is closed already wakes by itself.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// What the watchman remembers of a connection. Pure.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    turn: u64,
+    since: Instant,
+}
+
+impl Seen {
+    /// Whether the same wait lasts for longer than it may. Begins anew with every other turn.
+    fn is_stuck(&mut self, turn: u64, now: Instant, patience: Option<Duration>) -> bool {
+        if turn != self.turn {
+            *self = Seen { turn, since: now };
+        }
+        let waits = turn % 2 == 1;
+        waits && patience.is_some_and(|patience| now.saturating_duration_since(self.since) >= patience)
+    }
+}
+
+/// All connections that somebody looks after.
+#[derive(Default)]
+pub struct Watches(Mutex<Vec<(Arc<Watch>, Seen)>>);
+
+/// Ends the watch over a connection.
+pub struct Watched<'a> {
+    watches: &'a Watches,
+    /// The connection.
+    pub watch: Arc<Watch>,
+}
+
+impl Watches {
+    /// Watches over a connection until the guard is dropped.
+    pub fn over(&self, socket: Arc<TcpStream>) -> io::Result<Watched<'_>> {
+        let watch = Arc::new(Watch::new(socket)?);
+        let seen = Seen { turn: 0, since: Instant::now() };
+        self.with(|watched| watched.push((Arc::clone(&watch), seen)));
+        Ok(Watched { watches: self, watch })
+    }
+
+    /// Whether nobody is watched.
+    pub fn is_empty(&self) -> bool {
+        self.with(|watched| watched.is_empty())
+    }
+
+    /// Wakes who waits for too long, and when all is to `end`, who gets nothing within a slice. To be called every slice
+    /// or more often.
+    pub fn look(&self, now: Instant, end: bool) {
+        self.with(|watched| {
+            for (watch, seen) in watched {
+                let nanos = watch.patience.load(Ordering::Relaxed);
+                let patience = (nanos != 0).then(|| Duration::from_nanos(nanos));
+                let turn = watch.turn.load(Ordering::Relaxed);
+                if seen.is_stuck(turn, now, patience) {
+                    watch.wake(TOO_LONG);
+                } else if end && seen.is_stuck(turn, now, Some(SLICE)) {
+                    watch.wake(INTERRUPTED);
+                }
+            }
+        });
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Vec<(Arc<Watch>, Seen)>) -> T) -> T {
+        // A thread that panicked has left the list whole.
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        self.watches.with(|watched| watched.retain(|(watch, _)| !Arc::ptr_eq(watch, &self.watch)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    fn pair() -> (TcpStream, Arc<TcpStream>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        (near, Arc::new(far))
+    }
+
+    #[test]
+    fn a_wait_is_stuck_when_it_is_the_same_for_too_long() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let patience = Some(Duration::from_secs(10));
+        let mut seen = Seen { turn: 0, since: start };
+        assert!(!seen.is_stuck(0, after(99), patience), "it works, it does not wait");
+        assert!(!seen.is_stuck(1, after(100), patience));
+        assert!(!seen.is_stuck(1, after(109), patience));
+        assert!(seen.is_stuck(1, after(110), patience));
+        assert!(!seen.is_stuck(1, after(999), None), "it may wait for ever");
+        assert!(!seen.is_stuck(3, after(1000), patience), "something came meanwhile");
+    }
+
+    /// Looks until the receiver has ended.
+    fn watched(patience: Option<Duration>, end: bool) -> Result<usize> {
+        let (_near, far) = pair();
+        let watches = Watches::default();
+        std::thread::scope(|scope| {
+            let guard = watches.over(far).unwrap();
+            let waiting = scope.spawn(move || guard.watch.receive(&mut [0; 8], patience, "waiting"));
+            while !waiting.is_finished() {
+                watches.look(Instant::now(), end);
+                std::thread::yield_now();
+            }
+            waiting.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn who_waits_too_long_or_when_all_ends_is_woken_and_knows_why() {
+        let timeout = watched(Some(Duration::from_millis(20)), false);
+        assert!(matches!(timeout, Err(NetError::Timeout { doing: "waiting", .. })), "{timeout:?}");
+        let interrupted = watched(None, true);
+        assert!(matches!(interrupted, Err(NetError::Interrupted { .. })), "{interrupted:?}");
+    }
+
+    #[test]
+    fn bytes_and_the_end_of_the_stream_are_what_they_are() {
+        let (mut near, far) = pair();
+        let watches = Watches::default();
+        let guard = watches.over(far).unwrap();
+        near.write_all(b"abc").unwrap();
+        let mut out = [0; 8];
+        assert_eq!(guard.watch.receive(&mut out, None, "waiting").unwrap(), 3);
+        drop(near);
+        assert_eq!(guard.watch.receive(&mut out, None, "waiting").unwrap(), 0);
+        assert!(!watches.is_empty());
+        drop(guard);
+        assert!(watches.is_empty());
+    }
+}
