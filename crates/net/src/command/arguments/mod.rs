@@ -233,8 +233,10 @@ impl AdviseArgs {
         match (self.peak_redo, &self.log_history) {
             (Some(peak), _) => Ok((peak, None)),
             (None, Some(path)) => {
-                let text = std::fs::read_to_string(path)
-                    .map_err(|error| NetError::Usage(format!("cannot read {}: {error}", path.display())))?;
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    let allowed = format!("a file that can be read ({error})");
+                    NetError::option("--log-history", &path.display().to_string(), &allowed)
+                })?;
                 let history = log_history::read(&text)?;
                 Ok((history.peak.rate(), Some(history)))
             }
