@@ -108,6 +108,20 @@ impl Apply {
         raised.map_err(|source| self.journal_error(source))
     }
 
+    /// From now on, after [`Apply::recover`], a restart replays nothing that was not given to [`Apply::apply`] before:
+    /// every call makes its end durable first. `false`: only now and then.
+    ///
+    /// # Errors
+    /// `Journal`.
+    pub fn keep_to_horizon(&mut self, exactly: bool, bytes: u64) -> Result<(), ApplyError> {
+        self.limits.horizon_bytes = if exactly { 0 } else { bytes };
+        if !exactly {
+            return Ok(());
+        }
+        let lowered = self.journal.lower_horizon(self.applied);
+        lowered.map_err(|source| self.journal_error(source))
+    }
+
     fn check_for_gaps(&mut self, first: Scn, report: &mut ApplyReport) {
         for database in self.databases.values_mut() {
             if database.condition == Condition::Live && database.read < first {

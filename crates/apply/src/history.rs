@@ -117,6 +117,12 @@ impl History {
         self.horizon
     }
 
+    /// Nothing beyond `scn` has been applied, whatever was believed possible before. All facts that say otherwise have to
+    /// go from the journal.
+    pub fn lower_horizon(&mut self, scn: Scn) {
+        self.horizon = Some(scn);
+    }
+
     /// Drops all facts about `database`.
     pub fn forget(&mut self, database: DatabaseId) {
         self.databases.remove(&database);

@@ -129,6 +129,15 @@ impl Journal {
         self.rewrite()
     }
 
+    /// Nothing beyond `scn` has been applied to any database: lowers the horizon, durably.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn lower_horizon(&mut self, scn: Scn) -> Result<()> {
+        self.history.lower_horizon(scn);
+        self.rewrite()
+    }
+
     fn half_bytes(&self) -> usize {
         (self.bytes - HEADER_BYTES) / 2
     }
@@ -281,6 +290,19 @@ mod tests {
         image[HEADER_BYTES + FACT_BYTES + 20] ^= 1;
         std::fs::write(&path, image).unwrap();
         assert_eq!(bound(&open(&directory), 9), Some(Scn(10)));
+    }
+
+    #[test]
+    fn a_lowered_horizon_is_the_one_that_is_found() {
+        let directory = TempDir::new("journal-horizon").unwrap();
+        let mut journal = open(&directory);
+        let horizon = |scn| Fact::Horizon { scn: Scn(scn) };
+        journal.append(&[horizon(9000), position(1, 10)]).unwrap();
+        journal.lower_horizon(Scn(500)).unwrap();
+        assert_eq!(open(&directory).history().horizon(), Some(Scn(500)));
+        assert_eq!(bound(&open(&directory), 1), Some(Scn(10)), "the rest is kept");
+        journal.append(&[horizon(600)]).unwrap();
+        assert_eq!(open(&directory).history().horizon(), Some(Scn(600)));
     }
 
     #[test]

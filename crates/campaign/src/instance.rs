@@ -69,6 +69,14 @@ impl Instance {
         Ok(standby)
     }
 
+    /// Makes a far sync of the running `primary` in `directory`.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn far_sync_of(primary: &Instance, directory: &Path, name: &str) -> Result<Instance> {
+        Instance::standby_with(primary, directory, name, &["--far-sync"])
+    }
+
     fn new(programs: &Programs, directory: &Path, address: String) -> Instance {
         let programs = programs.clone();
         let environment = Vec::new();

@@ -135,10 +135,22 @@ pub enum Command {
         json: bool,
     },
     /// Make this standby the primary, with everything it has received.
+    ///
+    /// Fed by a far sync or another standby, it first takes in what that one still has, and says when it cannot know
+    /// whether that is all.
     #[command(
-        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, 3 it is no standby,\n4 the instance does not run."
+        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n  standfast failover -D /srv/sf-b --wait 0     # at once, with what is here\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, 3 it is no standby,\n4 the instance does not run."
     )]
-    Failover,
+    Failover {
+        /// How long to wait for what the source of this standby still has, seconds.
+        #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+        wait: u64,
+    },
+    /// Start or stop applying redo to this standby.
+    Apply {
+        #[command(subcommand)]
+        command: ApplyCommand,
+    },
     /// Begin a new redo log.
     SwitchLogfile,
     /// Move everything into the databases and the start of recovery to the end of the redo.
@@ -193,9 +205,11 @@ pub enum Command {
 
 #[derive(Debug, Subcommand)]
 pub enum StandbyCommand {
-    /// Make a standby as a copy of a running primary.
+    /// Make a standby as a copy of a running primary, or a far sync.
+    ///
+    /// Its redo logs are sized by the rule: as large as the online logs of the primary, and one group more.
     #[command(
-        after_help = "Examples:\n  standfast standby create -D /srv/sf-b --from 10.0.0.1:7411 --name oslo --listen 10.0.0.2:7411 --insecure\n\nThe primary goes on meanwhile. Exit codes: 0 ok, 1 failed, 3 refused by the primary or by what is in the directory."
+        after_help = "Examples:\n  standfast standby create -D /srv/sf-b --from 10.0.0.1:7411 --name oslo --listen 10.0.0.2:7411 --insecure\n  standfast standby create -D /srv/sf-n --from 10.0.0.1:7411 --name near --listen 10.0.0.3:7411 --insecure --far-sync\n\nThe primary goes on meanwhile. A standby that a far sync or another standby is to feed is made from the primary as well,\nafter the one that feeds it. Exit codes: 0 ok, 1 failed, 3 refused by the primary or by what is in the directory."
     )]
     Create {
         /// Address of the primary, HOST:PORT.
@@ -213,7 +227,28 @@ pub enum StandbyCommand {
         /// Directories of the redo log's members, relative to the instance directory; put them on different devices.
         #[arg(long, value_delimiter = ',', value_name = "DIR,...")]
         members: Vec<PathBuf>,
+        /// Without databases: it takes redo synchronously near the primary and forwards it to its own destinations.
+        #[arg(long)]
+        far_sync: bool,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ApplyCommand {
+    /// Apply redo, until `stop` or a restart.
+    #[command(
+        after_help = "Examples:\n  standfast apply start -D /srv/sf-b\n  standfast apply start -D /srv/sf-b --no-delay\n\nExit codes: 0 ok, 3 it is no standby, 4 the instance does not run."
+    )]
+    Start {
+        /// Apply at once also what a delay holds back, until apply is started again without this.
+        #[arg(long)]
+        no_delay: bool,
+    },
+    /// Receive redo and do not apply it, until `start` or a restart.
+    #[command(
+        after_help = "Examples:\n  standfast apply stop -D /srv/sf-b\n\nRedo is received, hardened and acknowledged as before. Exit codes: 0 ok, 3 it is no standby, 4 the instance does\nnot run."
+    )]
+    Stop,
 }
 
 #[derive(Debug, Subcommand)]

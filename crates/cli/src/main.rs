@@ -10,11 +10,12 @@ mod dump;
 mod generated;
 mod show;
 
-use args::{Args, Command, LogCommand, StandbyCommand};
+use args::{ApplyCommand, Args, Command, LogCommand, StandbyCommand};
 use clap::FromArgMatches;
 use serde_json::Value;
 use standfast_instance::InstanceError;
 use standfast_instance::config::Config;
+use standfast_instance::control::Role;
 use standfast_instance::create::{create_standby, init};
 use standfast_instance::server::{self, Request};
 use std::io::IsTerminal;
@@ -85,18 +86,22 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let answer = server::ask(&directory, &Request::Unprotect { name })?;
             println!("no longer protected: {}", text(&answer["unprotected"]));
         }
-        Command::Standby { command: StandbyCommand::Create { from, name, listen, insecure, members } } => {
+        Command::Standby {
+            command: StandbyCommand::Create { from, name, listen, insecure, members, far_sync },
+        } => {
             let mut config = Config::default();
             apply_names(&mut config, name, listen, insecure);
             if !members.is_empty() {
                 config.redo.members = members;
             }
             let mut config = Config::parse(&config.to_toml(), Path::new("command line"))?;
-            create_standby(&directory, &mut config, &from, &mut progress())?;
-            println!("standby in {}", directory.display());
+            let role = if far_sync { Role::FarSync } else { Role::Standby };
+            create_standby(&directory, &mut config, &from, role, &mut progress())?;
+            println!("{role} in {}", directory.display());
             eprintln!("next: standfast start -D {}", directory.display());
             let (name, listen) = (&config.instance.name, &config.instance.listen);
-            eprintln!("then, at the primary: standfast destination add -D DIR {name} {listen}");
+            let by = if far_sync { "the primary" } else { "the primary or whoever is to feed it" };
+            eprintln!("then, at {by}: standfast destination add -D DIR {name} {listen}");
         }
         Command::Destination { command } => destination::destination(&directory, command)?,
         Command::ProtectionMode { mode, json } => {
@@ -112,10 +117,22 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             }
             return Ok(status["failure"].is_null());
         }
-        Command::Failover => {
+        Command::Failover { wait } => {
             let began = Instant::now();
-            let answer = server::ask(&directory, &Request::Failover)?;
+            let answer = server::ask(&directory, &Request::Failover { wait_s: Some(wait) })?;
+            let drained = &answer["drained"];
+            if let Some(text) = drained["text"].as_str() {
+                let word = if drained["complete"] == true { "" } else { "warning: " };
+                eprintln!("{word}{}", text.replace(" | hint: ", "\nhint: "));
+            }
             println!("primary from SCN {} after {:.1} s", answer["branch"], began.elapsed().as_secs_f64());
+        }
+        Command::Apply { command } => {
+            let (on, no_delay) = match command {
+                ApplyCommand::Start { no_delay } => (true, no_delay),
+                ApplyCommand::Stop => (false, false),
+            };
+            println!("{}", text(&server::ask(&directory, &Request::Apply { on, no_delay })?));
         }
         Command::SwitchLogfile => {
             let answer = server::ask(&directory, &Request::SwitchLogfile)?;

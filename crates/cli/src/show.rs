@@ -130,13 +130,31 @@ fn standby(standby: &Value) {
         return;
     }
     let connected = if standby["connected"] == true { "connected" } else { "NOT CONNECTED" };
-    println!(
-        "standby: {connected}  hardened {}  confirmed {}  applied {}  apply lag {}",
-        text(&standby["hardened"]),
-        text(&standby["confirmed"]),
-        text(&standby["applied"]),
-        bytes(&standby["apply_lag_bytes"]),
-    );
+    let (hardened, confirmed) = (text(&standby["hardened"]), text(&standby["confirmed"]));
+    print!("standby: {connected}  hardened {hardened}  confirmed {confirmed}");
+    match standby.get("applied") {
+        Some(applied) => {
+            println!("  applied {}  apply lag {}", text(applied), bytes(&standby["apply_lag_bytes"]))
+        }
+        None => println!(),
+    }
+    if let Some(warning) = standby["log_warning"].as_str() {
+        println!("WARNING: {warning}");
+    }
+    if let Some(delay) = standby["delay_s"].as_u64().filter(|delay| *delay > 0) {
+        println!("apply delay: {delay} s");
+    }
+    let source = &standby["source"];
+    if !source.is_null() && source["role"] != "primary" {
+        let via: Vec<String> = list(&source["via"]).iter().map(text).collect();
+        println!(
+            "source: {} ({}), which gets its redo from {}; it had redo up to {}",
+            text(&source["name"]),
+            text(&source["role"]),
+            if via.is_empty() { "nobody".into() } else { via.join(" > ") },
+            text(&standby["source_end"]),
+        );
+    }
     stopped(&standby["stopped_databases"], "");
 }
 

@@ -1,6 +1,7 @@
 //! Applies what the standby log holds, as far as the primary has confirmed it. No threads: whoever owns it steps
 //! it.
 
+use crate::apply_delay::{ApplyDelay, Seen};
 use crate::control::DatabaseRecord;
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -8,12 +9,14 @@ use crate::standby::StandbyShared;
 use standfast_apply::{
     Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Condition, Limits, StartPoint,
 };
+use standfast_format::{Record, decode_record};
 use standfast_log::{RecordReader, RedoLog};
 use standfast_session::FileId;
 use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, Scn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 /// Largest stretch of redo given to apply at once.
 const STRETCH_BYTES: usize = 16 << 20;
@@ -26,6 +29,11 @@ pub struct Applier {
     shared: Arc<StandbyShared>,
     apply: Apply,
     feed: Feed,
+    limits: Limits,
+    /// While redo is held back.
+    delay: Option<ApplyDelay>,
+    /// How far redo was to be applied in the last step.
+    due: Scn,
 }
 
 impl Applier {
@@ -40,7 +48,8 @@ impl Applier {
     ) -> Result<Applier, InstanceError> {
         let apply = open_apply(environment, shared, limits)?;
         let feed = Feed::from(apply.applied());
-        Ok(Applier { environment: environment.clone(), shared: shared.clone(), apply, feed })
+        let (environment, shared) = (environment.clone(), shared.clone());
+        Ok(Applier { environment, shared, apply, feed, limits, delay: None, due: Scn::ZERO })
     }
 
     /// Brings the databases to a known state with the redo in the log.
@@ -72,15 +81,44 @@ impl Applier {
     /// # Errors
     /// What ends all apply.
     pub fn step(&mut self) -> Result<bool, InstanceError> {
-        let progressed = self.apply_upto(self.shared.confirmed())?;
+        self.due = self.due_position()?;
+        let progressed = self.apply_upto(self.due)?;
         if progressed {
             let mut report = ApplyReport::default();
-            let backlog = self.shared.confirmed().bytes_since(self.shared.applied());
-            let pace = if backlog < HURRY_BYTES { self.shared.leisurely() } else { Pace::AtOnce };
+            let pace = if self.backlog() < HURRY_BYTES { self.shared.leisurely() } else { Pace::AtOnce };
             self.apply.checkpoint_if_due(&pace, &mut report)?;
             self.note(&report);
         }
         Ok(progressed)
+    }
+
+    /// Redo that is to be applied now and is not, in bytes.
+    pub fn backlog(&self) -> u64 {
+        self.due.0.saturating_sub(self.shared.applied().0)
+    }
+
+    /// When something that is held back becomes due.
+    pub fn wait(&self) -> Option<Duration> {
+        self.delay.as_ref()?.wait(crate::now_us(), self.shared.delay_us(&self.environment))
+    }
+
+    /// How far redo is to be applied: as far as it is confirmed, and no commit before its delay has passed.
+    fn due_position(&mut self) -> Result<Scn, InstanceError> {
+        let confirmed = self.shared.confirmed();
+        let delay_us = self.shared.delay_us(&self.environment);
+        // Recovery replays up to the horizon: a restart must not apply what is held back.
+        if self.delay.is_some() != (delay_us > 0) {
+            self.apply.keep_to_horizon(delay_us > 0, self.limits.horizon_bytes)?;
+            self.delay = (delay_us > 0).then(ApplyDelay::default);
+            self.shared.set_next_due_us(None);
+        }
+        let Some(delay) = &mut self.delay else { return Ok(confirmed) };
+        delay.applied(self.shared.applied());
+        let log = &self.shared.log;
+        let walk = |from, upto, show: &mut dyn FnMut(Seen) -> bool| walk(log, from, upto, show);
+        let due = delay.limit(crate::now_us(), delay_us, confirmed, walk)?;
+        self.shared.set_next_due_us(delay.next_due_us(delay_us));
+        Ok(due)
     }
 
     /// Makes everything applied survive a power loss and frees the standby logs before it.
@@ -240,6 +278,26 @@ fn remember(environment: &Environment, event: &ApplyEvent) -> std::io::Result<()
         }
     }
     changed.map_err(|error| std::io::Error::other(error.to_string()))
+}
+
+/// Shows the whole records between two positions until `show` says that this is enough.
+fn walk(
+    log: &Arc<RedoLog>,
+    from: Scn,
+    upto: Scn,
+    show: &mut dyn FnMut(Seen) -> bool,
+) -> Result<(), InstanceError> {
+    let mut reader = RecordReader::new(log.clone(), from, upto);
+    while let Some((record, end)) = reader.next_record()? {
+        let commit_us = match decode_record(record) {
+            Ok((Record::Commit { time_us, .. }, _)) => Some(time_us),
+            _ => None,
+        };
+        if !show(Seen { end, commit_us }) {
+            break;
+        }
+    }
+    Ok(())
 }
 
 struct FromLog<'a> {

@@ -216,16 +216,20 @@ pub struct StandbyConfig {
     pub directory: PathBuf,
     /// Apply threads; 0: databases are applied by one thread.
     pub apply_workers: usize,
-    /// Apply redo as it arrives.
+    /// Apply redo when the instance opens; `standfast apply start` and `stop` change that until the next start.
     pub apply: bool,
     /// SDU: largest payload of a frame that a primary may send, bytes; the smaller one of both ends counts. 0: as large as
     /// the protocol allows.
     pub sdu_bytes: u32,
+    /// DELAY: apply a transaction so many seconds after it was committed, at most 604800 (a week); 0: at once. A primary
+    /// that sets a delay for this destination is obeyed instead. A failover waits for nothing.
+    pub apply_delay_s: u64,
 }
 
 impl Default for StandbyConfig {
     fn default() -> Self {
-        StandbyConfig { directory: "db".into(), apply_workers: 0, apply: true, sdu_bytes: 0 }
+        let directory = "db".into();
+        StandbyConfig { directory, apply_workers: 0, apply: true, sdu_bytes: 0, apply_delay_s: 0 }
     }
 }
 
@@ -322,6 +326,10 @@ impl Config {
         if !["early", "durable"].contains(&self.commit.visibility.as_str()) {
             return fail("commit.visibility", self.commit.visibility.clone(), "early or durable");
         }
+        if self.standby.apply_delay_s > 604_800 {
+            let value = self.standby.apply_delay_s.to_string();
+            return fail("standby.apply_delay_s", value, "0 to 604800 (a week)");
+        }
         if self.mode_bits().is_none() {
             return fail(
                 "instance.mode",
@@ -412,6 +420,7 @@ mod tests {
             let text = format!("[redo]\narchive_lag_target_s = {wrong}");
             assert!(error(&text).contains("redo.archive_lag_target_s"), "{wrong}");
         }
+        assert!(error("[standby]\napply_delay_s = 604801").contains("0 to 604800"));
         assert!(error("[redo]\ngruops = 3").contains("gruops"));
         assert!(error("[commit]\nwrite = \"later\"").contains("commit.write = later"));
     }

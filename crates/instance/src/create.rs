@@ -152,6 +152,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
 }
 
 struct Copy<'a> {
+    role: Role,
     paths: &'a Paths,
     unfinished: &'a mut Unfinished,
     /// A file in the way, which is not ours.
@@ -165,6 +166,10 @@ struct Copy<'a> {
 }
 
 impl SnapshotSink for Copy<'_> {
+    fn wants_databases(&self) -> bool {
+        self.role == Role::Standby
+    }
+
     fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError> {
         self.manifest = Some(manifest.clone());
         Ok(())
@@ -223,8 +228,8 @@ impl SnapshotSink for Copy<'_> {
     }
 }
 
-/// Makes a standby in `directory` as a copy of the primary at `from`, which goes on working meanwhile.
-/// `progress` is told the database and the bytes copied so far.
+/// Makes a standby in `directory` as a copy of the primary at `from`, which goes on working meanwhile, or, when `role`
+/// says so, a far sync, which has no databases. `progress` is told the database and the bytes copied so far.
 ///
 /// # Errors
 /// When the primary cannot be reached or refuses, or a file cannot be made. The directory is then removed
@@ -233,6 +238,7 @@ pub fn create_standby(
     directory: &Path,
     config: &mut Config,
     from: &str,
+    role: Role,
     progress: &mut dyn FnMut(&str, u64),
 ) -> Result<(), InstanceError> {
     let security = Security::plain(config.instance.insecure);
@@ -245,19 +251,24 @@ pub fn create_standby(
     let status = fetch_status(from, &security).map_err(failed)?;
     adopt_geometry(config, &status);
     let existed = directory.exists();
-    let result = copy_into(directory, config, &security, from, progress, &failed);
+    let result = copy_into(directory, config, &security, from, role, progress, &failed);
     if result.is_err() && !existed {
         let _ = std::fs::remove_dir_all(directory);
     }
     result
 }
 
-/// Standby logs are as large as the primary's online logs, with the same blocks.
+/// Standby redo logs follow the rule: as large as the primary's online logs and one group more, with the same blocks. The
+/// status of a primary lists its online logs.
 fn adopt_geometry(config: &mut Config, status: &str) {
     let Ok(status) = serde_json::from_str::<serde_json::Value>(status) else { return };
     let number = |key: &str| status["log"][key].as_u64();
     if let Some(bytes) = number("group_bytes") {
         config.redo.group_bytes = config.redo.group_bytes.max(bytes);
+    }
+    if let Some(groups) = status["log"]["groups"].as_array() {
+        // A standby adds one more, see `log_config`.
+        config.redo.groups = config.redo.groups.max(groups.len());
     }
     if let Some(bytes) = number("block_bytes") {
         config.redo.block_bytes = bytes as usize;
@@ -269,6 +280,7 @@ fn copy_into(
     config: &Config,
     security: &Security,
     from: &str,
+    role: Role,
     progress: &mut dyn FnMut(&str, u64),
     failed: &dyn Fn(standfast_transport::TransportError) -> InstanceError,
 ) -> Result<(), InstanceError> {
@@ -277,8 +289,11 @@ fn copy_into(
     let standby = log_config(config, &paths, LogKind::Standby);
     // Files first: making them takes a while, and the primary keeps the redo for a new standby only so long.
     RedoLog::create_files(&DirectDisk, &standby)?;
-    RedoLog::create_files(&DirectDisk, &online)?;
+    if role == Role::Standby {
+        RedoLog::create_files(&DirectDisk, &online)?;
+    }
     let mut copy = Copy {
+        role,
         paths: &paths,
         unfinished: &mut unfinished,
         conflict: None,
@@ -319,7 +334,7 @@ fn copy_into(
         instance: InstanceId::random()
             .map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?,
         family: manifest.source.instance,
-        role: Role::Standby,
+        role,
         incarnations,
         checkpoint: start.start,
         databases,

@@ -6,7 +6,8 @@
 //! back. When the primary has it taken back here, the streams to the destinations begin anew and find that out by
 //! comparing, as after a restart of a primary ([`StandbyShared::begin_epoch`]).
 //!
-//! Commits of the primary never wait for these destinations.
+//! Commits of the primary do not wait for these destinations, unless one is synchronous and for standbys alone
+//! (VALID_FOR): then this standby acknowledges only what that destination has, too, until it degrades ([`Passing`]).
 
 use crate::config::DestinationConfig;
 use crate::control::{Control, Upstream};
@@ -21,8 +22,8 @@ use crate::standby::StandbyShared;
 use standfast_format::StreamCrc;
 use standfast_transport as transport;
 use standfast_transport::{
-    DatabaseInfo, DestinationStatus, Hop, LogGeometry, PeerIdentity, Piece, RedoSource, Refusal, RefuseCode,
-    Sender, SenderEvent, SenderHello, SenderObserver, SnapshotInfo, SourceError,
+    DatabaseInfo, DestinationStatus, Hop, LogGeometry, Passing, PeerIdentity, Piece, RedoSource, Refusal,
+    RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver, SnapshotInfo, SourceError,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -123,6 +124,11 @@ impl RedoSource for ForwardingSource {
         if at > self.shared.hardened() {
             return Ok(None);
         }
+        let sum = self.shared.log.stream_crc(at).map_err(source_error)?;
+        if sum.is_some() || at < self.oldest() {
+            return Ok(sum);
+        }
+        // The receiver has begun to use the group again while it was read; its archived log is there.
         self.shared.log.stream_crc(at).map_err(source_error)
     }
 
@@ -158,9 +164,23 @@ pub struct Forwarding {
     /// Start of the oldest log when the first of the senders were started.
     oldest_then: Scn,
     senders: Mutex<Senders>,
+    /// Told when a destination has acknowledged more, or is waited for no longer.
+    moved: Arc<Moved>,
 }
 
 #[derive(Default)]
+struct Moved(Mutex<Option<Arc<dyn Fn() + Send + Sync>>>);
+
+impl Moved {
+    fn call(&self) {
+        let call = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        if let Some(call) = call {
+            call();
+        }
+    }
+}
+
+#[derive(Clone, Default)]
 struct Senders {
     /// What each of the senders was started for.
     configured: Vec<DestinationConfig>,
@@ -185,6 +205,7 @@ impl Forwarding {
             source: Arc::new(source),
             oldest_then: shared.log.oldest(),
             senders: Mutex::default(),
+            moved: Arc::default(),
         });
         forwarding.configure(configured)?;
         shared.forward_through(&forwarding);
@@ -201,7 +222,7 @@ impl Forwarding {
     /// When a thread cannot be started.
     pub fn configure(&self, configured: &[DestinationConfig]) -> Result<(), InstanceError> {
         let mut fresh = Senders::default();
-        let before = std::mem::take(&mut *self.senders());
+        let before = self.senders().clone();
         for destination in configured.iter().filter(|destination| is_forwarded_to(destination)) {
             let known =
                 before.configured.iter().zip(&before.running).find(|(config, _)| *config == destination);
@@ -214,16 +235,21 @@ impl Forwarding {
             fresh.left_behind.push(false);
         }
         let ended = |sender: &&Arc<Sender>| !fresh.running.iter().any(|other| Arc::ptr_eq(other, sender));
-        before.running.iter().filter(ended).for_each(|sender| sender.stop());
+        let ended: Vec<_> = before.running.iter().filter(ended).cloned().collect();
         *self.senders() = fresh;
+        ended.iter().for_each(|sender| sender.stop());
+        // Who is waited for may have changed.
+        self.moved.call();
         Ok(())
     }
 
     fn start_sender(&self, destination: &DestinationConfig) -> Result<Arc<Sender>, InstanceError> {
         let mut config = sender_config(destination, &self.environment, &Arc::default());
-        // The primary's commits do not wait for it, whatever it is for when this instance is a primary.
-        config.destination.mode = transport::TransportMode::Async;
-        let observer = Observer { environment: self.environment.clone(), name: destination.name.clone() };
+        if !is_waited_for(destination) {
+            config.destination.mode = transport::TransportMode::Async;
+        }
+        let (environment, moved) = (self.environment.clone(), self.moved.clone());
+        let observer = Observer { environment, name: destination.name.clone(), moved };
         let sender = Sender::start(0, config, self.source.clone(), Arc::new(observer));
         sender.map(Arc::new).map_err(|error| InstanceError::Failed(error.to_string()))
     }
@@ -260,19 +286,40 @@ impl Forwarding {
     }
 }
 
+/// Whether commits of the primary wait for it, too: only when it is synchronous and for a standby alone. Most synchronous
+/// destinations of a standby are meant for the day on which it is a primary.
+fn is_waited_for(destination: &DestinationConfig) -> bool {
+    destination.is_sync() && !destination.valid_for.of_a_primary()
+}
+
 /// Whether a standby has a sender for the destination.
 fn is_forwarded_to(destination: &DestinationConfig) -> bool {
     destination.state == State::Enable && !destination.is_local() && destination.valid_for.of_a_standby()
+}
+
+impl Passing for Forwarding {
+    fn limit(&self, position: Scn) -> Scn {
+        let senders = self.senders();
+        let required = senders.running.iter().filter(|sender| sender.is_required());
+        required.map(|sender| sender.acknowledged_now()).fold(position, Scn::min)
+    }
+
+    fn watch(&self, moved: Option<Arc<dyn Fn() + Send + Sync>>) {
+        *self.moved.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = moved;
+    }
 }
 
 struct Observer {
     environment: Arc<Environment>,
     /// Name of the destination.
     name: String,
+    moved: Arc<Moved>,
 }
 
 impl SenderObserver for Observer {
-    fn acknowledged(&self, _: usize) {}
+    fn acknowledged(&self, _: usize) {
+        self.moved.call();
+    }
 
     fn event(&self, _: usize, event: &SenderEvent) {
         self.environment.alert.say(format!("destination {}: {event}", self.name));

@@ -4,6 +4,8 @@
 pub mod address;
 pub mod alert;
 pub mod applier;
+mod apply_control;
+pub mod apply_delay;
 pub mod archive_lag;
 pub mod attribute_text;
 pub mod baseline;
@@ -18,8 +20,10 @@ pub mod database;
 mod destination_commands;
 pub mod destination_config;
 pub mod destination_groups;
+pub mod drain;
 pub mod environment;
 pub mod error;
+pub mod far_sync;
 
 pub mod failed_files;
 pub mod failover;
@@ -42,6 +46,7 @@ pub mod running;
 pub mod server;
 pub mod sessions;
 pub mod shipping;
+pub mod sizing;
 pub mod standby;
 pub mod status;
 pub mod stopped;

@@ -3,13 +3,17 @@
 use crate::control::{Incarnation, Upstream};
 use crate::environment::Environment;
 use crate::error::InstanceError;
-use crate::forwarding;
 use crate::members::note_members;
 use crate::standby::{BUFFER_BYTES, StandbyShared};
+use crate::{forwarding, sizing};
 use standfast_format::{LogKind, StreamCrc};
-use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog, archive_group, remove_archived};
+use standfast_log::{
+    LogBuffer, LogConfig, LogError, LogIdentity, LogWriter, RedoLog, archive_group, remove_archived,
+};
 use standfast_transport as transport;
-use standfast_transport::{Refusal, SenderHello, StandbyLog, StationError, StoppedDatabase, StreamStart};
+use standfast_transport::{
+    Passing, Refusal, SenderHello, StandbyLog, StationError, StoppedDatabase, StreamStart,
+};
 use standfast_types::Scn;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -37,6 +41,7 @@ impl ReceivedLog {
         // What is in synced databases counts as confirmed: it was when it was applied.
         let confirmed = recovered.confirmed.max(environment.control().checkpoint).min(recovered.end);
         let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed));
+        shared.note_upstream(environment.control().upstream.as_ref());
         Ok(ReceivedLog {
             environment: environment.clone(),
             shared,
@@ -159,11 +164,30 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn admit(&mut self, hello: &SenderHello) -> Result<(), Refusal> {
-        self.upstream = Some(forwarding::upstream(&self.environment.control(), hello)?);
+        let upstream = forwarding::upstream(&self.environment.control(), hello)?;
+        if let Some(online) = &hello.logs {
+            let LogConfig { groups, group_bytes, .. } = *self.shared.log.config();
+            let name = &self.environment.config.instance.name;
+            let unwise = sizing::check(online, groups, group_bytes, name)?;
+            if self.shared.note_unwise(unwise.clone()) {
+                self.environment.alert.say(format!("standby redo logs: {}", unwise.unwrap_or_default()));
+            }
+        }
+        self.upstream = Some(upstream);
         Ok(())
     }
 
+    fn passing(&self) -> Option<Arc<dyn Passing>> {
+        self.shared.forwarding().map(|forwarding| forwarding as Arc<dyn Passing>)
+    }
+
+    fn heard(&self, delivered: Scn, source_end: Scn) {
+        let mut told = self.shared.told();
+        (told.delivered, told.source_end) = (delivered, Some(source_end));
+    }
+
     fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
+        self.shared.told().begin_stream();
         let known = |incarnation: &transport::Incarnation| Incarnation {
             number: incarnation.number,
             id: incarnation.id,
@@ -176,6 +200,7 @@ impl StandbyLog for ReceivedLog {
         let equal = control.incarnations.len() == incarnations.len()
             && control.incarnations.iter().zip(&incarnations).all(|(a, b)| same(a, b));
         let upstream = self.upstream.take().or_else(|| control.upstream.clone());
+        self.shared.note_upstream(upstream.as_ref());
         if equal && upstream == control.upstream {
             return Ok(());
         }
@@ -308,6 +333,12 @@ impl StandbyLog for LentLog {
     }
     fn admit(&mut self, hello: &SenderHello) -> Result<(), Refusal> {
         self.log().admit(hello)
+    }
+    fn passing(&self) -> Option<Arc<dyn Passing>> {
+        self.log().passing()
+    }
+    fn heard(&self, delivered: Scn, source_end: Scn) {
+        self.log().heard(delivered, source_end);
     }
     fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
         self.log().begin(start)

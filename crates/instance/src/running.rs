@@ -7,6 +7,7 @@ use crate::database::committed_pages;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failover;
+use crate::far_sync::{self, FarSync};
 use crate::forwarding::{self, Forwarding};
 use crate::local_archive::LocalStatus;
 use crate::open_primary::{OpenedPrimary, install_hook, open_primary};
@@ -76,6 +77,8 @@ pub enum Mode {
     Primary(Arc<RunningPrimary>),
     /// Redo is received and applied.
     Standby(Box<RunningStandby>),
+    /// Redo is received and forwarded.
+    FarSync(Box<FarSync>),
     /// Another instance has taken over.
     Fenced(String),
     /// Between two roles.
@@ -128,7 +131,8 @@ impl Running {
         running.listen()?;
         let opened = match control.role {
             Role::Primary => running.open_as_primary(),
-            Role::Standby | Role::FarSync => running.open_as_standby(),
+            Role::Standby => running.open_as_standby(),
+            Role::FarSync => running.open_as_far_sync(),
         };
         match opened {
             // As when it happens later: the instance serves nobody and says why, until it is stopped.
@@ -201,6 +205,7 @@ impl Running {
     fn forwarding(&self) -> Option<Arc<Forwarding>> {
         match &*self.mode() {
             Mode::Standby(standby) => Some(standby.forwarding.clone()),
+            Mode::FarSync(far_sync) => Some(far_sync.forwarding.clone()),
             _ => None,
         }
     }
@@ -209,7 +214,7 @@ impl Running {
         self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn receiver(&self) -> MutexGuard<'_, Option<Receiver>> {
+    pub(crate) fn receiver(&self) -> MutexGuard<'_, Option<Receiver>> {
         self.receiver.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -383,6 +388,7 @@ impl Running {
                 let hint = "ask the primary, or make this instance primary with `standfast failover`";
                 Err(InstanceError::refused("this instance is a standby", hint))
             }
+            Mode::FarSync(_) => Err(far_sync::has_no_databases()),
             Mode::Fenced(why) => Err(fenced_error(why)),
             Mode::Changing | Mode::Primary(_) => {
                 Err(InstanceError::refused("the instance is changing its role", "try again in a moment"))
@@ -558,11 +564,13 @@ impl Running {
         Ok(())
     }
 
-    /// Makes this standby the primary; returns where the new incarnation begins.
+    /// Makes this standby the primary, with what its source still has if that comes within `patience`; returns where
+    /// the new incarnation begins, and how that went.
     ///
     /// # Errors
     /// When this is no standby, or it cannot be completed; see [`failover`].
-    pub fn failover(&self) -> Result<Scn, InstanceError> {
+    pub fn failover(&self, patience: Duration) -> Result<(Scn, Option<(bool, String)>), InstanceError> {
+        let drained = self.drain(patience);
         let mut mode = self.mode();
         match &*mode {
             Mode::Standby(_) => {}
@@ -573,6 +581,7 @@ impl Running {
                 ));
             }
             Mode::Stuck(why) => return Err(failover::stuck(why)),
+            Mode::FarSync(_) => return Err(far_sync::has_no_databases()),
             _ => return Err(InstanceError::refused("this instance is no standby", "fail over another one")),
         }
         let Mode::Standby(standby) = std::mem::replace(&mut *mode, Mode::Changing) else {
@@ -599,7 +608,7 @@ impl Running {
             self.environment.control().incarnation().number,
             done.branch
         ));
-        Ok(done.branch)
+        Ok((done.branch, drained))
     }
 
     /// After a failover that failed: goes on as the standby that the control file says this still is, as after a
@@ -655,6 +664,13 @@ impl Running {
                 standby.forwarding.stop();
                 standby.segment.set_running(false, &self.environment.segment_config());
                 standby.standby.stop().map(|_| ())
+            }
+            Mode::FarSync(far_sync) => {
+                if let Some(receiver) = self.receiver().as_ref() {
+                    receiver.detach();
+                }
+                far_sync.stop();
+                Ok(())
             }
             Mode::Fenced(_) | Mode::Changing | Mode::Stuck(_) => Ok(()),
         };

@@ -50,7 +50,18 @@ pub enum Request {
     /// Checkpoint everything.
     Checkpoint,
     /// Standby becomes primary.
-    Failover,
+    Failover {
+        /// How long to wait for what its source still has, seconds.
+        #[serde(default)]
+        wait_s: Option<u64>,
+    },
+    /// Start or stop apply.
+    Apply {
+        /// Start it.
+        on: bool,
+        /// Hold nothing back.
+        no_delay: bool,
+    },
     /// Add or change a destination.
     SetDestination {
         /// It.
@@ -294,7 +305,16 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
             running.checkpoint()?;
             json!("checkpoint complete")
         }
-        Request::Failover => json!({ "branch": running.failover()? }),
+        Request::Apply { on, no_delay } => {
+            running.control_apply(on, no_delay)?;
+            json!(if on { "apply started" } else { "apply stopped" })
+        }
+        Request::Failover { wait_s } => {
+            let patience = wait_s.map_or(crate::drain::PATIENCE, Duration::from_secs);
+            let (branch, drained) = running.failover(patience)?;
+            let drained = drained.map(|(complete, text)| json!({ "complete": complete, "text": text }));
+            json!({ "branch": branch, "drained": drained })
+        }
         Request::SetDestination { destination } => {
             let name = destination.name.clone();
             running.set_destination(*destination)?;

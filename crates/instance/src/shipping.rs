@@ -236,7 +236,9 @@ impl PrimarySource {
                 salts == header.raw_salts() && captured == ReleasePosition::new(epoch, header.frames());
             // An empty log was reset after everything before it had been captured.
             if is_newest || header.frames() == 0 {
-                return Ok(database.last_commit());
+                // No commit of this database stands between its last one and what is durable: as a position of the copy
+                // the latter is as good, and needs no old redo although the database may not have changed for long.
+                return Ok(database.last_commit().max(durable));
             }
             if Instant::now() > patience {
                 let why = format!("database {} was not captured in time for a copy", database.record().name);

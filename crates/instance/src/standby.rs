@@ -1,6 +1,8 @@
 //! A standby: the receiver's log, and the threads that apply and archive what is in it.
 
 use crate::applier::Applier;
+use crate::control::{Role, Upstream};
+use crate::drain::Told;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::forwarding::Forwarding;
@@ -50,11 +52,24 @@ pub struct StandbyShared {
     news_came: Condvar,
     pub(crate) stopped: Stopped,
     pub(crate) last_heard_us: AtomicU64,
+    /// What the source has said of itself.
+    pub(crate) told: Mutex<Told>,
     epoch: AtomicU64,
     forwarding: Mutex<Weak<Forwarding>>,
     /// What the receiver waits for in this log.
     pub waits: Waits,
+    /// What is unwise about the sizes of its logs.
+    unwise: Mutex<Option<String>>,
+    apply_on: AtomicBool,
+    /// No delay counts until apply is started again.
+    no_delay: AtomicBool,
+    /// The delay that the source has set, milliseconds; `UNSAID` when it has said nothing.
+    said_delay_ms: AtomicU64,
+    /// When the next commit that is held back becomes due, microseconds since the Unix epoch; 0 none.
+    next_due_us: AtomicU64,
 }
+
+const UNSAID: u64 = u64::MAX;
 
 impl StandbyShared {
     pub(crate) fn new(log: Arc<RedoLog>, end: Scn, confirmed: Scn) -> StandbyShared {
@@ -70,9 +85,15 @@ impl StandbyShared {
             news_came: Condvar::new(),
             stopped: Stopped::default(),
             last_heard_us: AtomicU64::new(0),
+            told: Mutex::default(),
             epoch: AtomicU64::new(0),
             forwarding: Mutex::default(),
             waits: Waits::default(),
+            unwise: Mutex::default(),
+            apply_on: AtomicBool::new(true),
+            no_delay: AtomicBool::new(false),
+            said_delay_ms: AtomicU64::new(UNSAID),
+            next_due_us: AtomicU64::new(0),
         }
     }
 
@@ -142,6 +163,57 @@ impl StandbyShared {
         if let Some(forwarding) = self.forwarding() {
             forwarding.wake();
         }
+    }
+
+    /// What is unwise about the sizes of the standby redo logs, as found out when the source last introduced itself.
+    pub fn unwise(&self) -> Option<String> {
+        self.unwise.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// Remembers it; true when that is news.
+    pub(crate) fn note_unwise(&self, unwise: Option<String>) -> bool {
+        let mut known = self.unwise.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let news = unwise.is_some() && *known != unwise;
+        *known = unwise;
+        news
+    }
+
+    /// Starts or stops apply; `no_delay`: what is held back is applied at once.
+    pub fn control_apply(&self, on: bool, no_delay: bool) {
+        self.no_delay.store(no_delay, SeqCst);
+        self.apply_on.store(on, SeqCst);
+        self.wake();
+    }
+
+    /// Whether redo is applied at all.
+    pub fn apply_is_on(&self) -> bool {
+        self.apply_on.load(SeqCst)
+    }
+
+    /// When the next commit that is held back becomes due, microseconds since the Unix epoch.
+    pub fn next_due_us(&self) -> Option<u64> {
+        Some(self.next_due_us.load(SeqCst)).filter(|due| *due > 0)
+    }
+
+    pub(crate) fn set_next_due_us(&self, due: Option<u64>) {
+        self.next_due_us.store(due.unwrap_or(0), SeqCst);
+    }
+
+    /// How long redo is held back, in microseconds: as the primary says for this destination, else as configured.
+    pub fn delay_us(&self, environment: &Environment) -> u64 {
+        if self.no_delay.load(SeqCst) {
+            return 0;
+        }
+        match self.said_delay_ms.load(SeqCst) {
+            UNSAID => environment.config.standby.apply_delay_s.saturating_mul(1_000_000),
+            said => said.saturating_mul(1_000),
+        }
+    }
+
+    /// What the source says about the delay.
+    pub(crate) fn note_upstream(&self, upstream: Option<&Upstream>) {
+        let said = upstream.and_then(|upstream| upstream.delay_ms);
+        self.said_delay_ms.store(said.unwrap_or(UNSAID), SeqCst);
     }
 
     /// Ends whatever waits for room in the standby log, and checkpoints at leisure.
@@ -253,7 +325,11 @@ impl Standby {
     }
 }
 
-fn run_archiver(environment: &Environment, shared: &StandbyShared, orders: &std::sync::mpsc::Receiver<bool>) {
+pub(crate) fn run_archiver(
+    environment: &Environment,
+    shared: &StandbyShared,
+    orders: &std::sync::mpsc::Receiver<bool>,
+) {
     let mut said = false;
     // A log that was full before its last redo was confirmed is archived a little later.
     let mut waiting = false;
@@ -264,6 +340,10 @@ fn run_archiver(environment: &Environment, shared: &StandbyShared, orders: &std:
             Ok(true) => {}
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) if !said && !waiting => continue,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+        }
+        if environment.control().role == Role::FarSync {
+            // Nothing is applied here that would need the redo: of archived logs, only their volume decides.
+            shared.log.set_checkpoint(shared.confirmed());
         }
         match archive_confirmed(environment, shared) {
             Ok(()) => said = false,
@@ -302,13 +382,14 @@ fn apply_until_stopped(
     shared: &StandbyShared,
     applier: &mut Applier,
 ) -> Result<(), InstanceError> {
+    shared.control_apply(environment.config.standby.apply, false);
     applier.recover()?;
     let mut last_sync = Instant::now();
     let mut retry_at = Instant::now() + RETRY_APPLY;
     let mut dirty = true;
     let mut said = false;
     while !shared.is_stopping() {
-        if !environment.config.standby.apply {
+        if !shared.apply_is_on() {
             shared.wait_for_news(SYNC_EVERY);
             continue;
         }
@@ -339,8 +420,9 @@ fn apply_until_stopped(
             applier.retry()?;
         }
         if !progressed {
-            shared.wait_for_news(if dirty { SYNC_EVERY } else { Duration::from_secs(5) });
-        } else if shared.confirmed().bytes_since(shared.applied()) < APPLY_AT_ONCE_BYTES {
+            let idle = if dirty { SYNC_EVERY } else { Duration::from_secs(5) };
+            shared.wait_for_news(applier.wait().map_or(idle, |due| due.min(idle)));
+        } else if applier.backlog() < APPLY_AT_ONCE_BYTES {
             shared.let_more_come((began.elapsed() * APPLY_REST).clamp(APPLY_TOGETHER, APPLY_TOGETHER_MAX));
         }
     }

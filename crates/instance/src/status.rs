@@ -1,12 +1,15 @@
 //! The state of an instance as JSON. Unknown is null, never 0.
 
 use crate::control::Control;
+use crate::far_sync::FarSync;
+use crate::forwarding::Forwarding;
 use crate::now_us;
 use crate::running::{Mode, Running, RunningPrimary, RunningStandby};
+use crate::standby::StandbyShared;
 use crate::waits::WaitEvent;
 use serde_json::{Value, json};
 use standfast_format::LogKind;
-use standfast_transport::{DestinationStatus, TransportMode};
+use standfast_transport::{DestinationStatus, Role, TransportMode};
 use standfast_types::Scn;
 
 /// See the module.
@@ -42,6 +45,7 @@ pub fn status(running: &Running) -> Value {
     match &*running.mode() {
         Mode::Primary(primary) => add_primary(&mut status, primary, &control),
         Mode::Standby(standby) => add_standby(&mut status, running, standby),
+        Mode::FarSync(far_sync) => add_far_sync(&mut status, running, far_sync),
         Mode::Fenced(why) => {
             status["role"] = json!("primary");
             status["state"] = json!("fenced");
@@ -125,23 +129,26 @@ fn destinations(of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Value {
     of.into_iter()
         .map(|(destination, required)| {
             let known = destination.received > Scn::ZERO;
+            let applies = known && destination.role != Some(Role::FarSync);
             let behind = |position: Scn| known.then(|| captured.bytes_since(position));
             json!({
                 "name": destination.name,
                 "address": destination.address,
+                "role": destination.role.map(|role| role.to_string()),
                 "mode": mode_name(destination.mode),
                 "state": destination.phase,
                 "standing": destination.standing,
                 "required": required,
                 "received": known.then_some(destination.received),
                 "hardened": known.then_some(destination.hardened),
-                "applied": known.then_some(destination.applied),
+                "applied": applies.then_some(destination.applied),
                 "stopped_databases": destination.stopped.databases,
                 "stopped_total": destination.stopped.total,
                 "transport_lag_bytes": behind(destination.received),
-                "apply_lag_bytes": destination.stopped.least(destination.applied).and_then(behind),
                 "redo_bytes": destination.redo_bytes,
                 "wire_bytes": destination.wire_bytes,
+                "apply_lag_bytes":
+                    destination.stopped.least(destination.applied).filter(|_| applies).and_then(behind),
                 "round_trip_us": destination.round_trip_us,
                 "failures": destination.failures,
                 "last_trouble": destination.last_trouble,
@@ -163,31 +170,23 @@ fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) 
     let shared = standby.standby.shared();
     let applied = shared.applied();
     let stopped = shared.stopped();
-    let heard = shared.last_heard_us();
     status["role"] = json!("standby");
-    status["state"] = json!(if stopped.total == 0 { "applying" } else { "apply error" });
-    status["standby"] = json!({
-        "connected": running.is_streaming(),
-        "received": shared.hardened(),
-        "hardened": shared.hardened(),
-        "confirmed": shared.confirmed(),
-        "applied": applied,
-        "stopped_databases": stopped.databases,
-        "apply_lag_bytes": stopped.least(applied).map(|least| shared.confirmed().bytes_since(least)),
-        "transactions": shared.transactions(),
-        "last_heard_us": (heard != 0).then_some(heard),
+    status["state"] = json!(match (stopped.total, shared.apply_is_on()) {
+        (0, true) => "applying",
+        (0, false) => "apply stopped",
+        _ => "apply error",
     });
-    status["standby"]["source"] = source(&running.environment.control());
-    let forwarded = standby.forwarding.status();
-    if !forwarded.is_empty() {
-        status["destinations"] = destinations(forwarded, shared.hardened());
-    }
-    status["waiting_for"] = json!(shared.waits.current().map_or("", WaitEvent::name));
-    status["waits"] = json!(shared.waits.totals());
+    add_received(status, running, shared, &standby.forwarding);
+    let received = &mut status["standby"];
+    received["applied"] = json!(applied);
+    received["stopped_databases"] = json!(stopped.databases);
+    received["apply_lag_bytes"] =
+        json!(stopped.least(applied).map(|least| shared.confirmed().bytes_since(least)));
+    received["transactions"] = json!(shared.transactions());
+    received["delay_s"] = json!(shared.delay_us(&running.environment) / 1_000_000);
+    received["next_apply_us"] = json!(shared.next_due_us());
     let is_stopped =
         |name: &str| stopped.databases.iter().any(|at| at.database == name || at.database == "(all)");
-    status["log"]["groups"] = groups(&shared.log);
-    status["log"]["archived"] = json!(shared.log.archived().len());
     status["databases"] = running
         .environment
         .control()
@@ -203,6 +202,36 @@ fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) 
             })
         })
         .collect();
+}
+
+/// What a standby and a far sync have in common.
+fn add_received(status: &mut Value, running: &Running, shared: &StandbyShared, forwarding: &Forwarding) {
+    let heard = shared.last_heard_us();
+    let source_end = shared.source_end();
+    status["standby"] = json!({
+        "connected": running.is_streaming(),
+        "received": shared.hardened(),
+        "hardened": shared.hardened(),
+        "confirmed": shared.confirmed(),
+        "last_heard_us": (heard != 0).then_some(heard),
+        "source": source(&running.environment.control()),
+        "source_end": source_end,
+        "log_warning": shared.unwise(),
+    });
+    status["log"]["groups"] = groups(&shared.log);
+    status["log"]["archived"] = json!(shared.log.archived().len());
+    status["waiting_for"] = json!(shared.waits.current().map_or("", WaitEvent::name));
+    status["waits"] = json!(shared.waits.totals());
+    let forwarded = forwarding.status();
+    if !forwarded.is_empty() {
+        status["destinations"] = destinations(forwarded, shared.hardened());
+    }
+}
+
+fn add_far_sync(status: &mut Value, running: &Running, far_sync: &FarSync) {
+    status["role"] = json!("far sync");
+    status["state"] = json!("forwarding");
+    add_received(status, running, far_sync.shared(), &far_sync.forwarding);
 }
 
 /// Where the redo comes from, as the newest stream has said.

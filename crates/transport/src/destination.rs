@@ -134,6 +134,7 @@ pub struct Destination {
     received: Scn,
     hardened: Scn,
     applied: Scn,
+    passed: Option<Scn>,
     /// As last heard, also of a connection before.
     stopped: StoppedDatabases,
     captured: Scn,
@@ -166,6 +167,7 @@ impl Destination {
             standing,
             received: Scn::ZERO,
             hardened: Scn::ZERO,
+            passed: None,
             applied: Scn::ZERO,
             stopped: StoppedDatabases::default(),
             captured: Scn::ZERO,
@@ -245,13 +247,19 @@ impl Destination {
         self.heard = now;
     }
 
+    /// What the standby has is acknowledged only up to `passed`: it forwards synchronously. To be called before `resolved`.
+    pub fn passes_on(&mut self, passed: Option<Scn>) {
+        self.passed = passed;
+    }
+
     /// The handshake is done. What the standby held beyond `from` counts again only when it has compared it.
     pub fn resolved(&mut self, now: Duration, from: Scn, held_end: Scn, applied: Scn, captured: Scn) {
         self.captured = self.captured.max(captured);
         self.phase = Phase::Streaming;
         self.heard = now;
         self.last_refusal = None;
-        (self.received, self.hardened, self.applied) = (from, from, applied);
+        let counts = self.passed.map_or(from, |passed| passed.min(from));
+        (self.received, self.hardened, self.applied) = (counts, counts, applied);
         self.events.push(SenderEvent::Connected { from, held_end: (held_end > from).then_some(held_end) });
         self.progress(now);
     }

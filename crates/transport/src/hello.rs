@@ -77,6 +77,9 @@ pub struct StandbyPositions {
     pub confirmed: PositionSum,
     /// How far apply is.
     pub applied: Scn,
+    /// No more than this is acknowledged, because the standby forwards synchronously; `None`: all that it holds.
+    #[serde(default)]
+    pub passed: Option<Scn>,
     /// The log that is being filled; `None` before the first one.
     pub log: Option<LogSwitch>,
 }
@@ -105,6 +108,9 @@ pub enum Request {
     Snapshot {
         /// `db_unique_name` of the standby to be, for the alert log.
         name: String,
+        /// Only where its redo begins: it will have no databases.
+        #[serde(default)]
+        without_databases: bool,
     },
     /// The state of the instance.
     Status,

@@ -55,7 +55,7 @@ pub use sender::{Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamSh
 pub use siblings::{Others, Siblings};
 pub use snapshot::{Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status};
 pub use source::{DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
-pub use standby::{ReceiverService, StandbyLog, StreamStart};
+pub use standby::{Passing, ReceiverService, StandbyLog, StreamStart};
 pub use stats::{DestinationStats, LatencyCounts};
 pub use stopped::{StoppedDatabase, StoppedDatabases};
 

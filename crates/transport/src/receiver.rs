@@ -2,6 +2,7 @@
 //! requests. A thread accepts, and each connection has a thread of its own.
 
 mod handshake;
+mod outgoing;
 mod slot;
 mod stream;
 

@@ -227,8 +227,13 @@ mod tests {
         let sum = |scn: u64| PositionSum { scn: Scn(scn), crc: if scn <= same { scn as u32 } else { 1 } };
         let known = |scn: u64| (view.oldest.0..=6000).contains(&scn).then_some(StreamCrc(scn as u32));
         let view = View { crc_at_end: known(end), crc_at_confirmed: known(confirmed), ..view };
-        let positions =
-            StandbyPositions { end: sum(end), confirmed: sum(confirmed), applied: Scn(confirmed), log: None };
+        let positions = StandbyPositions {
+            end: sum(end),
+            confirmed: sum(confirmed),
+            applied: Scn(confirmed),
+            passed: None,
+            log: None,
+        };
         let standby = identity("oslo", Role::Standby, of);
         resolve(&view, &ReceiverHello { standby, positions: Some(positions), sdu_bytes: 0 })
     }

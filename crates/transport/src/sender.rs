@@ -12,6 +12,7 @@ use crate::destination::{Destination, DestinationConfig, OnTimeout, Phase, Stand
 use crate::error::TransportError;
 use crate::event::SenderEvent;
 use crate::framing::FrameReader;
+use crate::identity::Role;
 use crate::link::{LinkEnd, Security};
 use crate::packing::Compression;
 use crate::release::ReleaseView;
@@ -107,6 +108,8 @@ pub struct DestinationStatus {
     pub applied: Scn,
     /// Databases there to which redo is not applied.
     pub stopped: StoppedDatabases,
+    /// What it was when it last answered.
+    pub role: Option<Role>,
     /// Failures in a row.
     pub failures: u32,
     /// Redo sent since the sender was started, bytes.
@@ -134,6 +137,8 @@ pub(crate) struct Shared {
     destination: Mutex<Destination>,
     /// Copies of the destination's state, so that a release takes no lock.
     acknowledged: AtomicU64,
+    /// Epoch of the source to which `acknowledged` belongs; odd: none.
+    acknowledged_epoch: AtomicU64,
     required: AtomicBool,
     /// The same, for the siblings.
     seat: Arc<Seat>,
@@ -147,6 +152,7 @@ pub(crate) struct Shared {
     feeder: OnceLock<Thread>,
     stopping: AtomicBool,
     last_trouble: Mutex<Option<String>>,
+    role: Mutex<Option<Role>>,
     stats: DestinationStats,
 }
 
@@ -183,6 +189,7 @@ impl Sender {
             index,
             required: AtomicBool::new(destination.is_required()),
             acknowledged: AtomicU64::new(0),
+            acknowledged_epoch: AtomicU64::new(1),
             seat: config.siblings.sit(),
             destination: Mutex::new(destination),
             config,
@@ -196,6 +203,7 @@ impl Sender {
             feeder: OnceLock::new(),
             stopping: AtomicBool::new(false),
             last_trouble: Mutex::default(),
+            role: Mutex::default(),
             stats: DestinationStats::default(),
         });
         // Required from the start, and for the siblings as well.
@@ -272,6 +280,13 @@ impl Sender {
         Scn(self.shared.acknowledged.load(SeqCst))
     }
 
+    /// Newest position acknowledged of the redo that the source has now; zero when that may be other redo than was sent.
+    pub fn acknowledged_now(&self) -> Scn {
+        let epoch = self.shared.source.epoch();
+        let same = epoch.is_multiple_of(2) && self.shared.acknowledged_epoch.load(SeqCst) == epoch;
+        if same { self.acknowledged() } else { Scn::ZERO }
+    }
+
     /// State for status output.
     pub fn status(&self) -> DestinationStatus {
         let shared = &*self.shared;
@@ -287,6 +302,7 @@ impl Sender {
             hardened,
             applied,
             stopped: destination.stopped_databases().clone(),
+            role: *lock(&shared.role),
             failures: destination.failures(),
             redo_bytes: shared.stats.redo_bytes.load(Relaxed),
             wire_bytes: shared.stats.wire_bytes.load(Relaxed),

@@ -54,6 +54,10 @@ pub struct SnapshotStart {
 
 /// Takes a copy. Calls come in the order of the methods; `begin` to `end` once a database.
 pub trait SnapshotSink {
+    /// Whether it takes databases at all, or wants only to know where its redo begins.
+    fn wants_databases(&self) -> bool {
+        true
+    }
     /// What will come.
     ///
     /// # Errors
@@ -88,22 +92,29 @@ pub(crate) fn answer(
             let header = FrameHeader::new(FrameKind::Done, 0, 0, 0, 0);
             writer.write(header, service.status().as_bytes()).map_err(TransportError::io("answering"))
         }
-        Request::Snapshot { name } => {
+        Request::Snapshot { name, without_databases } => {
             let Some(source) = service.source() else {
                 let text = "this instance is not a primary; ask the primary for a copy";
                 return Err(TransportError::Refused(Refusal::new(RefuseCode::Source, text)));
             };
             service.event(&ReceiverEvent::SnapshotStarted { standby: name.clone() });
-            let start = send_copies(&*source, &mut writer)?;
+            let start = send_copies(&*source, *without_databases, &mut writer)?;
             service.event(&ReceiverEvent::SnapshotDone { standby: name.clone(), start });
             Ok(())
         }
     }
 }
 
-fn send_copies(source: &dyn RedoSource, writer: &mut FrameWriter<LinkEnd>) -> Result<Scn, TransportError> {
+fn send_copies(
+    source: &dyn RedoSource,
+    without_databases: bool,
+    writer: &mut FrameWriter<LinkEnd>,
+) -> Result<Scn, TransportError> {
     let copying = TransportError::io("sending a copy");
-    let databases = source.databases().map_err(refused)?;
+    let mut databases = source.databases().map_err(refused)?;
+    if without_databases {
+        databases.clear();
+    }
     let manifest = Manifest { source: source.identity(), databases };
     writer.write_json(FrameKind::Data, MANIFEST, &manifest).map_err(&copying)?;
     // With no database at all the standby begins with what is durable now.
@@ -182,7 +193,8 @@ pub fn fetch_snapshot(
     name: &str,
     sink: &mut dyn SnapshotSink,
 ) -> Result<SnapshotStart, TransportError> {
-    let request = Request::Snapshot { name: name.into() };
+    let without_databases = !sink.wants_databases();
+    let request = Request::Snapshot { name: name.into(), without_databases };
     let mut reader = ask(address, security, &request)?;
     reader.allow_redo();
     let mut fetch = Fetch { sink, current: None, left: Vec::new(), manifest_seen: false };

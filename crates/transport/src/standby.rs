@@ -25,6 +25,15 @@ pub struct StreamStart {
     pub log: LogSwitch,
 }
 
+/// Destinations of a standby for which the commits of its primary wait, too.
+pub trait Passing: Send + Sync {
+    /// How far of what is held up to `position` may be acknowledged.
+    fn limit(&self, position: Scn) -> Scn;
+
+    /// From now on `moved` is called when the limit may have changed.
+    fn watch(&self, moved: Option<Arc<dyn Fn() + Send + Sync>>);
+}
+
 /// The standby redo log as the receiver writes it. One thread at a time uses it.
 ///
 /// Always `applied <= confirmed <= received_end`: apply goes no further than a confirmed position that has been
@@ -73,9 +82,14 @@ pub trait StandbyLog: Send {
         Ok(())
     }
 
-    /// The newest frames of the stream said that the source's redo ends at `source_end`. Called after what they brought
-    /// has been written.
-    fn heard(&self, _source_end: Scn) {}
+    /// Who else has to have redo before it is acknowledged.
+    fn passing(&self) -> Option<Arc<dyn Passing>> {
+        None
+    }
+
+    /// The newest frames of the stream said that the source's redo ends at `source_end`, and what the stream has brought
+    /// up to `delivered` is written. What is held beyond may be other redo than the source's.
+    fn heard(&self, _delivered: Scn, _source_end: Scn) {}
 
     /// A stream begins: remember the primary and its incarnations.
     ///

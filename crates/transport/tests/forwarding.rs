@@ -1,11 +1,15 @@
 //! A standby as the source of a stream: what it may send, and what becomes of its streams when redo is taken back.
 
+#![allow(clippy::unwrap_used)] // Not in functions marked as tests, but tests all the same.
+
 mod common;
 
 use common::*;
+use standfast_format::FrameHeader;
+use standfast_format::FrameKind;
 use standfast_transport::*;
 use standfast_types::Scn;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A standby in memory that forwards.
 fn forwarding(role: Role) -> Arc<MemorySource> {
@@ -90,4 +94,56 @@ fn a_standby_is_fed_by_one_source_at_a_time() {
     assert!(reason.contains("one source at a time") && reason.contains("paris"), "{reason}");
     pair.source.commit(&pair.sender, &redo(pair.source.end(), 100, 1));
     pair.caught_up();
+}
+
+/// Destinations of a standby that have acknowledged up to a position.
+#[derive(Default)]
+struct Further {
+    acknowledged: Mutex<Scn>,
+    moved: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
+}
+
+impl Further {
+    fn acknowledge(&self, upto: Scn) {
+        *self.acknowledged.lock().unwrap() = upto;
+        let moved = self.moved.lock().unwrap().clone();
+        moved.expect("somebody watches")();
+    }
+}
+
+impl Passing for Further {
+    fn limit(&self, position: Scn) -> Scn {
+        position.min(*self.acknowledged.lock().unwrap())
+    }
+    fn watch(&self, moved: Option<Arc<dyn Fn() + Send + Sync>>) {
+        *self.moved.lock().unwrap() = moved;
+    }
+}
+
+#[test]
+fn a_standby_that_forwards_synchronously_acknowledges_what_its_destinations_have() {
+    let further = Arc::new(Further::default());
+    let standby = empty_standby();
+    standby.change(|state| state.passing = Some(further.clone()));
+    let service = Service::standby("oslo", &[incarnation(1, 4096)]);
+    let receiver = listen(&service, &standby);
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let mut peer = ByHand::begin(receiver.local_addr(), &source);
+    let bytes = redo(Scn::START, 1000, 1);
+    peer.writer.write(FrameHeader::new(FrameKind::Redo, 4096, 4096, 7, 5096), &bytes).unwrap();
+    let mut answer = || {
+        let frame = peer.reader.read().unwrap();
+        assert_eq!(frame.header.kind, FrameKind::Ack);
+        (frame.header.a, frame.header.b, frame.header.d)
+    };
+    // The first one says that it is there and what it took, and acknowledges nothing.
+    assert_eq!(answer(), (0, 0, 7));
+    assert_eq!(standby.read(StandbyState::end), Scn(5096));
+    further.acknowledge(Scn(4600));
+    assert_eq!(answer(), (4600, 4600, 7));
+    further.acknowledge(Scn(4600));
+    further.acknowledge(Scn(9999));
+    assert_eq!(answer(), (5096, 5096, 7));
+    drop(receiver);
+    assert!(further.moved.lock().unwrap().is_none(), "nobody watches when the stream is over");
 }

@@ -211,6 +211,7 @@ fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StationError> {
         end: sum(end)?,
         confirmed: sum(log.confirmed())?,
         applied: log.applied(),
+        passed: None,
         log: log.log_containing(end),
     })
 }

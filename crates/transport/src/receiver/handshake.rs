@@ -212,6 +212,7 @@ fn positions(log: &dyn StandbyLog) -> Result<StandbyPositions, StationError> {
         end: sum(end)?,
         confirmed: sum(log.confirmed())?,
         applied: log.applied(),
+        passed: log.passing().map(|passing| passing.limit(end)),
         log: log.log_containing(end),
     })
 }

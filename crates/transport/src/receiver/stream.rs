@@ -1,6 +1,7 @@
 //! A live stream: frames in, redo to the standby log, acknowledgements out.
 
 use super::Shared;
+use super::outgoing::Outgoing;
 use crate::ack::{Ack, AckSender, AckTimes};
 use crate::destination::TransportMode;
 use crate::error::{Refusal, RefuseCode, StationError, TransportError};
@@ -34,14 +35,15 @@ pub(super) fn receive(
         Err(source) => return TransportError::Io { what: "preparing the stream", source },
     };
     reader.allow_redo();
+    let passing = log.passing();
     let mut intake = Intake {
         shared,
         log,
-        acks,
+        acks: Outgoing::new(acks, passing),
         ack_on_receipt: mode == TransportMode::FastSync,
         position: start.from,
         durable: Scn::ZERO,
-        source_end: Scn::ZERO,
+        source_end: None,
         echo_us: 0,
         times: AckTimes::default(),
         stopped_known: 0,
@@ -74,14 +76,14 @@ fn silent(net_timeout: Duration) -> TransportError {
 struct Intake<'a> {
     shared: &'a Shared,
     log: &'a mut dyn StandbyLog,
-    acks: AckSender,
+    acks: Outgoing,
     ack_on_receipt: bool,
     /// End of what this stream has delivered. What the log holds beyond is from before and not yet compared.
     position: Scn,
     /// Newest durable position of the primary.
     durable: Scn,
     /// End of the source's redo when the newest frame was sent.
-    source_end: Scn,
+    source_end: Option<Scn>,
     /// When the newest frame was sent, by the primary's clock.
     echo_us: u64,
     times: AckTimes,
@@ -129,7 +131,9 @@ impl Intake<'_> {
         if at > 0 && failed.is_ok() {
             self.harden(&redo)?;
             self.harden_confirmed()?;
-            self.log.heard(self.source_end);
+            if let Some(source_end) = self.source_end {
+                self.log.heard(self.position, source_end);
+            }
             self.acknowledge(self.position)?;
             self.log.hardened_notice();
         }
@@ -161,7 +165,7 @@ impl Intake<'_> {
         if !matches!(item, Item::Switch(_)) {
             self.durable = self.durable.max(Scn(header.b));
             self.echo_us = header.c;
-            self.source_end = Scn(header.d);
+            self.source_end = Some(Scn(header.d));
         }
         Ok(item)
     }
@@ -264,7 +268,7 @@ impl Intake<'_> {
             self.stopped_known = version;
             self.acks.send(&stopped::encode(&databases)).map_err(TransportError::io("acknowledging"))?;
         }
-        self.acks.send(&ack.encode()).map_err(TransportError::io("acknowledging"))
+        self.acks.acknowledge(ack).map_err(TransportError::io("acknowledging"))
     }
 }
 

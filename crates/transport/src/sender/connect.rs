@@ -13,7 +13,7 @@ use crate::standby::StreamStart;
 use crate::wire::Wire;
 use standfast_format::FrameKind;
 use standfast_types::{BATCH_BYTES_MAX, Scn};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,8 +80,12 @@ pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
         if start.log.first_scn == start.from { Scn(start.from.0 - 1) } else { start.log.first_scn };
     let captured = shared.source.captured();
     shared.stats.connects.fetch_add(1, Relaxed);
-    let applied = held.applied;
-    shared.with_destination(|at, now| at.resolved(now, start.from, start.keep, applied, captured));
+    let (applied, passed) = (held.applied, held.passed);
+    shared.with_destination(|at, now| {
+        at.passes_on(passed);
+        at.resolved(now, start.from, start.keep, applied, captured);
+    });
+    shared.acknowledged_epoch.store(epoch, SeqCst);
     *lock(&shared.wire) = Some(Wire::new(stream, start.from, announced, epoch).with(sdu_bytes, packer));
     lock(&shared.link).reader = Some(reader);
     shared.link_changed.notify_all();
@@ -134,6 +138,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         hello::expect(&frame, FrameKind::Hello)?;
         hello::decode(&frame)?
     };
+    *lock(&shared.role) = Some(peer.standby.role);
     match decide(shared, hello, &peer) {
         Ok((start, held)) => {
             writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).map_err(&greet)?;

@@ -20,6 +20,8 @@ pub struct StandbyState {
     pub writes: u64,
     /// Version and content of what is told of stopped databases.
     pub stopped: (u64, Vec<StoppedDatabase>),
+    /// Who else has to have redo.
+    pub passing: Option<Arc<dyn Passing>>,
     /// Writes block while this is set.
     pub hold: bool,
     /// Writes fail while this is set.
@@ -52,6 +54,9 @@ impl StandbyLog for MemoryLog {
     }
     fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
         self.0.read(|state| (state.stopped.0 != known).then(|| state.stopped.clone()))
+    }
+    fn passing(&self) -> Option<Arc<dyn Passing>> {
+        self.0.read(|state| state.passing.clone())
     }
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
         Ok(self.0.read(|state| {

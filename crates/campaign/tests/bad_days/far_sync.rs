@@ -1,0 +1,203 @@
+//! Zero loss to a standby that is too far away to wait for: a far sync near the primary takes the redo and forwards it.
+
+use crate::support::{
+    INSERT, INSERT_BULK, PATIENCE, Place, add_destination, await_alert, await_rows, await_status, must,
+    refuses, rows, start,
+};
+use crate::writers::Writers;
+use standfast_campaign::instance::Instance;
+use standfast_campaign::status::Status;
+use std::path::PathBuf;
+
+struct Site {
+    primary: Instance,
+    near: Instance,
+    far: Instance,
+    database: PathBuf,
+}
+
+/// `south` ships synchronously to the far sync `near`, which forwards to the standby `far`. `faults` are those of `far`.
+fn site(place: &Place, faults: Option<&str>) -> Site {
+    let (primary, database) = place.protecting();
+    let mut near = Instance::far_sync_of(&primary, &place.path("near"), "near").unwrap();
+    start(&mut near);
+    // The database has not changed since: what the new standby needs begins where the far sync has it.
+    let mut far = place.standby_of(&primary, "far");
+    if faults.is_some() {
+        far.stop().unwrap();
+        far.faults = faults.map(str::to_owned);
+        start(&mut far);
+    }
+    add_destination(&near, &far, &["--mode", "async"]);
+    add_destination(&primary, &near, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
+    await_status(&primary, "the far sync follows", |status| {
+        status.streams() && status.number("/destinations/0/hardened") >= status.number("/captured")
+    });
+    await_status(&near, "the standby follows", Status::streams);
+    Site { primary, near, far, database }
+}
+
+#[test]
+fn a_far_sync_forwards_redo_has_no_databases_and_cannot_take_over() {
+    let place = Place::new("far-sync");
+    let Site { primary, near, far, database } = site(&place, None);
+    let mut application = place.application(&database);
+    for _ in 0..10 {
+        application.run(INSERT);
+        must(&primary, &["switch-logfile"]);
+    }
+    await_rows(&far.standby_database("app.db"), 11);
+    let status = near.status().unwrap();
+    assert_eq!((status.role(), status.text("/state")), ("far sync", "forwarding"));
+    assert!(status.json().get("databases").is_none() && !near.standby_database("app.db").exists());
+    let destination = primary.status().unwrap().json()["destinations"][0].clone();
+    assert!(destination["role"] == "far sync" && destination["applied"].is_null(), "{destination}");
+    assert_eq!(far.status().unwrap().text("/standby/source/role"), "far sync");
+    let database = database.to_string_lossy();
+    for command in [&["failover"][..], &["switch-logfile"], &["protect", &database]] {
+        refuses(&near, command, 3, &["far sync", "hint: ", "standby that it feeds"]);
+    }
+    // Its logs are used again without anybody who applies.
+    let archived = near.status().unwrap().number("/log/archived");
+    assert!(archived >= 5, "{archived}");
+}
+
+#[test]
+fn the_primary_is_destroyed_and_the_far_standby_takes_over_with_everything_that_was_acknowledged() {
+    let place = Place::new("far-sync-failover");
+    // So slow that it is always behind.
+    let Site { mut primary, near, far, database } = site(&place, Some("received=sleep:300@1+"));
+    let writers = Writers::start(&place, &database, 4);
+    for _ in 0..5 {
+        writers.await_progress();
+    }
+    primary.kill();
+    let acknowledged = writers.noted();
+    let said = far.run(&["failover"]).unwrap();
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    assert!(said.stderr.contains("everything that its source, `near`, has is here"), "{}", said.stderr);
+    acknowledged.all_in(&far.standby_database("app.db"));
+    drop(near);
+}
+
+#[test]
+fn a_failover_without_its_source_says_that_it_cannot_know_and_waits_for_one_that_comes_back() {
+    let place = Place::new("far-sync-gone");
+    let Site { mut primary, mut near, mut far, database } = site(&place, None);
+    far.kill();
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    primary.kill();
+    near.kill();
+    start(&mut far);
+    let early = far.begin(&["failover", "--wait", "60"]).unwrap();
+    await_alert(&far, "waiting for what `near` still has");
+    start(&mut near);
+    assert!(early.ended_within(PATIENCE), "{}", far.alerts());
+    await_alert(&far, "everything that its source, `near`, has is here");
+    assert_eq!(rows(&far.standby_database("app.db")), 2);
+
+    let place = Place::new("far-sync-lost");
+    let Site { mut primary, mut near, far, .. } = site(&place, None);
+    primary.kill();
+    near.kill();
+    let said = far.run(&["failover", "--wait", "0"]).unwrap();
+    assert_eq!(said.code, 0, "{}", said.stderr);
+    for word in ["warning: NOT KNOWN", "`near`", "hint: "] {
+        assert!(said.stderr.contains(word), "{}", said.stderr);
+    }
+}
+
+/// From now on `near` forwards to `far` synchronously.
+fn wait_for_both(near: &Instance, far: &Instance, more: &str) {
+    let attributes = format!(
+        "SERVICE={} SYNC AFFIRM VALID_FOR=(STANDBY_LOGFILE,STANDBY_ROLE) {more} DB_UNIQUE_NAME=far",
+        far.address
+    );
+    must(near, &["destination", "set", "1", &attributes]);
+    await_status(near, "it is synchronous", |status| {
+        status.streams() && status.text("/destinations/0/mode") == "sync-affirm"
+    });
+}
+
+/// `far` is slow: without waiting for it, it would lack what was acknowledged last.
+#[test]
+fn with_synchronous_forwarding_the_end_of_the_chain_has_it_when_both_others_are_destroyed() {
+    let place = Place::new("far-sync-chain");
+    let Site { mut primary, mut near, far, database } = site(&place, Some("received=sleep:100@1+"));
+    wait_for_both(&near, &far, "ON_TIMEOUT=STALL");
+    let writers = Writers::start(&place, &database, 4);
+    for _ in 0..3 {
+        writers.await_progress();
+        near.kill();
+        start(&mut near);
+    }
+    writers.await_progress();
+    primary.kill();
+    near.kill();
+    let acknowledged = writers.noted();
+    must(&far, &["failover", "--wait", "0"]);
+    acknowledged.all_in(&far.standby_database("app.db"));
+}
+
+#[test]
+fn a_destination_of_a_far_sync_that_does_not_answer_holds_commits_up_for_its_net_timeout_only() {
+    let place = Place::new("far-sync-degrade");
+    let Site { primary, near, mut far, database } = site(&place, None);
+    wait_for_both(&near, &far, "NET_TIMEOUT=1 ON_TIMEOUT=DEGRADE");
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    far.kill();
+    application.run(INSERT);
+    await_alert(&near, "destination far: DEGRADED");
+    start(&mut far);
+    await_alert(&near, "destination far: resynchronised");
+    application.run(INSERT);
+    await_rows(&far.standby_database("app.db"), 4);
+    assert!(!primary.alerts().contains("DEGRADED"), "{}", primary.alerts());
+}
+
+#[test]
+fn a_standby_of_a_far_sync_that_is_away_is_left_behind_and_does_not_fill_the_volume() {
+    let place = Place::new("far-sync-volume");
+    let Site { primary, mut near, mut far, database } = site(&place, None);
+    near.stop().unwrap();
+    near.configure("redo", "archive_bytes_max", 16 << 20).unwrap();
+    start(&mut near);
+    await_status(&near, "the standby follows", Status::streams);
+    far.kill();
+    let mut application = place.application(&database);
+    // Five logs of 8 MiB.
+    for _ in 0..84 {
+        application.run(INSERT_BULK);
+    }
+    must(&primary, &["switch-logfile"]);
+    await_alert(&near, "destination far: LEFT BEHIND");
+    start(&mut far);
+    await_alert(&near, "[gap]");
+    application.run(INSERT);
+    assert!(!primary.alerts().contains("DEGRADED"), "{}", primary.alerts());
+}
+
+#[test]
+fn a_far_sync_that_is_killed_again_and_again_loses_nothing() {
+    let place = Place::new("far-sync-kill");
+    let Site { mut primary, mut near, far, database } = site(&place, None);
+    let writers = Writers::start(&place, &database, 4);
+    for round in 0..6 {
+        writers.await_progress();
+        if round == 2 {
+            must(&primary, &["switch-logfile"]);
+        }
+        near.kill();
+        start(&mut near);
+    }
+    writers.await_progress();
+    primary.kill();
+    let acknowledged = writers.noted();
+    // And once more when it is all that is left.
+    near.kill();
+    start(&mut near);
+    must(&far, &["failover"]);
+    acknowledged.all_in(&far.standby_database("app.db"));
+}

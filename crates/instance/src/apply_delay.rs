@@ -1,0 +1,227 @@
+//! Delayed apply (DELAY): redo is received and hardened as ever, and applied some time later, commit by commit. So there
+//! is a while in which a mistake of a user has not reached the standby yet. No clock, no I/O.
+//!
+//! A commit is due when the delay has passed since its time in the redo, which is the primary's clock, by the clock of the
+//! standby. That survives restarts. It is due at the latest when the delay has passed since it was first looked at here: a
+//! primary whose clock was ahead does not hold it back for longer. See docs/decisions/0015-apply-delay.md.
+
+use standfast_types::Scn;
+use std::time::Duration;
+
+/// Redo is looked at this often at most, microseconds: what has become due meanwhile is applied together.
+const GRAIN_US: u64 = 200_000;
+
+/// A record of the redo.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Position after it.
+    pub end: Scn,
+    /// Of a commit: its time in the redo, microseconds since the Unix epoch.
+    pub commit_us: Option<u64>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ApplyDelay {
+    /// Everything before is due. The beginning of a record.
+    due_to: Scn,
+    /// The commit that begins there and is not due yet.
+    held: Option<Held>,
+    /// Not looked at again before.
+    look_at_us: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    commit_us: u64,
+    /// When it was first looked at.
+    since_us: u64,
+    end: Scn,
+}
+
+impl Held {
+    fn due_us(&self, delay_us: u64) -> u64 {
+        self.commit_us.min(self.since_us).saturating_add(delay_us)
+    }
+}
+
+impl ApplyDelay {
+    /// Redo before `applied`, where a record begins, is applied already, whatever was decided here.
+    pub fn applied(&mut self, applied: Scn) {
+        if applied > self.due_to {
+            *self = ApplyDelay { due_to: applied, held: None, look_at_us: 0 };
+        }
+    }
+
+    /// How far redo may be applied at the time `now_us`. `walk` shows the whole records between two positions in order,
+    /// until it is told that this is enough.
+    ///
+    /// # Errors
+    /// Those of `walk`.
+    pub fn limit<E>(
+        &mut self,
+        now_us: u64,
+        delay_us: u64,
+        upto: Scn,
+        walk: impl FnOnce(Scn, Scn, &mut dyn FnMut(Seen) -> bool) -> Result<(), E>,
+    ) -> Result<Scn, E> {
+        // A clock that was set back must not stop apply for longer than it has to.
+        let early = now_us < self.look_at_us && self.look_at_us - now_us <= GRAIN_US;
+        let not_due = self.held.is_some_and(|held| now_us < held.due_us(delay_us));
+        if early || not_due || self.due_to >= upto {
+            return Ok(self.due_to);
+        }
+        if let Some(held) = self.held.take() {
+            self.due_to = held.end;
+        }
+        self.look_at_us = now_us + GRAIN_US;
+        let (due_to, found) = (&mut self.due_to, &mut self.held);
+        walk(*due_to, upto, &mut |record| {
+            let held =
+                record.commit_us.map(|commit_us| Held { commit_us, since_us: now_us, end: record.end });
+            *found = held.filter(|held| now_us < held.due_us(delay_us));
+            if found.is_none() {
+                *due_to = record.end;
+            }
+            found.is_none()
+        })?;
+        Ok(self.due_to)
+    }
+
+    /// When to ask again, unless more redo comes.
+    pub fn wait(&self, now_us: u64, delay_us: u64) -> Option<Duration> {
+        let held = self.held?;
+        Some(Duration::from_micros(held.due_us(delay_us).max(self.look_at_us).saturating_sub(now_us)))
+    }
+
+    /// When the next commit that is held back becomes due, microseconds since the Unix epoch.
+    pub fn next_due_us(&self, delay_us: u64) -> Option<u64> {
+        self.held.map(|held| held.due_us(delay_us))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    const SECOND: u64 = 1_000_000;
+    const DELAY: u64 = 60 * SECOND;
+    const BEGIN: u64 = 1_000_000 * SECOND;
+
+    /// Commits of 100 bytes from position 1000 on, with their times; every second record is a piece without one.
+    struct Redo(Vec<u64>);
+
+    impl Redo {
+        fn end(&self) -> Scn {
+            Scn(1000 + 200 * self.0.len() as u64)
+        }
+
+        fn limit(&self, delay: &mut ApplyDelay, now_us: u64) -> Scn {
+            let walk = |from: Scn, upto: Scn, show: &mut dyn FnMut(Seen) -> bool| {
+                for (index, commit_us) in self.0.iter().enumerate() {
+                    let begin = Scn(1000 + 200 * index as u64);
+                    for (end, commit_us) in [(begin + 100, None), (begin + 200, Some(*commit_us))] {
+                        if end > from && end <= upto && !show(Seen { end, commit_us }) {
+                            return Ok::<(), Infallible>(());
+                        }
+                    }
+                }
+                Ok(())
+            };
+            match delay.limit(now_us, DELAY, self.end(), walk) {
+                Ok(limit) => limit,
+                Err(never) => match never {},
+            }
+        }
+    }
+
+    fn fresh() -> ApplyDelay {
+        let mut delay = ApplyDelay::default();
+        delay.applied(Scn(1000));
+        delay
+    }
+
+    #[test]
+    fn a_commit_is_applied_when_the_delay_has_passed_since_its_time() {
+        let redo = Redo(vec![BEGIN, BEGIN + 10 * SECOND, BEGIN + 20 * SECOND]);
+        let mut delay = fresh();
+        // The piece before the commit may go ahead: alone it shows nothing.
+        assert_eq!(redo.limit(&mut delay, BEGIN + SECOND), Scn(1100));
+        assert_eq!(delay.wait(BEGIN + SECOND, DELAY), Some(Duration::from_secs(59)));
+        assert_eq!(redo.limit(&mut delay, BEGIN + 59 * SECOND), Scn(1100));
+        assert_eq!(redo.limit(&mut delay, BEGIN + 60 * SECOND), Scn(1300));
+        assert_eq!(redo.limit(&mut delay, BEGIN + 70 * SECOND), Scn(1500));
+        assert_eq!(redo.limit(&mut delay, BEGIN + 100 * SECOND), Scn(1600));
+        assert_eq!(delay.wait(BEGIN + 100 * SECOND, DELAY), None);
+    }
+
+    #[test]
+    fn what_is_held_back_is_still_held_back_after_a_restart() {
+        let redo = Redo(vec![BEGIN, BEGIN + 10 * SECOND]);
+        assert_eq!(redo.limit(&mut fresh(), BEGIN + 65 * SECOND), Scn(1300));
+        // Redo that arrives late, or is seen again, is not held back anew.
+        assert_eq!(redo.limit(&mut fresh(), BEGIN + 1000 * SECOND), Scn(1400));
+    }
+
+    #[test]
+    fn a_primary_whose_clock_is_ahead_holds_nothing_back_for_longer_than_the_delay() {
+        let redo = Redo(vec![BEGIN + 86_400 * SECOND]);
+        let mut delay = fresh();
+        assert_eq!(redo.limit(&mut delay, BEGIN), Scn(1100));
+        assert_eq!(redo.limit(&mut delay, BEGIN + 59 * SECOND), Scn(1100));
+        assert_eq!(redo.limit(&mut delay, BEGIN + 60 * SECOND), Scn(1200));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_stops_nothing_that_is_due() {
+        let mut redo = Redo(vec![BEGIN]);
+        let mut delay = fresh();
+        assert_eq!(redo.limit(&mut delay, BEGIN + 600 * SECOND), Scn(1200));
+        redo.0.push(BEGIN);
+        assert_eq!(redo.limit(&mut delay, BEGIN + 120 * SECOND), Scn(1400));
+    }
+
+    #[test]
+    fn what_was_applied_without_delay_is_not_held_back_when_it_is_set() {
+        let redo = Redo(vec![BEGIN, BEGIN, BEGIN]);
+        let mut delay = fresh();
+        assert_eq!(redo.limit(&mut delay, BEGIN), Scn(1100));
+        delay.applied(Scn(1400));
+        assert_eq!(redo.limit(&mut delay, BEGIN + SECOND), Scn(1500));
+    }
+
+    #[test]
+    fn whatever_the_times_nothing_is_applied_early_and_everything_in_the_end() {
+        let mut seed = 7_u64;
+        let mut below = |bound: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % bound
+        };
+        for _ in 0..200 {
+            let times: Vec<u64> = (0..1 + below(20)).map(|_| BEGIN + below(300) * SECOND).collect();
+            let redo = Redo(times.clone());
+            let (mut delay, mut now, mut before) = (fresh(), BEGIN, Scn(1000));
+            // When each was the next one for the first time.
+            let mut looked_at = vec![u64::MAX; times.len() + 1];
+            while now < BEGIN + 400 * SECOND {
+                if below(20) == 0 {
+                    delay = fresh();
+                    delay.applied(before);
+                }
+                let limit = redo.limit(&mut delay, now);
+                assert!(limit >= before, "{limit} after {before}");
+                let committed = (limit.0 - 1000) as usize / 200;
+                let earlier = (before.0 - 1000) as usize / 200;
+                for index in earlier..committed {
+                    let from = times[index].min(looked_at[index]).min(now);
+                    assert!(from + DELAY <= now, "{} applied at {now}", times[index]);
+                }
+                looked_at[committed] = looked_at[committed].min(now);
+                before = limit;
+                now += (1 + below(30)) * SECOND;
+            }
+            assert_eq!(redo.limit(&mut delay, BEGIN + 1000 * SECOND), redo.end());
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Before a standby that is fed by another standby or a far sync takes over, it takes in what its source still has:
+//! commits that were acknowledged because the source has them may not have come further.
+//!
+//! The primary is gone then, so the source's redo ends somewhere, and every frame says where it ended when the frame was
+//! sent. But frames that were sent earlier may still be on their way. So the stream is ended, and the source begins another
+//! one: whatever comes by that was sent after the failover had begun. Without a new stream there is no proof, and that is
+//! said.
+
+use crate::running::{Mode, Running};
+use crate::standby::StandbyShared;
+use standfast_transport::Role;
+use standfast_types::Scn;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How long a failover waits for its source unless told otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What the source of a standby has said of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Streams that have begun since the instance was opened.
+    pub streams: u64,
+    /// End of the source's redo, as the newest frame of the present stream said; `None` before the first one.
+    pub source_end: Option<Scn>,
+    /// Up to here it is the source's redo that is held.
+    pub delivered: Scn,
+}
+
+impl Told {
+    /// Another stream begins.
+    pub fn begin_stream(&mut self) {
+        *self = Told { streams: self.streams + 1, ..Told::default() };
+    }
+}
+
+/// What is known at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// A stream is live.
+    pub streaming: bool,
+    /// What has been said by it, or by the last one.
+    pub told: Told,
+}
+
+/// How the wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// Everything that the source had is here, up to this position.
+    Complete(Scn),
+    /// No stream came.
+    NoStream,
+    /// The stream was live and had not brought everything; so many bytes were missing at last.
+    Behind(u64),
+}
+
+/// Decides whether to wait on: `None`. `before`: streams that had begun when the failover ended the newest of them.
+pub fn judge(before: u64, now: &Seen, waited: Duration, patience: Duration) -> Option<Drained> {
+    let end = now.told.source_end.filter(|_| now.told.streams > before);
+    if let Some(end) = end.filter(|end| now.told.delivered >= *end) {
+        return Some(Drained::Complete(end));
+    }
+    if waited < patience {
+        return None;
+    }
+    Some(match end {
+        Some(end) if now.streaming => Drained::Behind(end.0.saturating_sub(now.told.delivered.0)),
+        _ => Drained::NoStream,
+    })
+}
+
+/// What an operator is told about it.
+pub fn text(drained: Drained, source: &str, waited: Duration) -> String {
+    let seconds = waited.as_secs_f64();
+    match drained {
+        Drained::Complete(end) => {
+            format!("everything that its source, `{source}`, has is here, up to SCN {end}")
+        }
+        Drained::NoStream => format!(
+            "NOT KNOWN whether its source, `{source}`, has more redo: no stream from it for {seconds:.1} s. Commits that were \
+             acknowledged may be missing here | hint: if `{source}` can be started again, look at `hardened` in its status \
+             and compare before applications go on here"
+        ),
+        Drained::Behind(bytes) => format!(
+            "NOT EVERYTHING that its source, `{source}`, has is here: {bytes} bytes were missing after {seconds:.1} s | hint: \
+             is the primary really gone, or the link slow? Commits that were acknowledged may be missing here"
+        ),
+    }
+}
+
+impl StandbyShared {
+    pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// End of the source's redo, as the newest frame said; `None` when none has come by the newest stream.
+    pub fn source_end(&self) -> Option<Scn> {
+        self.told().source_end
+    }
+
+    fn seen(&self, streaming: bool) -> Seen {
+        Seen { streaming, told: *self.told() }
+    }
+}
+
+impl Running {
+    /// Waits until this standby has what its source has, at most `patience`; says how that went. Nothing when its source
+    /// is a primary, or was never heard of.
+    pub(crate) fn drain(&self, patience: Duration) -> Option<(bool, String)> {
+        let upstream = self.environment.control().upstream.filter(|at| at.role != Role::Primary)?;
+        let shared: Arc<StandbyShared> = match &*self.mode() {
+            Mode::Standby(standby) => standby.standby.shared().clone(),
+            _ => return None,
+        };
+        let began = Instant::now();
+        let mut before = shared.told().streams;
+        if let Some(receiver) = self.receiver().as_ref()
+            && let Some(log) = receiver.detach()
+        {
+            // Nothing of the stream before is left to come.
+            before = shared.told().streams;
+            receiver.attach(log);
+        }
+        self.environment.alert.say(format!(
+            "failover: waiting for what `{}` still has, at most {} s",
+            upstream.name,
+            patience.as_secs()
+        ));
+        loop {
+            let now = shared.seen(self.is_streaming());
+            if let Some(drained) = judge(before, &now, began.elapsed(), patience) {
+                let text = text(drained, &upstream.name, began.elapsed());
+                self.environment.alert.say(format!("failover: {text}"));
+                return Some((matches!(drained, Drained::Complete(_)), text));
+            }
+            if shared.is_stopping() {
+                return None;
+            }
+            std::thread::park_timeout(LOOK_EVERY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    fn judge_at(
+        seconds: u64,
+        streaming: bool,
+        streams: u64,
+        delivered: u64,
+        end: Option<u64>,
+    ) -> Option<Drained> {
+        let told = Told { streams, source_end: end.map(Scn), delivered: Scn(delivered) };
+        let now = Seen { streaming, told };
+        judge(7, &now, Duration::from_secs(seconds), PATIENCE)
+    }
+
+    #[test]
+    fn only_a_stream_that_began_after_the_failover_proves_that_everything_is_here() {
+        // What the stream before says may have been sent long ago.
+        assert_eq!(judge_at(0, true, 7, 5000, Some(5000)), None);
+        assert_eq!(judge_at(1, true, 8, 5000, None), None);
+        assert_eq!(judge_at(1, true, 8, 5000, Some(5600)), None);
+        assert_eq!(judge_at(2, true, 8, 5600, Some(5600)), Some(Drained::Complete(Scn(5600))));
+        // It may end when it has said so.
+        assert_eq!(judge_at(2, false, 8, 5600, Some(5600)), Some(Drained::Complete(Scn(5600))));
+    }
+
+    #[test]
+    fn the_wait_ends_with_the_truth() {
+        assert_eq!(judge_at(30, false, 7, 5600, Some(5600)), Some(Drained::NoStream));
+        assert_eq!(judge_at(30, true, 7, 5600, Some(5600)), Some(Drained::NoStream));
+        assert_eq!(judge_at(30, false, 8, 5600, Some(6000)), Some(Drained::NoStream));
+        assert_eq!(judge_at(30, true, 8, 5600, Some(6000)), Some(Drained::Behind(400)));
+        for drained in [Drained::NoStream, Drained::Behind(400)] {
+            let text = text(drained, "near", PATIENCE);
+            assert!(text.contains("NOT") && text.contains("`near`") && text.contains("hint: "), "{text}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A far sync: an instance without databases, near its primary, that takes redo synchronously and forwards it to standbys
+//! that are too far away for that. It has a standby redo log, an archiver and senders, and nothing that applies.
+//!
+//! What it holds is needed by its destinations only: archived logs are kept within `archive_bytes_max`, and standby redo
+//! logs are used again once they are archived.
+
+use crate::config::DestinationConfig;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::forwarding::Forwarding;
+use crate::received_log::{LentLog, ReceivedLog};
+use crate::running::{Mode, Running};
+use crate::standby::{StandbyShared, run_archiver};
+use standfast_transport::StandbyLog;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
+
+/// A running far sync.
+pub struct FarSync {
+    shared: Arc<StandbyShared>,
+    archiver: Option<JoinHandle<()>>,
+    orders: Sender<bool>,
+    /// Its destinations.
+    pub forwarding: Arc<Forwarding>,
+}
+
+impl FarSync {
+    /// Opens the standby redo log and starts to forward. Returns the log for the receiver.
+    ///
+    /// # Errors
+    /// When the log cannot be opened or a thread not be started.
+    pub fn start(
+        environment: &Arc<Environment>,
+        configured: &[DestinationConfig],
+    ) -> Result<(FarSync, Box<dyn StandbyLog>), InstanceError> {
+        let mut received = ReceivedLog::open(environment)?;
+        let shared = received.shared().clone();
+        let (orders, taken) = channel();
+        let archiver = {
+            let (environment, shared) = (environment.clone(), shared.clone());
+            let run = move || run_archiver(&environment, &shared, &taken);
+            Builder::new().name("arc0".into()).spawn(run)
+        };
+        let archiver = archiver
+            .map_err(InstanceError::io("begin the thread that archives in", &environment.paths.directory))?;
+        let order = orders.clone();
+        let _ = orders.send(true);
+        received.when_full(Arc::new(move || {
+            let _ = order.send(true);
+        }));
+        let forwarding = Forwarding::start(environment, &shared, configured)?;
+        let log: Box<dyn StandbyLog> = Box::new(LentLog(Arc::new(Mutex::new(received))));
+        Ok((FarSync { shared, archiver: Some(archiver), orders, forwarding }, log))
+    }
+
+    /// Positions.
+    pub fn shared(&self) -> &Arc<StandbyShared> {
+        &self.shared
+    }
+
+    /// Ends all threads. The receiver no longer has the log.
+    pub fn stop(mut self) {
+        self.forwarding.stop();
+        self.shared.stop();
+        let _ = self.orders.send(false);
+        if let Some(archiver) = self.archiver.take() {
+            // A panic there was reported by the runtime.
+            let _ = archiver.join();
+        }
+    }
+}
+
+impl Running {
+    /// Opens the instance as the far sync that its control file says it is.
+    ///
+    /// # Errors
+    /// See [`FarSync::start`].
+    pub(crate) fn open_as_far_sync(&self) -> Result<(), InstanceError> {
+        let environment = &self.environment;
+        let (far_sync, log) = FarSync::start(environment, &self.configured())?;
+        match self.receiver().as_ref() {
+            Some(receiver) => receiver.attach(log),
+            None => environment.alert.say("this far sync receives nothing: [instance] listen is empty"),
+        }
+        *self.mode() = Mode::FarSync(Box::new(far_sync));
+        environment.alert.say("far sync opened");
+        Ok(())
+    }
+}
+
+/// What is said to whoever wants of a far sync what needs databases.
+pub fn has_no_databases() -> InstanceError {
+    InstanceError::refused(
+        "this instance is a far sync: it forwards redo and has no databases",
+        "ask the primary; to take over, run `standfast failover` at a standby that it feeds",
+    )
+}

@@ -1,0 +1,80 @@
+//! Acknowledgements on their way to the source. Where commits also wait for destinations of this standby, each says no
+//! more than those have acknowledged, and another one goes out when they have acknowledged more.
+
+use crate::ack::{Ack, AckSender};
+use crate::lock;
+use crate::standby::Passing;
+use standfast_types::Scn;
+use std::io::Result;
+use std::sync::{Arc, Mutex};
+
+/// The acknowledgements of one stream.
+pub(super) struct Outgoing {
+    line: Arc<Mutex<Line>>,
+    passing: Option<Arc<dyn Passing>>,
+}
+
+struct Line {
+    sender: AckSender,
+    passing: Option<Arc<dyn Passing>>,
+    /// As it would be without other destinations.
+    newest: Option<Ack>,
+    /// Received and hardened, as last said.
+    said: (Scn, Scn),
+}
+
+impl Outgoing {
+    pub fn new(sender: AckSender, passing: Option<Arc<dyn Passing>>) -> Outgoing {
+        let line = Line { sender, passing: passing.clone(), newest: None, said: (Scn::ZERO, Scn::ZERO) };
+        let line = Arc::new(Mutex::new(line));
+        if let Some(passing) = &passing {
+            let moved = line.clone();
+            // When it cannot be sent the connection is dead, which the stream's own thread sees.
+            passing.watch(Some(Arc::new(move || drop(lock(&moved).say_what_moved()))));
+        }
+        Outgoing { line, passing }
+    }
+
+    /// Sends a whole frame.
+    pub fn send(&self, frame: &[u8]) -> Result<()> {
+        lock(&self.line).sender.send(frame)
+    }
+
+    pub fn acknowledge(&self, ack: Ack) -> Result<()> {
+        let mut line = lock(&self.line);
+        line.newest = Some(ack);
+        line.say()
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        if let Some(passing) = &self.passing {
+            passing.watch(None);
+        }
+    }
+}
+
+impl Line {
+    fn limited(&self) -> Option<Ack> {
+        let mut ack = self.newest?;
+        if let Some(passing) = &self.passing {
+            ack.received = passing.limit(ack.received);
+            ack.hardened = passing.limit(ack.hardened);
+        }
+        Some(ack)
+    }
+
+    fn say(&mut self) -> Result<()> {
+        let Some(ack) = self.limited() else { return Ok(()) };
+        self.said = (ack.received, ack.hardened);
+        self.sender.send(&ack.encode())
+    }
+
+    fn say_what_moved(&mut self) -> Result<()> {
+        match self.limited() {
+            Some(ack) if ack.received > self.said.0 || ack.hardened > self.said.1 => self.say(),
+            _ => Ok(()),
+        }
+    }
+}
