@@ -39,6 +39,7 @@ pub mod refusals;
 pub mod release_queue;
 pub mod retention;
 pub mod running;
+pub mod security;
 pub mod server;
 pub mod sessions;
 pub mod shipping;
