@@ -3,6 +3,7 @@
 use crate::destination_args::DestinationCommand;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use standfast_instance::ProtectionMode;
+use standfast_instance::config::TlsSetting;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -60,7 +61,7 @@ pub fn command() -> clap::Command {
 pub enum Command {
     /// Make a new primary instance.
     #[command(
-        after_help = "Examples:\n  standfast init -D /srv/sf --name paris --listen 127.0.0.1:7450\n  standfast init -D /srv/sf --name paris --listen 10.0.0.1:7411 --insecure"
+        after_help = "Examples:\n  standfast init -D /srv/sf --name paris --listen 127.0.0.1:7450\n  standfast init -D /srv/sf --name paris --listen 10.0.0.1:7411\n\nConnections beyond loopback are encrypted (TLS 1.3); --insecure leaves them plain."
     )]
     Init {
         /// Name of the instance, as standbys and messages know it.
@@ -72,6 +73,9 @@ pub enum Command {
         /// Allow plain TCP beyond loopback.
         #[arg(long)]
         insecure: bool,
+        /// Where connections are encrypted.
+        #[arg(long, value_enum, default_value = "auto")]
+        tls: TlsArg,
         /// Bytes of each redo log file.
         #[arg(long)]
         group_bytes: Option<u64>,
@@ -160,6 +164,11 @@ pub enum Command {
         #[command(subcommand)]
         command: LogCommand,
     },
+    /// Certificates of this instance.
+    Cert {
+        #[command(subcommand)]
+        command: CertCommand,
+    },
     /// Print the configuration.
     Config {
         /// The defaults instead of the settings in force.
@@ -204,12 +213,86 @@ pub enum Command {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum CertCommand {
+    /// Show the certificate, the authorities it trusts, and the hosts that are listed here.
+    #[command(
+        after_help = "Examples:\n  standfast cert show -D /srv/sf\n  standfast cert show -D /srv/sf --json | jq .certificate.days_left\n\nExit codes: 0 ok, 3 this instance has no certificate."
+    )]
+    Show {
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a new key and get a new certificate; the instance may run.
+    #[command(
+        visible_alias = "rotate",
+        after_help = "Examples:\n  standfast cert renew -D /srv/sf\n  standfast cert renew -D /srv/sf-b --from 10.0.0.1:7411\n\nNew connections use the new one, those that are open go on. Exit codes: 0 ok, 3 refused, with cause and remedy."
+    )]
+    Renew {
+        /// Instance that gives certificates, HOST:PORT; default: this one does.
+        #[arg(long)]
+        from: Option<String>,
+    },
+    /// Get the first certificate of an instance, with a token of the primary.
+    #[command(
+        after_help = "Examples:\n  standfast cert join -D /srv/sf-b --from 10.0.0.1:7411 --token-file token\n  ssh paris standfast standby token -D /srv/sf --name oslo | standfast cert join -D /srv/sf-b --from 10.0.0.1:7411 --token-file -\n\nExit codes: 0 ok, 2 not a token, 3 refused."
+    )]
+    Join {
+        /// Address of the instance that made the token, HOST:PORT.
+        #[arg(long)]
+        from: String,
+        /// File with the token, - for standard input; default: the variable STANDFAST_TOKEN.
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+    },
+    /// Make a new authority for the family, and a certificate of it for this instance.
+    #[command(
+        after_help = "Examples:\n  standfast cert init -D /srv/sf\n\n`standfast init` has done this once. Again it is for an authority's key that is lost or known to others: certificates\nof the old authority are accepted here until its entry is removed from tls/ca.crt. Then renew those of the other instances, and at last this one's."
+    )]
+    Init,
+    /// Put a host on the list by hand, as if it had joined here.
+    #[command(
+        after_help = "Examples:\n  standfast cert allow -D /srv/sf-c oslo\n  standfast cert allow -D /srv/sf reports --never-primary\n\nIts certificate must be of this family. Exit codes: 0 ok, 1 failed."
+    )]
+    Allow {
+        /// Its name.
+        name: String,
+        /// It only reads: redo is never taken from it.
+        #[arg(long)]
+        never_primary: bool,
+    },
+    /// Take a host from the list of those that have joined.
+    #[command(
+        after_help = "Examples:\n  standfast cert revoke -D /srv/sf oslo\n\nStandbys hear of it when the primary connects to them next. Exit codes: 0 ok, 3 it is not listed."
+    )]
+    Revoke {
+        /// Its name.
+        name: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub enum StandbyCommand {
+    /// Make a token with which a new host gets its certificate, once.
+    #[command(
+        after_help = "Examples:\n  standfast standby token -D /srv/sf --name oslo > token\n  standfast standby token -D /srv/sf --name reports --never-primary --ttl 15m\n\nThe token is a secret. Exit codes: 0 ok, 3 this instance gives no certificates, 4 it does not run."
+    )]
+    Token {
+        /// Name of the new instance.
+        #[arg(long)]
+        name: String,
+        /// For how long it is good: 90s, 15m, 1h, 2d.
+        #[arg(long, default_value = "1h")]
+        ttl: String,
+        /// The new instance only receives: the others never take redo from it.
+        #[arg(long)]
+        never_primary: bool,
+    },
     /// Make a standby as a copy of a running primary, or a far sync.
     ///
     /// Its redo logs are sized by the rule: as large as the online logs of the primary, and one group more.
     #[command(
-        after_help = "Examples:\n  standfast standby create -D /srv/sf-b --from 10.0.0.1:7411 --name oslo --listen 10.0.0.2:7411 --insecure\n  standfast standby create -D /srv/sf-n --from 10.0.0.1:7411 --name near --listen 10.0.0.3:7411 --insecure --far-sync\n\nThe primary goes on meanwhile. A standby that a far sync or another standby is to feed is made from the primary as well,\nafter the one that feeds it. Exit codes: 0 ok, 1 failed, 3 refused by the primary or by what is in the directory."
+        after_help = "Examples:\n  standfast standby create -D /srv/sf-b --from 10.0.0.1:7411 --name oslo --listen 10.0.0.2:7411 --token-file token\n  standfast standby create -D /srv/sf-n --from 10.0.0.1:7411 --name near --listen 10.0.0.3:7411 --token-file token2 --far-sync\n\nBeyond loopback the new host needs a token of the primary (`standfast standby token`). The primary goes on meanwhile. A standby that a far sync or another standby is to feed is made from the primary as well,\nafter the one that feeds it. Exit codes: 0 ok, 1 failed, 3 refused by the primary or by what is in the directory."
     )]
     Create {
         /// Address of the primary, HOST:PORT.
@@ -224,6 +307,12 @@ pub enum StandbyCommand {
         /// Allow plain TCP beyond loopback.
         #[arg(long)]
         insecure: bool,
+        /// Where connections are encrypted.
+        #[arg(long, value_enum, default_value = "auto")]
+        tls: TlsArg,
+        /// File with a token of the primary, - for standard input; default: the variable STANDFAST_TOKEN.
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
         /// Directories of the redo log's members, relative to the instance directory; put them on different devices.
         #[arg(long, value_delimiter = ',', value_name = "DIR,...")]
         members: Vec<PathBuf>,
@@ -289,6 +378,23 @@ impl From<ProtectionModeArg> for ProtectionMode {
             ProtectionModeArg::Performance => ProtectionMode::MaximumPerformance,
             ProtectionModeArg::Availability => ProtectionMode::MaximumAvailability,
             ProtectionModeArg::Protection => ProtectionMode::MaximumProtection,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum TlsArg {
+    /// Beyond loopback.
+    Auto,
+    /// Everywhere.
+    Required,
+}
+
+impl From<TlsArg> for TlsSetting {
+    fn from(tls: TlsArg) -> TlsSetting {
+        match tls {
+            TlsArg::Auto => TlsSetting::Auto,
+            TlsArg::Required => TlsSetting::Required,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! 3 refused as things stand, 4 the instance does not run, 5 it runs already.
 
 mod args;
+mod certificates;
 mod destination;
 mod destination_args;
 mod dump;
@@ -55,8 +56,9 @@ fn main() -> ExitCode {
 fn run(args: Args) -> Result<bool, InstanceError> {
     let directory = args.directory;
     match args.command {
-        Command::Init { name, listen, insecure, group_bytes, members } => {
+        Command::Init { name, listen, insecure, tls, group_bytes, members } => {
             let mut config = Config::default();
+            config.security.tls = tls.into();
             apply_names(&mut config, name, listen, insecure);
             if let Some(bytes) = group_bytes {
                 config.redo.group_bytes = bytes;
@@ -86,17 +88,24 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let answer = server::ask(&directory, &Request::Unprotect { name })?;
             println!("no longer protected: {}", text(&answer["unprotected"]));
         }
+        Command::Standby { command: StandbyCommand::Token { name, ttl, never_primary } } => {
+            certificates::issue(&directory, name, never_primary, &ttl)?;
+        }
+        Command::Cert { command } => certificates::run(&directory, command)?,
         Command::Standby {
-            command: StandbyCommand::Create { from, name, listen, insecure, members, far_sync },
+            command:
+                StandbyCommand::Create { from, name, listen, insecure, tls, token_file, members, far_sync },
         } => {
+            let token = certificates::token(token_file.as_deref())?;
             let mut config = Config::default();
+            config.security.tls = tls.into();
             apply_names(&mut config, name, listen, insecure);
             if !members.is_empty() {
                 config.redo.members = members;
             }
             let mut config = Config::parse(&config.to_toml(), Path::new("command line"))?;
             let role = if far_sync { Role::FarSync } else { Role::Standby };
-            create_standby(&directory, &mut config, &from, role, &mut progress())?;
+            create_standby(&directory, &mut config, &from, role, token.as_ref(), &mut progress())?;
             println!("{role} in {}", directory.display());
             eprintln!("next: standfast start -D {}", directory.display());
             let (name, listen) = (&config.instance.name, &config.instance.listen);

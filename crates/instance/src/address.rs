@@ -26,12 +26,6 @@ pub fn is_address(text: &str) -> bool {
     split_address(text).is_some()
 }
 
-/// Whether the address is a number, and not of this host.
-pub fn is_beyond_loopback(text: &str) -> bool {
-    let host = split_address(text).and_then(|(host, _)| host.parse::<std::net::IpAddr>().ok());
-    host.is_some_and(|address| !address.is_loopback())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,8 +38,6 @@ mod tests {
         for bad in ["nonsense", "h:", ":1", "h:70000", "::1:7411", "a b:1", ""] {
             assert!(!is_address(bad), "{bad}");
         }
-        assert!(is_beyond_loopback("10.0.0.2:1") && !is_beyond_loopback("127.0.0.1:1"));
-        assert!(!is_beyond_loopback("far.example:1"), "known only when it is resolved");
         assert!(is_name("oslo-2") && !is_name("") && !is_name("a b"));
     }
 }

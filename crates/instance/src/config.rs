@@ -68,6 +68,8 @@ pub struct Config {
     pub protection: ProtectionConfig,
     /// Receiving and applying.
     pub standby: StandbyConfig,
+    /// Certificates and encryption.
+    pub security: SecurityConfig,
     /// Where redo is shipped.
     #[serde(rename = "destination", skip_serializing_if = "Vec::is_empty")]
     pub destinations: Vec<DestinationConfig>,
@@ -79,10 +81,10 @@ pub struct Config {
 pub struct InstanceConfig {
     /// Name in messages and at peers (DB_UNIQUE_NAME).
     pub name: String,
-    /// Address on which redo and requests are received; empty: none. Plain TCP: loopback only, unless
+    /// Address on which redo and requests are received; empty: none. Beyond loopback connections are encrypted, unless
     /// `insecure` is set.
     pub listen: String,
-    /// Allow plain TCP beyond loopback. Everybody who reaches the port can then read and write redo.
+    /// Plain TCP also beyond loopback. Everybody who reaches the port can then read and write redo.
     pub insecure: bool,
     /// Permissions of the shared memory and the control socket, octal: who may write protected databases.
     pub mode: String,
@@ -97,6 +99,34 @@ impl Default for InstanceConfig {
             mode: "0600".into(),
         }
     }
+}
+
+/// `[security]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SecurityConfig {
+    /// Where connections are encrypted: "auto" beyond loopback, unless `insecure` is set in [instance]; "required"
+    /// everywhere, and plain TCP is refused.
+    pub tls: TlsSetting,
+    /// Directory of certificates and keys, relative to the instance directory.
+    pub directory: PathBuf,
+}
+
+impl Default for SecurityConfig {
+    fn default() -> Self {
+        SecurityConfig { tls: TlsSetting::Auto, directory: "tls".into() }
+    }
+}
+
+/// Where connections are encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TlsSetting {
+    /// Beyond loopback.
+    #[default]
+    Auto,
+    /// Everywhere.
+    Required,
 }
 
 /// `[redo]`
@@ -361,13 +391,23 @@ impl Config {
             );
         }
         let instance = &self.instance;
+        if instance.insecure && self.security.tls == TlsSetting::Required {
+            return fail(
+                "instance.insecure",
+                "true".into(),
+                "false, or [security] tls = \"auto\": they contradict",
+            );
+        }
+        if self.security.directory.as_os_str().is_empty() {
+            return fail("security.directory", "\"\"".into(), "directories have names");
+        }
         if !is_name(&instance.name) {
             return fail("instance.name", format!("\"{}\"", instance.name), NAME_RULE);
         }
         if !instance.listen.is_empty() && !is_address(&instance.listen) {
             return fail("instance.listen", instance.listen.clone(), ADDRESS_RULE);
         }
-        let broken = destination_config::check_all(&self.destinations, instance.insecure);
+        let broken = destination_config::check_all(&self.destinations);
         broken.map_err(|rule| ConfigError::Destination { path: path.to_owned(), rule })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::config::{CONFIG_FILE, Config};
 use crate::control::{Control, DatabaseRecord, Incarnation, Role};
+use crate::environment::{keeper_of, security_of};
 use crate::error::InstanceError;
 use crate::file_system;
 use crate::now_us;
@@ -11,6 +12,7 @@ use crate::unfinished::{Unfinished, is_plain};
 use standfast_format::{LogKind, StreamCrc};
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
+use standfast_tls::Token;
 use standfast_transport::{
     DatabaseInfo, Manifest, Security, SnapshotInfo, SnapshotSink, StationError, fetch_snapshot, fetch_status,
 };
@@ -129,6 +131,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
     let start = LogSwitch { sequence: 1, first_scn: Scn::START, time_us: now_us(), first_record: 0 };
     RedoLog::start(Arc::new(DirectDisk), online, identity, start, StreamCrc::default())?;
     // Last, because it makes the directory an instance.
+    keeper_of(config, &paths).found_family(&instance.to_string())?;
     let control = Control {
         instance,
         family: instance,
@@ -233,15 +236,43 @@ impl SnapshotSink for Copy<'_> {
 ///
 /// # Errors
 /// When the primary cannot be reached or refuses, or a file cannot be made. The directory is then removed
-/// again if this call made it. What an interruption leaves is removed by the next call.
+/// again if this call made it, unless a certificate was got for it. What an interruption leaves is removed by the next
+/// call. `token`: with which this host gets its certificate, if it has none.
 pub fn create_standby(
     directory: &Path,
     config: &mut Config,
     from: &str,
     role: Role,
+    token: Option<&Token>,
     progress: &mut dyn FnMut(&str, u64),
 ) -> Result<(), InstanceError> {
-    let security = Security::plain(config.instance.insecure);
+    let existed = directory.exists();
+    make_directory(directory, DIRECTORY)?;
+    let result = create_in(directory, config, from, role, token, progress);
+    let paths = Paths::new(directory, config);
+    // A token is good once: the certificate that was got with it serves the next attempt.
+    let has_certificate = paths.is_ok_and(|paths| keeper_of(config, &paths).has_identity());
+    if result.is_err() && !existed && !has_certificate {
+        let _ = std::fs::remove_dir_all(directory);
+    }
+    result
+}
+
+fn create_in(
+    directory: &Path,
+    config: &mut Config,
+    from: &str,
+    role: Role,
+    token: Option<&Token>,
+    progress: &mut dyn FnMut(&str, u64),
+) -> Result<(), InstanceError> {
+    let paths =
+        Paths::new(directory, config).map_err(InstanceError::io("find the instance directory", directory))?;
+    let keeper = keeper_of(config, &paths);
+    if let Some(token) = token.filter(|_| !keeper.has_identity()) {
+        keeper.join(from, token)?;
+    }
+    let security = security_of(config, &keeper);
     let failed = |error: standfast_transport::TransportError| {
         InstanceError::refused(
             format!("cannot copy from {from}: {error}"),
@@ -250,12 +281,7 @@ pub fn create_standby(
     };
     let status = fetch_status(from, &security).map_err(failed)?;
     adopt_geometry(config, &status);
-    let existed = directory.exists();
-    let result = copy_into(directory, config, &security, from, role, progress, &failed);
-    if result.is_err() && !existed {
-        let _ = std::fs::remove_dir_all(directory);
-    }
-    result
+    copy_into(directory, config, &security, from, role, progress, &failed)
 }
 
 /// Standby redo logs follow the rule: as large as the primary's online logs and one group more, with the same blocks. The

@@ -3,7 +3,7 @@
 //! They are those of Oracle's `LOG_ARCHIVE_DEST_n` and mean the same; where a default differs, the reason is in
 //! docs/decisions/0012. [`crate::attribute_text`] reads and writes them in Oracle's own notation.
 
-use crate::address::{ADDRESS_RULE, NAME_RULE, is_address, is_beyond_loopback, is_name};
+use crate::address::{ADDRESS_RULE, NAME_RULE, is_address, is_name};
 use serde::{Deserialize, Serialize};
 use standfast_types::DESTINATIONS_MAX;
 use std::collections::HashSet;
@@ -273,13 +273,13 @@ pub fn number(destinations: &mut [DestinationConfig]) {
     }
 }
 
-/// Checks every destination by itself and all of them together. `insecure`: plain TCP may leave the machine.
+/// Checks every destination by itself and all of them together.
 ///
 /// # Errors
 /// The first rule that is broken.
-pub fn check_all(destinations: &[DestinationConfig], insecure: bool) -> Result<(), BrokenRule> {
+pub fn check_all(destinations: &[DestinationConfig]) -> Result<(), BrokenRule> {
     for (index, destination) in destinations.iter().enumerate() {
-        check_one(destination, insecure)?;
+        check_one(destination)?;
         let before = &destinations[..index];
         let name = &destination.name;
         if before.iter().any(|other| other.name == *name) {
@@ -293,7 +293,7 @@ pub fn check_all(destinations: &[DestinationConfig], insecure: bool) -> Result<(
     Ok(())
 }
 
-fn check_one(at: &DestinationConfig, insecure: bool) -> Result<(), BrokenRule> {
+fn check_one(at: &DestinationConfig) -> Result<(), BrokenRule> {
     if !is_name(&at.name) {
         return at.breaks("name", format!("\"{}\"", at.name), NAME_RULE);
     }
@@ -302,7 +302,7 @@ fn check_one(at: &DestinationConfig, insecure: bool) -> Result<(), BrokenRule> {
     }
     match &at.location {
         Some(location) => check_local(at, location)?,
-        None => check_remote(at, insecure)?,
+        None => check_remote(at)?,
     }
     if !(100..=1_200_000).contains(&at.net_timeout_ms) {
         return at.breaks("net_timeout_ms", at.net_timeout_ms, "100 to 1200000");
@@ -350,14 +350,9 @@ fn check_one(at: &DestinationConfig, insecure: bool) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-fn check_remote(at: &DestinationConfig, insecure: bool) -> Result<(), BrokenRule> {
+fn check_remote(at: &DestinationConfig) -> Result<(), BrokenRule> {
     if !is_address(&at.address) {
         return at.breaks("address", &at.address, ADDRESS_RULE);
-    }
-    if !insecure && is_beyond_loopback(&at.address) {
-        let rule =
-            "a loopback address, or insecure = true in [instance]: redo would cross the network unencrypted";
-        return at.breaks("address", &at.address, rule);
     }
     if at.id > FULL_ID_MAX && at.is_sync() {
         return at.breaks("mode", "sync", "the destinations 11 to 31 are async");
@@ -555,6 +550,6 @@ mod tests {
         assert!(
             parse("[[destination]]\nname='b'\naddress='garbage'").unwrap_err().contains("address = garbage")
         );
-        assert!(parse("[[destination]]\nname='b'\naddress='10.0.0.2:1'").unwrap_err().contains("insecure"));
+        assert!(parse("[[destination]]\nname='b'\naddress='10.0.0.2:1'").is_ok(), "over TLS");
     }
 }

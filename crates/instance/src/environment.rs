@@ -1,16 +1,27 @@
 //! What every part of an instance is given: where it lives, how it is configured, what it is.
 
 use crate::alert::AlertLog;
-use crate::config::Config;
+use crate::config::{Config, TlsSetting};
 use crate::control::{Control, DatabaseRecord};
 use crate::error::InstanceError;
 use crate::paths::Paths;
+use crate::security::Keeper;
 use standfast_format::LogKind;
 use standfast_io::Disk;
 use standfast_log::{LogConfig, LogIdentity};
 use standfast_session::{FileId, Marker, SegmentConfig, marker_path};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The certificates of the instance that `config` and `paths` are of.
+pub fn keeper_of(config: &Config, paths: &Paths) -> Arc<Keeper> {
+    Arc::new(Keeper::new(paths.directory.join(&config.security.directory), &config.instance.name))
+}
+
+/// How connections are protected by these settings.
+pub fn security_of(config: &Config, keeper: &Arc<Keeper>) -> standfast_transport::Security {
+    keeper.security(config.security.tls == TlsSetting::Required, config.instance.insecure)
+}
 
 /// Shared by all threads of an instance.
 pub struct Environment {
@@ -26,6 +37,8 @@ pub struct Environment {
     pub vfs_base: Option<String>,
     /// Shared memory of sessions.
     pub segment_path: PathBuf,
+    /// Certificates, and who may do what.
+    pub keeper: Arc<Keeper>,
     control: Mutex<Control>,
 }
 
@@ -39,7 +52,14 @@ impl Environment {
         control: Control,
     ) -> Environment {
         let segment_path = crate::paths::segment_path(control.instance);
-        Environment { config, paths, disk, alert, vfs_base: None, segment_path, control: Mutex::new(control) }
+        let keeper = keeper_of(&config, &paths);
+        let control = Mutex::new(control);
+        Environment { config, paths, disk, alert, vfs_base: None, segment_path, keeper, control }
+    }
+
+    /// How connections of this instance are protected.
+    pub fn security(&self) -> standfast_transport::Security {
+        security_of(&self.config, &self.keeper)
     }
 
     fn lock(&self) -> MutexGuard<'_, Control> {

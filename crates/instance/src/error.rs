@@ -100,10 +100,8 @@ impl InstanceError {
         InstanceError::Refused { what: what.into(), hint: hint.into() }
     }
 
-    pub(crate) fn io(
-        doing: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(std::io::Error) -> InstanceError {
+    /// For `map_err`: what was being done, a verb and its object, and with which file.
+    pub fn io(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> InstanceError {
         let path = path.into();
         move |source| InstanceError::Io { doing, path, source }
     }

@@ -65,6 +65,10 @@ impl RedoSource for ForwardingSource {
         peer_identity(&self.environment, self.environment.control().role.of_peer())
     }
 
+    fn peers(&self) -> Vec<String> {
+        self.environment.vouched_for(true)
+    }
+
     fn captured(&self) -> Scn {
         self.shared.hardened()
     }

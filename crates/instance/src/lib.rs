@@ -43,6 +43,7 @@ pub mod refusals;
 pub mod release_queue;
 pub mod retention;
 pub mod running;
+pub mod security;
 pub mod server;
 pub mod sessions;
 pub mod shipping;

@@ -197,6 +197,9 @@ impl Watch {
             ));
         }
         self.level = now;
+        if let Some(warning) = running.environment.keeper.warning() {
+            running.environment.alert.say(warning);
+        }
         let members = running.primary().map_or_else(Vec::new, |primary| primary.destinations().members());
         let stop_after = Duration::from_secs(running.environment.config.protection.stop_after_s);
         if self.stall.must_stop(self.began.elapsed(), mode, &members, stop_after) {

@@ -21,7 +21,10 @@ use crate::shipping::{Destinations, FencedCall, PrimarySource, peer_identity};
 use crate::standby::{LentLog, ReceivedLog, Standby};
 use standfast_session::{DatabaseState, FileId, Segment};
 use standfast_transport as transport;
-use standfast_transport::{Receiver, ReceiverConfig, ReceiverEvent, ReceiverService, RedoSource, StandbyLog};
+use standfast_transport::{
+    CertificateGrant, CertificateRequest, CertificateRight, Receiver, ReceiverConfig, ReceiverEvent,
+    ReceiverService, RedoSource, Refusal, StandbyLog, Wish,
+};
 use standfast_types::Scn;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -232,7 +235,7 @@ impl Running {
             std::env::var("STANDFAST_ACK_DELAY_US").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
         let config = ReceiverConfig {
             listen: instance.listen.clone(),
-            security: transport::Security::plain(instance.insecure),
+            security: self.environment.security(),
             ack_delay: Duration::from_micros(delay),
             sdu_bytes: self.environment.config.standby.sdu_bytes,
             ..ReceiverConfig::default()
@@ -723,6 +726,22 @@ impl ReceiverService for Service {
         if self.refusals.is_news(event) {
             self.environment.alert.say(format!("receiver: {event}"));
         }
+    }
+
+    fn authorise(&self, peer: &str, wish: Wish) -> Result<(), Refusal> {
+        self.environment.authorise(peer, wish)
+    }
+
+    fn vouched(&self, source: &str, peers: &[String]) {
+        self.environment.note_vouched(source, peers);
+    }
+
+    fn certify(
+        &self,
+        wish: &CertificateRequest,
+        right: &CertificateRight,
+    ) -> Result<CertificateGrant, Refusal> {
+        self.environment.certify(wish, right)
     }
 }
 

@@ -86,6 +86,27 @@ pub enum Request {
         /// The new one; `None`: only show it.
         mode: Option<ProtectionMode>,
     },
+    /// Make a token with which a host may join.
+    IssueToken {
+        /// As whom.
+        name: String,
+        /// It never becomes primary.
+        never_primary: bool,
+        /// For how long it is good.
+        ttl_s: u64,
+    },
+    /// Put a host on that list by hand.
+    AllowMember {
+        /// Its name.
+        name: String,
+        /// Redo is never taken from it.
+        never_primary: bool,
+    },
+    /// Take a host from the list of those that have joined.
+    RemoveMember {
+        /// Its name.
+        name: String,
+    },
     /// Remove a destination.
     RemoveDestination {
         /// Its name.
@@ -333,6 +354,25 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
             mode.map_or(Ok(()), |mode| running.set_protection_mode(mode))?;
             let (mode, level) = running.protection();
             json!({ "mode": mode, "level": level })
+        }
+        Request::IssueToken { name, never_primary, ttl_s } => {
+            let environment = &running.environment;
+            let token = environment.keeper.issue_token(&name, never_primary, ttl_s)?;
+            environment.alert.say(format!("a token for `{name}` was made, good for {ttl_s} s"));
+            json!({ "token": token.reveal() })
+        }
+        Request::AllowMember { name, never_primary } => {
+            running.environment.keeper.allow(&name, never_primary)?;
+            running.environment.alert.say(format!("`{name}` was put on the list of hosts that may connect"));
+            json!({ "listed": name })
+        }
+        Request::RemoveMember { name } => {
+            running.environment.keeper.remove(&name)?;
+            running
+                .environment
+                .alert
+                .say(format!("`{name}` was taken from the list of hosts that have joined"));
+            json!({ "removed": name })
         }
         Request::RemoveDestination { name } => {
             running.remove_destination(&name)?;

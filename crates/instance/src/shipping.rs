@@ -113,6 +113,10 @@ impl RedoSource for PrimarySource {
         peer_identity(&self.environment, transport::Role::Primary)
     }
 
+    fn peers(&self) -> Vec<String> {
+        self.environment.vouched_for(false)
+    }
+
     fn captured(&self) -> Scn {
         self.shared.buffer.captured()
     }
@@ -454,7 +458,7 @@ pub(crate) fn sender_config(
         },
         address: destination.address.clone(),
         expected_name: Some(destination.name.clone()),
-        security: transport::Security::plain(environment.config.instance.insecure),
+        security: environment.security(),
         shape: StreamShape {
             compression: match destination.compression {
                 Compression::None => transport::Compression::None,

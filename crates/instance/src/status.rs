@@ -28,6 +28,7 @@ pub fn status(running: &Running) -> Value {
         "listen": running.listening(),
         "time_us": now_us(),
         "alerts": environment.alert.last(),
+        "security": security(environment),
         "log": {
             "group_bytes": log_config.group_bytes,
             "block_bytes": log_config.block_bytes,
@@ -62,6 +63,22 @@ pub fn status(running: &Running) -> Value {
         }
     }
     status
+}
+
+fn security(environment: &crate::environment::Environment) -> Value {
+    let now = now_us() / 1_000_000;
+    let shown = environment.keeper.shown().ok().flatten();
+    json!({
+        "tls": environment.config.security.tls,
+        "insecure": environment.config.instance.insecure,
+        "certificate": shown.as_ref().map(|shown| json!({
+            "name": shown.info.name,
+            "fingerprint": shown.info.fingerprint_text(),
+            "not_after_us": shown.info.not_after * 1_000_000,
+            "days_left": shown.info.days_left(now),
+        })),
+        "gives_certificates": shown.is_some_and(|shown| shown.is_issuer),
+    })
 }
 
 fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) {

@@ -62,6 +62,10 @@ pub enum RefuseCode {
     Source,
     /// A message that makes no sense where it stands.
     Protocol,
+    /// Plain TCP where TLS is required, or TLS where there is no certificate.
+    Tls,
+    /// The peer is who it says, and may not do what it asks for.
+    NotAllowed,
 }
 
 /// What a refusal means for commits and for the next attempt.
@@ -79,7 +83,7 @@ pub enum RefusalKind {
 
 impl RefuseCode {
     /// All of them.
-    pub const ALL: [RefuseCode; 14] = [
+    pub const ALL: [RefuseCode; 16] = [
         RefuseCode::Version,
         RefuseCode::WrongPeer,
         RefuseCode::NotStandby,
@@ -94,6 +98,8 @@ impl RefuseCode {
         RefuseCode::StandbyLog,
         RefuseCode::Source,
         RefuseCode::Protocol,
+        RefuseCode::Tls,
+        RefuseCode::NotAllowed,
     ];
 
     /// What it means. A code is [`RefusalKind::ForGood`] only when it says who the peer is or what redo it holds;
@@ -102,7 +108,7 @@ impl RefuseCode {
         use RefuseCode::*;
         match self {
             OutOfOrder | Starting | Busy | Protocol => RefusalKind::NoAnswerYet,
-            Loop | Behind | StandbyLog | Source | Fenced => RefusalKind::Unable,
+            Loop | Behind | StandbyLog | Source | Fenced | Tls | NotAllowed => RefusalKind::Unable,
             Version | WrongPeer | NotStandby | Diverged | Gap => RefusalKind::ForGood,
         }
     }
@@ -125,6 +131,8 @@ impl fmt::Display for RefuseCode {
             RefuseCode::StandbyLog => "standby_log",
             RefuseCode::Source => "source",
             RefuseCode::Protocol => "protocol",
+            RefuseCode::Tls => "tls",
+            RefuseCode::NotAllowed => "not_allowed",
         })
     }
 }
@@ -172,13 +180,25 @@ pub enum TransportError {
     },
     /// Plain TCP would leave the machine.
     #[error(
-        "`{address}` is not a loopback address and redo would cross the network unencrypted; set `insecure = true` \
-         if the network between the two machines is trusted (a private link, a VPN)"
+        "`{address}` is not a loopback address, this instance has no certificate, and redo would cross the network \
+         unencrypted; get a certificate with a token (`standfast cert join`), or set `insecure = true` if the network \
+         between the two machines is trusted (a private link, a VPN)"
     )]
     Insecure {
         /// As configured.
         address: String,
     },
+    /// The two ends cannot agree on an encrypted connection.
+    #[error("no TLS with {peer}: {what}")]
+    Tls {
+        /// Its address.
+        peer: String,
+        /// Cause and remedy.
+        what: String,
+    },
+    /// This instance's own certificate cannot be used; the text says cause and remedy.
+    #[error("{0}")]
+    Certificate(String),
     /// A system call failed.
     #[error("{what}: {source}")]
     Io {

@@ -1,5 +1,6 @@
 //! The messages of a handshake, as JSON in `Hello`, `Refuse`, `Request` and `Done` frames.
 
+use crate::certificate::CertificateRequest;
 use crate::destination::TransportMode;
 use crate::error::{PROTOCOL_VERSION, Refusal, TransportError};
 use crate::framing::{FrameReader, FramingError};
@@ -34,6 +35,9 @@ pub struct SenderHello {
     /// The primary's online logs, by which standby redo logs are sized.
     #[serde(default)]
     pub logs: Option<LogGeometry>,
+    /// Instances that this primary vouches for: after a failover the receiver takes redo from them, too.
+    #[serde(default)]
+    pub peers: Vec<String>,
 }
 
 /// An instance on the way of the redo.
@@ -114,6 +118,8 @@ pub enum Request {
     },
     /// The state of the instance.
     Status,
+    /// A certificate.
+    Certificate(CertificateRequest),
 }
 
 /// Decodes the JSON payload of a frame.

@@ -15,6 +15,7 @@
 //! [`SenderObserver`], [`StandbyLog`] and [`ReceiverService`]. `docs/protocol.md` draws the conversation.
 
 mod ack;
+mod certificate;
 mod destination;
 mod error;
 mod event;
@@ -39,6 +40,9 @@ mod sys;
 mod wire;
 
 pub use ack::AckTimes;
+pub use certificate::{
+    CertificateGrant, CertificateRequest, CertificateRight, TokenProof, fetch_certificate, now_seconds,
+};
 pub use destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
 pub use error::{
     PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StationError, TransportError,
@@ -46,16 +50,16 @@ pub use error::{
 pub use event::{ReceiverEvent, SenderEvent};
 pub use hello::{Hop, LogGeometry, SenderHello};
 pub use identity::{Incarnation, PeerIdentity, Role, history_at, incarnation_of};
-pub use link::Security;
+pub use link::{Identities, Security};
 pub use packing::Compression;
-pub use receiver::{Receiver, ReceiverConfig, ReceiverCounts};
+pub use receiver::{Limits, Receiver, ReceiverConfig, ReceiverCounts};
 pub use release::{ReleaseView, releasable, withheld_by};
 pub use resolve::{Verdict, View, resolve};
 pub use sender::{Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape};
 pub use siblings::{Others, Siblings};
 pub use snapshot::{Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status};
 pub use source::{DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
-pub use standby::{Passing, ReceiverService, StandbyLog, StreamStart};
+pub use standby::{Passing, ReceiverService, StandbyLog, StreamStart, Wish};
 pub use stats::{DestinationStats, LatencyCounts};
 pub use stopped::{StoppedDatabase, StoppedDatabases};
 

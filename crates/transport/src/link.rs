@@ -1,34 +1,64 @@
-//! A connection between two instances, and the one place where connections are opened and accepted.
+//! A connection between two instances: plain TCP, or TLS 1.3 over it.
 //!
 //! A link has two halves that different threads use at the same time: one reads, others write. A write that has to
 //! wait never holds up the reader, and [`Link::send_now`] never waits at all, so that the log writer may call it.
+//! `dial` opens and accepts links; nothing else in this crate does.
 
 mod dial;
+mod session;
 
-pub use dial::Security;
-pub(crate) use dial::{check_listen, connect};
+pub use dial::{Identities, Security};
+pub(crate) use dial::{accept, check_listen, connect};
 
 use crate::sys;
-use std::io::{ErrorKind, IoSlice, Read, Result, Write};
+use session::Session;
+use std::io::{Error, ErrorKind, IoSlice, Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// One connection.
 pub struct Link {
     stream: TcpStream,
+    /// Set once, when both ends have agreed on TLS.
+    session: OnceLock<Session>,
+    /// How long a write over TLS waits for room, milliseconds; the socket's own timeout is for plain writes.
+    write_timeout_ms: AtomicU64,
 }
 
+/// For a write without a limit of its own.
+const NO_TIMEOUT_MS: u64 = u64::MAX;
+
 impl Link {
-    /// A plain connection.
+    /// A connection over which nothing has been said.
     pub(crate) fn plain(stream: TcpStream) -> LinkEnd {
-        LinkEnd(Arc::new(Link { stream }))
+        LinkEnd(Arc::new(Link {
+            stream,
+            session: OnceLock::new(),
+            write_timeout_ms: AtomicU64::new(NO_TIMEOUT_MS),
+        }))
     }
 
     /// Address of the other end.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.stream.peer_addr().ok()
+    }
+
+    /// Whether the connection is encrypted.
+    pub fn is_tls(&self) -> bool {
+        self.session.get().is_some()
+    }
+
+    /// The name in the certificate of the other end; `None` over plain TCP, and of a host that has none yet.
+    pub fn peer_name(&self) -> Option<&str> {
+        self.session.get()?.peer_name()
+    }
+
+    /// Bytes that both ends of this TLS session know and nobody else; `None` over plain TCP.
+    pub(crate) fn exported(&self) -> Option<[u8; 32]> {
+        self.session.get()?.exported()
     }
 
     /// Hands as many bytes of `slices` to the connection as it takes without waiting, and returns how many. What was
@@ -37,7 +67,11 @@ impl Link {
     /// # Errors
     /// The connection is lost.
     pub(crate) fn send_now(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
-        match sys::send_now(&self.stream, slices) {
+        let sent = match self.session.get() {
+            Some(session) => session.send_now(&self.stream, slices),
+            None => sys::send_now(&self.stream, slices),
+        };
+        match sent {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
             result => result,
         }
@@ -48,12 +82,12 @@ impl Link {
     /// # Errors
     /// The connection is lost.
     pub(crate) fn flush_now(&self) -> Result<bool> {
-        Ok(true)
+        self.session.get().map_or(Ok(true), |session| session.flush_now(&self.stream))
     }
 
     /// Whether the socket has everything that was taken.
     pub(crate) fn is_flushed(&self) -> bool {
-        true
+        self.session.get().is_none_or(Session::is_flushed)
     }
 
     /// Waits until the socket takes bytes or the connection has ended. False when `timeout` has passed.
@@ -78,13 +112,27 @@ impl Link {
 
     /// How long a write waits for room.
     pub(crate) fn set_write_timeout(&self, timeout: Option<Duration>) -> Result<()> {
+        let millis = timeout.map_or(NO_TIMEOUT_MS, |timeout| timeout.as_millis() as u64);
+        self.write_timeout_ms.store(millis, Relaxed);
         self.stream.set_write_timeout(timeout)
+    }
+
+    /// The other end has introduced itself: from now on reads may take as much memory as makes them fast.
+    pub(crate) fn allow_large_reads(&self) {
+        if let Some(session) = self.session.get() {
+            session.allow_large_reads();
+        }
     }
 
     /// Ends the connection for both halves; threads that wait in it return.
     pub fn shutdown(&self) {
         // An error means that it is closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    fn wait_for_room(&self) -> Result<()> {
+        let timeout = Duration::from_millis(self.write_timeout_ms.load(Relaxed));
+        if self.wait_writable(timeout)? { Ok(()) } else { Err(Error::from(ErrorKind::TimedOut)) }
     }
 }
 
@@ -102,13 +150,29 @@ impl Deref for LinkEnd {
 
 impl Read for LinkEnd {
     fn read(&mut self, out: &mut [u8]) -> Result<usize> {
-        (&self.0.stream).read(out)
+        match self.session.get() {
+            Some(session) => session.read(&self.stream, out),
+            None => (&self.stream).read(out),
+        }
     }
 }
 
 impl Write for LinkEnd {
+    /// Returns when the socket has what it says was written.
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
-        (&self.0.stream).write(bytes)
+        if !self.is_tls() {
+            return (&self.stream).write(bytes);
+        }
+        let taken = loop {
+            match self.send_now(&[IoSlice::new(bytes)])? {
+                0 if !bytes.is_empty() => self.wait_for_room()?,
+                taken => break taken,
+            }
+        };
+        while !self.flush_now()? {
+            self.wait_for_room()?;
+        }
+        Ok(taken)
     }
 
     fn flush(&mut self) -> Result<()> {

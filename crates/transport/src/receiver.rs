@@ -1,7 +1,10 @@
 //! The listening port of an instance. On a standby it takes the primary's stream; on every instance it answers
 //! requests. A thread accepts, and each connection has a thread of its own.
 
+mod admission;
+mod claims;
 mod handshake;
+mod once;
 mod outgoing;
 mod slot;
 mod stream;
@@ -11,14 +14,18 @@ use crate::link::{self, Link, LinkEnd, Security};
 use crate::lock;
 use crate::standby::{ReceiverService, StandbyLog};
 use crate::sys;
+use admission::{Admission, Stranger};
+use once::Once;
 use slot::Slot;
 use std::collections::HashMap;
 use std::io::Error;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+pub use admission::Limits;
 
 /// How an instance listens.
 #[derive(Clone, Debug)]
@@ -35,6 +42,8 @@ pub struct ReceiverConfig {
     pub connections_max: usize,
     /// SDU: largest payload of a frame that is wanted; 0 = as large as the protocol allows.
     pub sdu_bytes: u32,
+    /// Bounds on those that have not introduced themselves.
+    pub limits: Limits,
 }
 
 impl Default for ReceiverConfig {
@@ -44,8 +53,9 @@ impl Default for ReceiverConfig {
             security: Security::default(),
             ack_delay: Duration::ZERO,
             handshake_timeout: Duration::from_secs(5),
-            connections_max: 64,
+            connections_max: 256,
             sdu_bytes: 0,
+            limits: Limits::default(),
         }
     }
 }
@@ -55,10 +65,14 @@ impl Default for ReceiverConfig {
 pub struct ReceiverCounts {
     /// Connections accepted.
     pub connections: AtomicU64,
-    /// Connections closed because there were too many.
+    /// Connections closed at once because there were too many, or too many in too short a time.
     pub turned_away: AtomicU64,
     /// Connections closed because what came was not this protocol or did not come in time.
     pub garbage: AtomicU64,
+    /// Handshakes of TLS that failed, and plain connections where TLS is required.
+    pub insecure: AtomicU64,
+    /// Tokens refused.
+    pub bad_tokens: AtomicU64,
     /// Streams begun.
     pub streams: AtomicU64,
     /// Bytes of redo received.
@@ -84,12 +98,14 @@ pub(crate) struct Shared {
     listener: TcpListener,
     stopping: AtomicBool,
     connections: Mutex<Connections>,
+    began: Instant,
+    told: Mutex<Once>,
 }
 
-#[derive(Default)]
 struct Connections {
     next: u64,
-    live: HashMap<u64, LinkEnd>,
+    live: HashMap<u64, Live>,
+    admission: Admission,
     threads: HashMap<u64, JoinHandle<()>>,
 }
 
@@ -105,6 +121,12 @@ impl Receiver {
     ) -> Result<Receiver, TransportError> {
         let listener = bind(&config)?;
         let address = listener.local_addr().map_err(TransportError::io("listening"))?;
+        let connections = Connections {
+            next: 0,
+            live: HashMap::new(),
+            admission: Admission::new(config.limits),
+            threads: HashMap::new(),
+        };
         let shared = Arc::new(Shared {
             config,
             service,
@@ -112,7 +134,9 @@ impl Receiver {
             counts: ReceiverCounts::default(),
             listener,
             stopping: AtomicBool::new(false),
-            connections: Mutex::default(),
+            connections: Mutex::new(connections),
+            began: Instant::now(),
+            told: Mutex::default(),
         });
         let theirs = shared.clone();
         let accepting = std::thread::Builder::new()
@@ -157,8 +181,8 @@ impl Receiver {
         }
         let threads = {
             let mut connections = lock(&self.shared.connections);
-            for stream in connections.live.values() {
-                stream.shutdown();
+            for connection in connections.live.values() {
+                connection.stream.shutdown();
             }
             std::mem::take(&mut connections.threads)
         };
@@ -194,7 +218,7 @@ fn accept(shared: &Arc<Shared>) {
             return;
         }
         match accepted {
-            Ok((stream, _)) => serve(shared, stream),
+            Ok((stream, from)) => serve(shared, stream, from.ip()),
             // Out of descriptors or memory, or a connection that is gone already: not for ever.
             Err(_) => std::thread::sleep(Duration::from_millis(10)),
         }
@@ -202,31 +226,64 @@ fn accept(shared: &Arc<Shared>) {
 }
 
 /// Serves a connection in a thread of its own, unless there are too many.
-fn serve(shared: &Arc<Shared>, stream: TcpStream) {
+fn serve(shared: &Arc<Shared>, stream: TcpStream, from: IpAddr) {
     let mut connections = lock(&shared.connections);
     connections.threads.retain(|_, thread| !thread.is_finished());
-    if connections.live.len() >= shared.config.connections_max {
+    let room = connections.live.len() < shared.config.connections_max;
+    let admitted = room.then(|| connections.admission.admit(shared.began.elapsed(), from).ok()).flatten();
+    let Some(stranger) = admitted else {
         shared.counts.turned_away.fetch_add(1, Relaxed);
         return;
-    }
+    };
     shared.counts.connections.fetch_add(1, Relaxed);
     let id = connections.next;
     connections.next += 1;
     let stream = Link::plain(stream);
-    connections.live.insert(id, stream.clone());
+    connections.live.insert(id, Live { stream: stream.clone(), stranger: Some(stranger) });
     let theirs = shared.clone();
     let thread = std::thread::Builder::new().name(format!("rfs-{id}")).spawn(move || {
         handshake::serve(&theirs, id, &stream);
         // Other holders of the socket must not keep it open.
         stream.shutdown();
-        lock(&theirs.connections).live.remove(&id);
+        lock(&theirs.connections).end(id);
     });
     match thread {
         Ok(thread) => {
             connections.threads.insert(id, thread);
         }
-        Err(_) => {
-            connections.live.remove(&id);
+        Err(_) => connections.end(id),
+    }
+}
+
+struct Live {
+    stream: LinkEnd,
+    /// Until it has introduced itself.
+    stranger: Option<Stranger>,
+}
+
+impl Connections {
+    fn end(&mut self, id: u64) {
+        if let Some(stranger) = self.live.remove(&id).and_then(|live| live.stranger) {
+            self.admission.left(stranger);
         }
+    }
+}
+
+impl Shared {
+    /// The connection has said who it is, and that was accepted: bounds on strangers count for it no more.
+    fn introduced(&self, id: u64) {
+        let connections = &mut *lock(&self.connections);
+        if let Some(stranger) = connections.live.get_mut(&id).and_then(|live| live.stranger.take()) {
+            connections.admission.introduced(stranger);
+        }
+    }
+
+    /// Whoever guesses waits.
+    fn penalise(&self, from: IpAddr) {
+        lock(&self.connections).admission.penalise(self.began.elapsed(), from);
+    }
+
+    fn is_news(&self, what: &str) -> bool {
+        lock(&self.told).is_news(self.began.elapsed(), what)
     }
 }

@@ -10,6 +10,7 @@
 //!      <── Done                JSON SnapshotStart
 //! ```
 
+use crate::certificate::CertificateRight;
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, StationError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
@@ -84,6 +85,7 @@ pub trait SnapshotSink {
 pub(crate) fn answer(
     service: &dyn ReceiverService,
     request: &Request,
+    right: Option<&CertificateRight>,
     stream: &LinkEnd,
 ) -> Result<(), TransportError> {
     let mut writer = FrameWriter::new(stream.clone());
@@ -91,6 +93,12 @@ pub(crate) fn answer(
         Request::Status => {
             let header = FrameHeader::new(FrameKind::Done, 0, 0, 0, 0);
             writer.write(header, service.status().as_bytes()).map_err(TransportError::io("answering"))
+        }
+        Request::Certificate(wish) => {
+            let right =
+                right.ok_or_else(|| TransportError::Protocol("a certificate without a right".into()))?;
+            let grant = service.certify(wish, right)?;
+            writer.write_json(FrameKind::Done, 0, &grant).map_err(TransportError::io("answering"))
         }
         Request::Snapshot { name, without_databases } => {
             let Some(source) = service.source() else {
@@ -197,6 +205,7 @@ pub fn fetch_snapshot(
     let request = Request::Snapshot { name: name.into(), without_databases };
     let mut reader = ask(address, security, &request)?;
     reader.allow_redo();
+    reader.inner().allow_large_reads();
     let mut fetch = Fetch { sink, current: None, left: Vec::new(), manifest_seen: false };
     loop {
         let frame = reader.read()?;
@@ -228,7 +237,7 @@ fn ask(
 ) -> Result<FrameReader<LinkEnd>, TransportError> {
     let asking = TransportError::io("asking the other instance");
     let began = Instant::now();
-    let stream = link::connect(address, security, SILENCE, &|| began.elapsed() > SILENCE)?;
+    let stream = link::connect(address, security, None, SILENCE, &|| began.elapsed() > SILENCE)?;
     stream.prepare(SILENCE).map_err(&asking)?;
     stream.set_read_timeout(Some(SILENCE)).map_err(&asking)?;
     stream.set_write_timeout(Some(SILENCE)).map_err(&asking)?;

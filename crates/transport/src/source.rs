@@ -103,6 +103,11 @@ pub trait RedoSource: Send + Sync {
     /// Who this instance is, with its present incarnation history.
     fn identity(&self) -> PeerIdentity;
 
+    /// Instances that standbys shall take redo from after a failover, by name.
+    fn peers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// End of the redo in the log buffer.
     fn captured(&self) -> Scn;
 

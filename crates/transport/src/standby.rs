@@ -1,6 +1,7 @@
 //! What a receiver needs from its instance.
 
-use crate::error::{Refusal, StationError};
+use crate::certificate::{CertificateGrant, CertificateRequest, CertificateRight};
+use crate::error::{Refusal, RefuseCode, StationError};
 use crate::event::ReceiverEvent;
 use crate::hello::SenderHello;
 use crate::identity::PeerIdentity;
@@ -143,4 +144,37 @@ pub trait ReceiverService: Send + Sync {
 
     /// Something for the alert log.
     fn event(&self, event: &ReceiverEvent);
+
+    /// Whether `peer`, whose certificate bears that name, may do what it wishes. Not asked over plain TCP, which
+    /// proves no name.
+    ///
+    /// # Errors
+    /// The refusal it is told.
+    fn authorise(&self, _peer: &str, _wish: Wish) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// A stream of `source` has begun, which vouches for `peers`. Over TLS only.
+    fn vouched(&self, _source: &str, _peers: &[String]) {}
+
+    /// A certificate is asked for.
+    ///
+    /// # Errors
+    /// The refusal that is told; of code `NotAllowed` when the right is not good.
+    fn certify(
+        &self,
+        _wish: &CertificateRequest,
+        _right: &CertificateRight,
+    ) -> Result<CertificateGrant, Refusal> {
+        Err(Refusal::new(RefuseCode::NotAllowed, "this instance gives no certificates"))
+    }
+}
+
+/// What a peer wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To send redo here.
+    SendRedo,
+    /// To read databases, redo or the state of this instance.
+    Read,
 }

@@ -29,6 +29,7 @@ mod network;
 mod permissions;
 mod protection;
 mod refused;
+mod security;
 mod standby;
 mod support;
 mod writers;

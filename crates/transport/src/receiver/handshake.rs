@@ -1,13 +1,13 @@
 //! The begin of every connection: a primary that wants to send, or a request.
 
 use super::slot::Unavailable;
-use super::{Shared, stream};
+use super::{Shared, claims, stream};
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, StationError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, PositionSum, ReceiverHello, Request, SenderHello, StandbyPositions};
 use crate::identity::PeerIdentity;
-use crate::link::LinkEnd;
+use crate::link::{self, LinkEnd};
 use crate::snapshot;
 use crate::standby::{StandbyLog, StreamStart};
 use standfast_format::FrameKind;
@@ -21,6 +21,7 @@ const NET_TIMEOUT_MAX: Duration = Duration::from_secs(1200);
 /// A connection during its handshake.
 struct Greeting<'a> {
     shared: &'a Shared,
+    id: u64,
     stream: &'a LinkEnd,
     reader: FrameReader<LinkEnd>,
     writer: FrameWriter<LinkEnd>,
@@ -29,22 +30,28 @@ struct Greeting<'a> {
 }
 
 /// Serves one connection until it ends.
-pub(super) fn serve(shared: &Shared, _id: u64, stream: &LinkEnd) {
+pub(super) fn serve(shared: &Shared, id: u64, stream: &LinkEnd) {
     let timeout = shared.config.handshake_timeout;
     // Without these the connection is only less lively.
     let _ = stream.prepare(timeout);
     let _ = stream.set_write_timeout(Some(timeout));
     let mut greeting = Greeting {
         shared,
+        id,
         stream,
         reader: FrameReader::new(stream.clone()),
         writer: FrameWriter::new(stream.clone()),
         deadline: Instant::now() + timeout,
         peer: stream.peer_addr().map_or_else(|| "unknown address".into(), |address| address.to_string()),
     };
-    match greeting.converse() {
+    match link::accept(stream, &shared.config.security, greeting.deadline).and_then(|()| greeting.converse())
+    {
         Ok(()) => {}
         Err(TransportError::Refused(refusal)) => greeting.refuse(refusal),
+        Err(error @ (TransportError::Tls { .. } | TransportError::Certificate(_))) => {
+            shared.counts.insecure.fetch_add(1, Relaxed);
+            greeting.report(Refusal::new(RefuseCode::Tls, error.to_string()));
+        }
         Err(_) => {
             // Not worth an alert: a port scanner, a health check, a peer that died. The count is there.
             shared.counts.garbage.fetch_add(1, Relaxed);
@@ -59,15 +66,49 @@ enum First {
 
 impl Greeting<'_> {
     fn converse(&mut self) -> Result<(), TransportError> {
+        let shared = self.shared;
         match self.first()? {
-            First::Sender(hello) => self.take_stream(&hello),
+            First::Sender(hello) => {
+                let service = &*shared.service;
+                claims::is_called(self.stream, &hello.source.name)?;
+                // A primary that was replaced must learn it, listed or not: it is told who this instance is, no more.
+                if !is_replaced(&hello.source, &service.identity()) {
+                    claims::may_send(self.stream, service, &hello.source.name)?;
+                }
+                self.let_in();
+                self.take_stream(&hello)
+            }
             First::Request(request) => {
+                let right = claims::may_ask(self.stream, &*shared.service, &request)?;
+                // Who wants a certificate is a stranger until it has one.
+                if right.is_none() {
+                    self.let_in();
+                }
                 self.stream
                     .set_write_timeout(Some(NET_TIMEOUT_MAX))
                     .map_err(TransportError::io("preparing"))?;
-                snapshot::answer(&*self.shared.service, &request, self.stream)
+                snapshot::answer(&*shared.service, &request, right.as_ref(), self.stream)
+                    .map_err(|error| self.note_guess(error, right.is_some()))
             }
         }
+    }
+
+    /// It is who it says and may do what it wants.
+    fn let_in(&self) {
+        self.shared.introduced(self.id);
+        self.stream.allow_large_reads();
+    }
+
+    /// A certificate that is not given costs the address time.
+    fn note_guess(&self, error: TransportError, certificate: bool) -> TransportError {
+        let not_allowed = |refusal: &Refusal| refusal.code == RefuseCode::NotAllowed;
+        if certificate && matches!(&error, TransportError::Refused(refusal) if not_allowed(refusal)) {
+            self.shared.counts.bad_tokens.fetch_add(1, Relaxed);
+            if let Some(address) = self.stream.peer_addr() {
+                self.shared.penalise(address.ip());
+            }
+        }
+        error
     }
 
     fn first(&mut self) -> Result<First, TransportError> {
@@ -128,6 +169,9 @@ impl Greeting<'_> {
             self.event(&ReceiverEvent::Cut { at: start.keep, end: positions.end.scn });
         }
         log.begin(&start).map_err(|error| standby_log(&*error))?;
+        if self.stream.is_tls() {
+            self.shared.service.vouched(&hello.source.name, &hello.peers);
+        }
         let primary = hello.source.name.clone();
         self.event(&ReceiverEvent::Connected { primary: primary.clone(), from: start.from });
         self.shared.counts.streams.fetch_add(1, Relaxed);
@@ -147,6 +191,20 @@ impl Greeting<'_> {
 
     fn refuse(&mut self, refusal: Refusal) {
         self.tell(&refusal);
+        if refusal.code == RefuseCode::Tls {
+            self.shared.counts.insecure.fetch_add(1, Relaxed);
+        }
+        self.report(refusal);
+    }
+
+    /// For the alert log; what anybody who reaches the port can bring about is not repeated.
+    fn report(&self, refusal: Refusal) {
+        let by_anybody =
+            matches!(refusal.code, RefuseCode::Tls | RefuseCode::NotAllowed | RefuseCode::WrongPeer);
+        let host = self.stream.peer_addr().map(|address| address.ip().to_string()).unwrap_or_default();
+        if by_anybody && !self.shared.is_news(&format!("{host} {refusal}")) {
+            return;
+        }
         self.event(&ReceiverEvent::Refused { peer: self.peer.clone(), refusal });
     }
 
@@ -158,6 +216,12 @@ impl Greeting<'_> {
     fn event(&self, event: &ReceiverEvent) {
         self.shared.service.event(event);
     }
+}
+
+/// Whether this instance knows a newer incarnation of the sender's family.
+fn is_replaced(source: &PeerIdentity, mine: &PeerIdentity) -> bool {
+    let number = |peer: &PeerIdentity| peer.current().map(|incarnation| incarnation.number);
+    mine.is_family_of(source) && number(mine) > number(source)
 }
 
 /// Whether the sender may be let near the log at all. The sender decides the rest, with both histories.

@@ -62,7 +62,10 @@ pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
     }
     let timeout = shared.config.destination.net_timeout;
     let config = &shared.config;
-    let stream = link::connect(&config.address, &config.security, timeout, &|| shared.stopping())?;
+    let stream =
+        link::connect(&config.address, &config.security, config.expected_name.as_deref(), timeout, &|| {
+            shared.stopping()
+        })?;
     // From here on `stop` can end the handshake by closing the socket.
     lock(&shared.link).stream = Some(stream.clone());
     if shared.stopping() {
@@ -130,6 +133,8 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         via: shared.source.via(),
         delay_ms: shared.config.delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
         logs: shared.source.logs(),
+        // Who listens on plain TCP could be anybody.
+        peers: if stream.is_tls() { shared.source.peers() } else { Vec::new() },
     };
     let greet = TransportError::io("greeting the standby");
     writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).map_err(&greet)?;
@@ -139,7 +144,15 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         hello::decode(&frame)?
     };
     *lock(&shared.role) = Some(peer.standby.role);
-    match decide(shared, hello, &peer) {
+    stream.allow_large_reads();
+    let decided = match stream.peer_name() {
+        Some(name) if name != peer.standby.name => Err(Failure::Refused(Refusal::new(
+            RefuseCode::WrongPeer,
+            format!("`{}` there has a certificate of `{name}`", peer.standby.name),
+        ))),
+        _ => decide(shared, hello, &peer),
+    };
+    match decided {
         Ok((start, held)) => {
             writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).map_err(&greet)?;
             Ok(Agreed { start, held, reader, sdu_bytes: sdu(shape.sdu_bytes, peer.sdu_bytes) })

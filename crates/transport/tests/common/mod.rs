@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test file uses a part of it.
 #![allow(clippy::unwrap_used)] // Not in functions marked as tests, but tests all the same.
 
+pub mod family;
 mod source;
 mod standby;
 
@@ -167,8 +168,20 @@ impl ReceiverService for Service {
     }
 }
 
+/// Whether the tests around this module run over TLS: then they are in a module of that name.
+fn over_tls() -> bool {
+    module_path!().contains("over_tls")
+}
+
+/// Of a sender called `name`.
+pub fn sender_security(name: &str) -> Security {
+    if over_tls() { family::member(name, true) } else { Security::default() }
+}
+
 pub fn receiver_config(listen: &str) -> ReceiverConfig {
-    ReceiverConfig { listen: listen.into(), ..ReceiverConfig::default() }
+    // Peers made by hand speak plain TCP.
+    let security = if over_tls() { family::member("oslo", false) } else { Security::default() };
+    ReceiverConfig { listen: listen.into(), security, ..ReceiverConfig::default() }
 }
 
 /// A standby that listens on any port.
@@ -177,7 +190,11 @@ pub fn listen(service: &Arc<Service>, standby: &Standby) -> Receiver {
 }
 
 pub fn listen_at(address: &str, service: &Arc<Service>, standby: &Standby) -> Receiver {
-    listen_with(receiver_config(address), service, standby)
+    let mut config = receiver_config(address);
+    if over_tls() {
+        config.security = family::member(&service.identity().name, false);
+    }
+    listen_with(config, service, standby)
 }
 
 pub fn listen_with(config: ReceiverConfig, service: &Arc<Service>, standby: &Standby) -> Receiver {
@@ -216,7 +233,7 @@ pub fn send_shaped(
         destination,
         address: address.to_string(),
         expected_name: None,
-        security: Security::default(),
+        security: sender_security(&source.identity().name),
         shape,
         delay: None,
         siblings: Arc::default(),
@@ -301,6 +318,7 @@ impl ByHand {
             via: Vec::new(),
             delay_ms: None,
             logs: None,
+            peers: Vec::new(),
         };
         self.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).unwrap();
     }

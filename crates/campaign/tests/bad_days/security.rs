@@ -1,0 +1,180 @@
+//! Encrypted connections: joining, following, taking over, renewing, and who is kept out.
+
+use crate::support::{
+    INSERT, Place, add_destination, assert_same, await_alert, await_rows, await_status, must, refuses, start,
+};
+use crate::writers::Writers;
+use standfast_campaign::instance::{Instance, free_address};
+use standfast_campaign::status::Status;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A running primary that talks TLS only, also on this machine, and protects a database.
+fn primary(place: &Place) -> (Instance, PathBuf) {
+    let more = ["--group-bytes", "8388608", "--tls", "required"];
+    let mut primary = Instance::init(&place.programs, &place.path("south"), "south", &more)
+        .unwrap_or_else(|error| panic!("{error}"));
+    start(&mut primary);
+    let database = place.database("app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    (primary, database)
+}
+
+/// A token for `name`, in a file.
+fn token(place: &Place, issuer: &Instance, name: &str, more: &[&str]) -> PathBuf {
+    let text = must(issuer, &[&["standby", "token", "--name", name], more].concat());
+    let path = place.path(&format!("token-{name}"));
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn create(place: &Place, from: &str, name: &str, address: &str, more: &[&str]) -> Output {
+    let mut command = Command::new(&place.programs.standfast);
+    command.args(["standby", "create", "--from", from, "--name", name, "--listen", address]);
+    command.args(["--tls", "required"]).args(more).arg("-D").arg(place.path(name));
+    command.output().unwrap()
+}
+
+/// A running standby that has joined with a token.
+fn standby(place: &Place, primary: &Instance, name: &str, more: &[&str]) -> Instance {
+    let token = token(place, primary, name, more);
+    // Only its directory and address are of use: it is made again by the command under test.
+    let mut standby = place.instance(name);
+    std::fs::remove_dir_all(&standby.directory).unwrap();
+    standby.address = free_address().unwrap();
+    let made =
+        create(place, &primary.address, name, &standby.address, &["--token-file", &token.to_string_lossy()]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    start(&mut standby);
+    standby
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn fingerprint(instance: &Instance) -> String {
+    let shown = must(instance, &["cert", "show", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    shown["certificate"]["fingerprint"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn standbys_join_with_tokens_and_after_a_failover_the_others_follow_the_new_primary() {
+    let place = Place::new("tls-failover");
+    let (mut south, database) = primary(&place);
+    let north = standby(&place, &south, "north", &[]);
+    let east = standby(&place, &south, "east", &[]);
+    add_destination(&south, &north, &["--mode", "sync-affirm"]);
+    add_destination(&south, &east, &["--mode", "async"]);
+    place.application(&database).run(INSERT);
+    assert_same(&south, &north, &database);
+    await_rows(&east.standby_database("app.db"), 2);
+    south.kill();
+    must(&north, &["failover"]);
+    add_destination(&north, &east, &["--mode", "sync-affirm"]);
+    let taken_over = north.standby_database("app.db");
+    place.application(&taken_over).run(INSERT);
+    await_rows(&east.standby_database("app.db"), 3);
+
+    // No secret is in anything that is written about it.
+    for token in ["token-north", "token-east"] {
+        let token = std::fs::read_to_string(place.path(token)).unwrap();
+        let secret = &token.trim()[token.trim().len() - 48..];
+        for instance in [&south, &north, &east] {
+            for text in [instance.alerts(), instance.last_words()] {
+                assert!(!text.contains(secret), "{text}");
+            }
+            assert!(!contains(&instance.directory.join("tls"), secret.as_bytes()));
+        }
+    }
+}
+
+fn contains(directory: &Path, what: &[u8]) -> bool {
+    std::fs::read_dir(directory).unwrap().any(|entry| {
+        std::fs::read(entry.unwrap().path()).unwrap().windows(what.len()).any(|part| part == what)
+    })
+}
+
+#[test]
+fn a_token_that_is_wrong_used_or_late_opens_nothing_and_plain_tcp_is_refused_with_the_remedy() {
+    let place = Place::new("tls-tokens");
+    let (south, _) = primary(&place);
+    let address = free_address().unwrap();
+    let refused = |more: &[&str], words: &[&str]| {
+        let made = create(&place, &south.address, "north", &address, more);
+        let said = said(&made);
+        assert_eq!(made.status.code(), Some(3), "{said}");
+        assert!(words.iter().all(|word| said.contains(word)), "{words:?} not in: {said}");
+    };
+    // Without a token; with garbage; with one for another name.
+    refused(&[], &["no certificate", "cert join"]);
+    let file = place.path("garbage");
+    std::fs::write(&file, "sft1.0123").unwrap();
+    refused(&["--token-file", &file.to_string_lossy()], &["not a join token"]);
+    let other = token(&place, &south, "west", &[]);
+    refused(&["--token-file", &other.to_string_lossy()], &["not for `north`"]);
+    // Used once.
+    let north = standby(&place, &south, "north", &[]);
+    std::fs::rename(north.directory.join("tls"), place.path("away")).unwrap();
+    let used = place.path("token-north").to_string_lossy().into_owned();
+    let again = ["cert", "join", "--from", &south.address, "--token-file", &used];
+    refuses(&north, &again, 3, &["used already", "standfast standby token"]);
+    // Plain TCP is told what to do, at both ends.
+    let plain = Command::new(&place.programs.standfast)
+        .args(["standby", "create", "--from", &south.address, "--name", "plain", "-D"])
+        .arg(place.path("plain"))
+        .output()
+        .unwrap();
+    assert!(said(&plain).contains("takes no plain TCP"), "{}", said(&plain));
+    await_alert(&south, "takes no plain TCP");
+}
+
+#[test]
+fn certificates_are_renewed_under_load_without_a_pause_and_new_connections_use_them() {
+    let place = Place::new("tls-rotation");
+    let (south, database) = primary(&place);
+    let mut north = standby(&place, &south, "north", &[]);
+    add_destination(&south, &north, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
+    await_status(&south, "the standby follows", |status| status.streams() && status.settled());
+    let writers = Writers::start(&place, &database, 4);
+    writers.await_progress();
+    let (first_south, first_north) = (fingerprint(&south), fingerprint(&north));
+    must(&south, &["cert", "renew"]);
+    must(&north, &["cert", "rotate", "--from", &south.address]);
+    assert!(fingerprint(&south) != first_south && fingerprint(&north) != first_north);
+    writers.await_progress();
+    assert_eq!(south.alerts().matches("connected: sending").count(), 1, "the stream was interrupted");
+    // A new authority: the standby gets a certificate of it with its old one, then the primary.
+    must(&south, &["cert", "init"]);
+    must(&north, &["cert", "renew", "--from", &south.address]);
+    must(&south, &["cert", "renew"]);
+    north.stop().unwrap();
+    start(&mut north);
+    writers.await_progress();
+    let acknowledged = writers.finish();
+    assert_same(&south, &north, &database);
+    acknowledged.all_in(&north.standby_database("app.db"));
+}
+
+#[test]
+fn a_host_that_was_taken_from_the_list_reads_nothing_and_a_reader_never_becomes_a_source() {
+    let place = Place::new("tls-listed");
+    let (mut south, _) = primary(&place);
+    let north = standby(&place, &south, "north", &[]);
+    let reports = standby(&place, &south, "reports", &["--never-primary"]);
+    add_destination(&south, &north, &["--mode", "async"]);
+    add_destination(&south, &reports, &["--mode", "async"]);
+    await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
+    south.kill();
+    must(&reports, &["failover"]);
+    add_destination(&reports, &north, &["--mode", "async"]);
+    await_alert(&reports, "not_allowed");
+    await_alert(&north, "`reports` is not listed");
+    start(&mut south);
+    must(&south, &["destination", "remove", "north"]);
+    must(&south, &["cert", "revoke", "north"]);
+    let renew = ["cert", "renew", "--from", &south.address];
+    refuses(&north, &renew, 3, &["not listed"]);
+    refuses(&south, &["cert", "revoke", "north"], 3, &["has not joined here"]);
+}

@@ -1,0 +1,196 @@
+//! `standfast cert` and join tokens.
+
+use crate::args::CertCommand;
+use serde_json::json;
+use standfast_instance::InstanceError;
+use standfast_instance::config::Config;
+use standfast_instance::control::Control;
+use standfast_instance::environment::keeper_of;
+use standfast_instance::paths::Paths;
+use standfast_instance::security::Keeper;
+use standfast_instance::server::{self, Request};
+use standfast_tls::{CertificateInfo, Token};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Variable in which a token may be handed over; arguments can be read by everybody on the machine.
+pub const TOKEN_VARIABLE: &str = "STANDFAST_TOKEN";
+
+/// The token out of a file, standard input (`-`), or else the environment.
+pub fn token(file: Option<&Path>) -> Result<Option<Token>, InstanceError> {
+    let text = match file {
+        Some(path) if path == Path::new("-") => {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(InstanceError::io("read the token from", Path::new("standard input")))?;
+            Some(text)
+        }
+        Some(path) => {
+            Some(std::fs::read_to_string(path).map_err(InstanceError::io("read the token in", path))?)
+        }
+        None => std::env::var(TOKEN_VARIABLE).ok(),
+    };
+    Ok(text.map(|text| Token::parse(&text)).transpose()?)
+}
+
+/// Prints a new token.
+pub fn issue(directory: &Path, name: String, never_primary: bool, ttl: &str) -> Result<(), InstanceError> {
+    let ttl_s = seconds(ttl)?;
+    let answer = server::ask(directory, &Request::IssueToken { name: name.clone(), never_primary, ttl_s })?;
+    println!("{}", answer["token"].as_str().unwrap_or_default());
+    eprintln!(
+        "good once, for `{name}`, for {ttl}; hand it over in a file or on standard input, not as an argument"
+    );
+    Ok(())
+}
+
+fn seconds(text: &str) -> Result<u64, InstanceError> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let unit = match unit {
+        "" | "s" => Some(1),
+        "m" | "min" => Some(60),
+        "h" => Some(3600),
+        "d" => Some(86_400),
+        _ => None,
+    };
+    let seconds = number.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    seconds.filter(|seconds| (1..=30 * 86_400).contains(seconds)).ok_or_else(|| {
+        InstanceError::refused(format!("--ttl {text}: not a time"), "1s to 30d, as in 90s, 15m, 1h or 2d")
+    })
+}
+
+/// Carries out `standfast cert ...`.
+pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> {
+    let config = Config::load(directory)?;
+    let paths = Paths::new(directory, &config)
+        .map_err(InstanceError::io("find the instance directory", directory))?;
+    let keeper = keeper_of(&config, &paths);
+    match command {
+        CertCommand::Show { json } => show(&keeper, &config, json),
+        CertCommand::Renew { from } => {
+            keeper.renew(from.as_deref(), config.instance.insecure)?;
+            renewed(&keeper)
+        }
+        CertCommand::Join { from, token_file } => {
+            let token = token(token_file.as_deref())?.ok_or_else(no_token)?;
+            keeper.join(&from, &token)?;
+            renewed(&keeper)
+        }
+        CertCommand::Init => {
+            let disk = standfast_io::DirectDisk;
+            let family = Control::load(&disk, &paths.control)?.family;
+            keeper.found_family(&family.to_string())?;
+            renewed(&keeper)
+        }
+        CertCommand::Allow { name, never_primary } => {
+            let request = Request::AllowMember { name: name.clone(), never_primary };
+            match server::ask(directory, &request) {
+                Err(InstanceError::NotRunning { .. }) => keeper.allow(&name, never_primary)?,
+                answer => drop(answer?),
+            }
+            println!("listed: {name}");
+            Ok(())
+        }
+        CertCommand::Revoke { name } => {
+            // The instance may run or not; both change one file under the same rules.
+            match server::ask(directory, &Request::RemoveMember { name: name.clone() }) {
+                Err(InstanceError::NotRunning { .. }) => keeper.remove(&name)?,
+                answer => drop(answer?),
+            }
+            println!("no longer listed: {name}");
+            Ok(())
+        }
+    }
+}
+
+fn no_token() -> InstanceError {
+    InstanceError::refused(
+        "no token",
+        format!("--token-file FILE, --token-file - for standard input, or {TOKEN_VARIABLE}"),
+    )
+}
+
+fn renewed(keeper: &Arc<Keeper>) -> Result<(), InstanceError> {
+    if let Some(shown) = keeper.shown()? {
+        println!("certificate of `{}`, valid until {}", shown.info.name, date(shown.info.not_after));
+    }
+    eprintln!("new connections use it; those that are open go on");
+    Ok(())
+}
+
+fn show(keeper: &Arc<Keeper>, config: &Config, as_json: bool) -> Result<(), InstanceError> {
+    let shown = keeper.shown()?.ok_or_else(|| {
+        InstanceError::refused(
+            "this instance has no certificate",
+            "get one with a token of the primary: standfast cert join --from HOST:PORT --token-file FILE",
+        )
+    })?;
+    let now = now_seconds();
+    let destinations: Vec<String> = config.destinations.iter().map(|at| at.name.clone()).collect();
+    let listed = keeper.members()?.listed(&destinations);
+    if as_json {
+        let one = |info: &CertificateInfo| {
+            json!({
+                "name": info.name,
+                "issuer": info.issuer,
+                "fingerprint": info.fingerprint_text(),
+                "not_before": date(info.not_before),
+                "not_after": date(info.not_after),
+                "days_left": info.days_left(now),
+            })
+        };
+        let peers = listed.iter().map(|(name, sends)| json!({ "name": name, "reads": true, "sends": sends }));
+        let all = json!({
+            "certificate": one(&shown.info),
+            "authorities": shown.authorities.iter().map(one).collect::<Vec<_>>(),
+            "gives_certificates": shown.is_issuer,
+            "peers": peers.collect::<Vec<_>>(),
+        });
+        println!("{all:#}");
+        return Ok(());
+    }
+    println!("certificate of `{}`", shown.info.name);
+    print_one(&shown.info, now);
+    for authority in &shown.authorities {
+        println!("authority `{}`", authority.name);
+        print_one(authority, now);
+    }
+    println!("gives certificates: {}", if shown.is_issuer { "yes" } else { "no" });
+    for (name, sends) in listed {
+        println!("peer {name}: may read here{}", if sends { ", may send redo here" } else { "" });
+    }
+    Ok(())
+}
+
+fn print_one(info: &CertificateInfo, now: u64) {
+    println!(
+        "  valid       {} to {} ({} days left)",
+        date(info.not_before),
+        date(info.not_after),
+        info.days_left(now)
+    );
+    println!("  signed by   {}", info.issuer);
+    println!("  sha-256     {}", info.fingerprint_text());
+}
+
+fn date(seconds: u64) -> String {
+    standfast_instance::alert::utc_text(seconds * 1_000_000)
+}
+
+fn now_seconds() -> u64 {
+    standfast_instance::now_us() / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_bounds() {
+        let ok = |text| seconds(text).ok();
+        assert_eq!(["90", "90s", "15m", "1h", "2d"].map(ok), [90, 90, 900, 3600, 172_800].map(Some));
+        assert_eq!(["", "0", "1w", "h", "-1h", "31d", "99999999999999999999d"].map(ok), [None; 7]);
+    }
+}

@@ -1,0 +1,497 @@
+//! The certificates of an instance, the tokens it has given out, and who may do what here.
+//!
+//! `docs/security.md` says what protects against what, and how the files are handled.
+
+pub mod files;
+mod guard;
+pub mod members;
+
+use crate::error::InstanceError;
+use files::Files;
+use members::{BadToken, Members};
+use standfast_tls::{
+    Authority, CertificateInfo, Identity, Request, SystemClock, TlsError, Token, first_certificate, joining,
+    unhex,
+};
+use standfast_transport::{
+    CertificateGrant, CertificateRequest, CertificateRight, Identities, Refusal, RefuseCode, Security,
+    fetch_certificate, now_seconds,
+};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A certificate that ends within so many days is spoken of.
+pub const WARN_DAYS: i64 = 30;
+
+/// Everything about the certificates of one instance. Files may be replaced while it runs.
+pub struct Keeper {
+    files: Files,
+    /// `db_unique_name` of this instance.
+    name: String,
+    loaded: Mutex<Option<Loaded>>,
+    /// Held while the members' file is changed.
+    members: Mutex<()>,
+    warned: Mutex<Option<u64>>,
+}
+
+struct Loaded {
+    stamp: [(u64, i64, i64); 2],
+    identity: Arc<Identity>,
+}
+
+/// What `standfast cert show` and status say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The certificate.
+    pub info: CertificateInfo,
+    /// The authorities that are trusted.
+    pub authorities: Vec<CertificateInfo>,
+    /// Whether this instance gives certificates out.
+    pub is_issuer: bool,
+}
+
+impl From<TlsError> for InstanceError {
+    fn from(error: TlsError) -> InstanceError {
+        let text = error.to_string();
+        let (what, hint) = text.split_once("\nhint: ").unwrap_or((&text, "see docs/security.md"));
+        InstanceError::refused(what, hint)
+    }
+}
+
+impl Keeper {
+    /// Of the instance `name`, whose files are in `directory`; they need not exist.
+    pub fn new(directory: PathBuf, name: &str) -> Keeper {
+        Keeper {
+            files: Files::new(directory),
+            name: name.into(),
+            loaded: Mutex::default(),
+            members: Mutex::default(),
+            warned: Mutex::default(),
+        }
+    }
+
+    /// Whether there is a certificate.
+    pub fn has_identity(&self) -> bool {
+        self.files.identity.exists()
+    }
+
+    /// A new authority for the family, and a certificate of it for this instance, unless it has one. Authorities that
+    /// were trusted before still are, and a certificate of theirs is shown until it is renewed: the others of the family
+    /// do not know the new authority yet, and ask for certificates of it with those that they have.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn found_family(&self, family: &str) -> Result<(), InstanceError> {
+        self.files.make_directory()?;
+        let authority = Authority::create(family, now_seconds())?;
+        let before = files::read(&self.files.authorities)?.unwrap_or_default();
+        let identity = match self.current() {
+            Ok(_) => None,
+            Err(_) => Some(self.signed_by(&authority)?),
+        };
+        // A crash in between leaves a key without its certificate, which is found out, and the old identity.
+        files::replace(&self.files.authority_key, &authority.key_pem())?;
+        files::replace(&self.files.authorities, &(authority.certificate_pem().to_owned() + &before))?;
+        identity.map_or(Ok(()), |identity| files::replace(&self.files.identity, &identity))
+    }
+
+    fn signed_by(&self, authority: &Authority) -> Result<String, InstanceError> {
+        let request = Request::create(&self.name)?;
+        let certificate = authority.sign(&self.name, request.der(), now_seconds())?;
+        Ok(request.identity_pem(&certificate, &self.name)?)
+    }
+
+    fn authority(&self) -> Result<Option<Authority>, InstanceError> {
+        let Some(key) = files::read(&self.files.authority_key)? else { return Ok(None) };
+        let certificates = files::read(&self.files.authorities)?.unwrap_or_default();
+        Ok(Some(Authority::from_pem(&certificates, &key)?))
+    }
+
+    /// A new key and certificate: from the authority's key if it is here, else from the instance at `from`. Connections
+    /// made from now on use it.
+    ///
+    /// # Errors
+    /// When neither is at hand, or it is refused.
+    pub fn renew(self: &Arc<Keeper>, from: Option<&str>, insecure: bool) -> Result<(), InstanceError> {
+        let identity = match (self.authority()?, from) {
+            (Some(authority), None) => self.signed_by(&authority)?,
+            (None, None) => {
+                return Err(InstanceError::refused(
+                    "this instance has no authority's key to sign with",
+                    "name the instance that has it: standfast cert renew --from HOST:PORT",
+                ));
+            }
+            (_, Some(address)) => {
+                let request = Request::create(&self.name)?;
+                let security = self.security(true, insecure);
+                let grant = fetch_certificate(address, &security, &self.name, request.der(), None)
+                    .map_err(|error| asking_failed(address, &error))?;
+                let identity = request.identity_pem(&grant.certificate, &self.name)?;
+                Identity::from_pem(&identity, &grant.authorities, &clock())?;
+                files::replace(&self.files.authorities, &grant.authorities)?;
+                identity
+            }
+        };
+        files::replace(&self.files.identity, &identity)
+    }
+
+    /// The first certificate of this instance, with a token of the instance at `from`.
+    ///
+    /// # Errors
+    /// When it cannot be reached or refuses, or a file cannot be written.
+    pub fn join(&self, from: &str, token: &Token) -> Result<(), InstanceError> {
+        self.files.make_directory()?;
+        let security = Security::joining(joining(token.authority, &clock())?);
+        let request = Request::create(&self.name)?;
+        let grant = fetch_certificate(from, &security, &self.name, request.der(), Some(token))
+            .map_err(|error| asking_failed(from, &error))?;
+        let identity = request.identity_pem(&grant.certificate, &self.name)?;
+        // Also that it is signed by an authority that is handed over with it, the first of which the token names.
+        Identity::from_pem(&identity, &grant.authorities, &clock())?;
+        if standfast_tls::fingerprint(&first_certificate(&grant.authorities)?) != token.authority {
+            return Err(InstanceError::refused(
+                format!("{from} handed over another authority than the token names"),
+                "do not trust that host; look whether it is the one that you meant",
+            ));
+        }
+        files::replace(&self.files.authorities, &grant.authorities)?;
+        self.change_members(|members| members.vouch(&grant.issuer, &grant.peers))?;
+        files::replace(&self.files.identity, &identity)
+    }
+
+    /// A new token with which a host may join as `name`.
+    ///
+    /// # Errors
+    /// When this instance has no authority's key.
+    pub fn issue_token(
+        &self,
+        name: &str,
+        never_primary: bool,
+        ttl_seconds: u64,
+    ) -> Result<Token, InstanceError> {
+        let authority = self.authority()?.ok_or_else(no_issuer)?;
+        if name == self.name {
+            return Err(InstanceError::refused(
+                format!("`{name}` is the name of this instance"),
+                "every instance of a family has a name of its own",
+            ));
+        }
+        let pin = authority.fingerprint();
+        self.change_members(|members| members.issue(pin, name, never_primary, now_seconds(), ttl_seconds))?
+            .map_err(InstanceError::from)
+    }
+
+    /// Puts a host on the list by hand, as if it had joined with a token of this instance.
+    ///
+    /// # Errors
+    /// When the list cannot be written.
+    pub fn allow(&self, name: &str, never_primary: bool) -> Result<(), InstanceError> {
+        self.change_members(|members| members.allow(name, never_primary))
+    }
+
+    /// Takes a host from the list.
+    ///
+    /// # Errors
+    /// When it is not on it.
+    pub fn remove(&self, name: &str) -> Result<(), InstanceError> {
+        if self.change_members(|members| members.remove(name))? {
+            return Ok(());
+        }
+        Err(InstanceError::refused(
+            format!("`{name}` has not joined here"),
+            "`standfast cert show` lists the hosts; a destination is removed with `standfast destination remove`",
+        ))
+    }
+
+    /// Answers who asks for a certificate; the text for the alert log, and the answer.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub fn certify(
+        &self,
+        wish: &CertificateRequest,
+        right: &CertificateRight,
+        destinations: &[String],
+    ) -> Result<CertificateGrant, Refusal> {
+        let not_allowed = |text: String| Refusal::new(RefuseCode::NotAllowed, text);
+        let failed = |error: InstanceError| {
+            Refusal::new(RefuseCode::Source, error.to_string().replace("\nhint: ", " | hint: "))
+        };
+        let authority = self.authority().map_err(failed)?.ok_or_else(|| failed(no_issuer()))?;
+        let request = unhex(&wish.request).ok_or_else(|| not_allowed("a request that is none".into()))?;
+        let sign = || {
+            authority
+                .sign(&wish.name, &request, now_seconds())
+                .map_err(|error| not_allowed(error.to_string()))
+        };
+        let certificate = match right {
+            CertificateRight::Certificate => {
+                if !self.members().map_err(failed)?.may_read(&wish.name, destinations) {
+                    return Err(not_allowed(format!("`{}` is not listed here", wish.name)));
+                }
+                sign()?
+            }
+            CertificateRight::Token { number, proof, session } => {
+                // Before the token is used up.
+                let certificate = sign()?;
+                let redeemed = self.change_members(|members| {
+                    members.redeem(now_seconds(), number, &wish.name, |key| {
+                        key.accepts(proof, session, &wish.name, &request)
+                    })
+                });
+                redeemed.map_err(failed)?.map_err(|bad| not_allowed(told(bad, &wish.name)))?;
+                certificate
+            }
+        };
+        let authorities = files::read(&self.files.authorities).map_err(failed)?.unwrap_or_default();
+        let members = self.members().map_err(failed)?;
+        Ok(CertificateGrant {
+            certificate,
+            authorities,
+            issuer: self.name.clone(),
+            peers: members.vouched_for(&self.name, destinations, true),
+        })
+    }
+
+    /// A listed source vouches for others.
+    ///
+    /// # Errors
+    /// When it cannot be remembered.
+    pub fn vouched(&self, source: &str, names: &[String]) -> Result<(), InstanceError> {
+        self.change_members(|members| members.vouch(source, names))
+    }
+
+    /// Who is listed.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn members(&self) -> Result<Members, InstanceError> {
+        let Some(text) = files::read(&self.files.members)? else { return Ok(Members::default()) };
+        serde_json::from_str(&text).map_err(|error| {
+            InstanceError::refused(
+                format!("{} is damaged: {error}", self.files.members.display()),
+                "remove it; hosts that are no destinations must join again",
+            )
+        })
+    }
+
+    fn change_members<T>(&self, change: impl FnOnce(&mut Members) -> T) -> Result<T, InstanceError> {
+        let _one = locked(&self.members);
+        let before = self.members()?;
+        let mut members = before.clone();
+        let result = change(&mut members);
+        if members != before {
+            self.files.make_directory()?;
+            let text = serde_json::to_string_pretty(&members)
+                .map_err(|error| InstanceError::Failed(error.to_string()))?;
+            files::replace(&self.files.members, &text)?;
+        }
+        Ok(result)
+    }
+
+    /// How connections of this instance are protected. `everywhere`: also those within the machine.
+    pub fn security(self: &Arc<Keeper>, everywhere: bool, insecure: bool) -> Security {
+        Security::with_certificates(self.clone(), everywhere, insecure)
+    }
+
+    /// What there is to show; `None` without a certificate.
+    ///
+    /// # Errors
+    /// When a file cannot be read or used.
+    pub fn shown(&self) -> Result<Option<Shown>, InstanceError> {
+        let Some(identity) = files::read(&self.files.identity)? else { return Ok(None) };
+        let authorities = files::read(&self.files.authorities)?.unwrap_or_default();
+        let each = authorities.split_inclusive("-----END CERTIFICATE-----\n");
+        let infos = each
+            .filter(|pem| pem.contains("BEGIN CERTIFICATE"))
+            .map(|pem| CertificateInfo::of(&first_certificate(pem)?));
+        Ok(Some(Shown {
+            info: CertificateInfo::of(&first_certificate(&identity)?)?,
+            authorities: infos.collect::<Result<_, _>>()?,
+            is_issuer: self.files.authority_key.exists(),
+        }))
+    }
+
+    /// What an operator should be told about the end of the certificate's validity, once a day.
+    pub fn warning(&self) -> Option<String> {
+        let now = now_seconds();
+        let today = now / 86_400;
+        if locked(&self.warned).replace(today) == Some(today) {
+            return None;
+        }
+        let shown = self.shown().ok()??;
+        expiry_warning(&shown.info, now)
+    }
+}
+
+impl Identities for Keeper {
+    fn current(&self) -> Result<Arc<Identity>, String> {
+        let missing = || {
+            "this instance has no certificate | hint: get one with a token of the primary (`standfast cert join`), or set \
+             `insecure = true` if the network between the machines is trusted"
+                .to_owned()
+        };
+        let mut loaded = locked(&self.loaded);
+        let stamp = self.files.stamp().ok_or_else(missing)?;
+        if let Some(loaded) = &*loaded
+            && loaded.stamp == stamp
+        {
+            return Ok(loaded.identity.clone());
+        }
+        let one_line = |error: InstanceError| error.to_string().replace("\nhint: ", " | hint: ");
+        let text = |path| files::read(path).map_err(one_line)?.ok_or_else(missing);
+        let (identity, authorities) = (text(&self.files.identity)?, text(&self.files.authorities)?);
+        let identity = Identity::from_pem(&identity, &authorities, &clock())
+            .map_err(|error| one_line(InstanceError::from(error)))?;
+        if identity.info().name != self.name {
+            return Err(format!(
+                "the certificate of this instance is for `{}`, and [instance] name is `{}` | hint: join again under the \
+                 new name",
+                identity.info().name,
+                self.name
+            ));
+        }
+        let identity = Arc::new(identity);
+        *loaded = Some(Loaded { stamp, identity: identity.clone() });
+        Ok(identity)
+    }
+}
+
+fn expiry_warning(info: &CertificateInfo, now: u64) -> Option<String> {
+    let days = info.days_left(now);
+    if days > WARN_DAYS {
+        return None;
+    }
+    let what = if days < 0 {
+        "has EXPIRED: new connections are refused".to_owned()
+    } else {
+        format!("expires in {days} days")
+    };
+    Some(format!("the certificate of `{}` {what} | hint: standfast cert renew", info.name))
+}
+
+fn told(bad: BadToken, name: &str) -> String {
+    match bad {
+        BadToken::Unknown | BadToken::Proof => {
+            "this token is not known here: it was used already, or is another instance's; make a new one with `standfast \
+             standby token`"
+                .into()
+        }
+        BadToken::Expired => "this token has expired; make a new one with `standfast standby token`".into(),
+        BadToken::Name => format!("this token is not for `{name}`; use the name that it was made for"),
+    }
+}
+
+fn no_issuer() -> InstanceError {
+    InstanceError::refused(
+        "this instance gives no certificates: the authority's key is not here",
+        "ask the instance where the family was founded, or put its ca.key into the tls directory here (docs/security.md)",
+    )
+}
+
+fn asking_failed(from: &str, error: &standfast_transport::TransportError) -> InstanceError {
+    InstanceError::refused(
+        format!("no certificate from {from}: {error}"),
+        "check that the instance there runs, gives certificates (`standfast cert show`) and listens on this address",
+    )
+}
+
+fn clock() -> standfast_tls::Clock {
+    Arc::new(SystemClock)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keeper(what: &str, name: &str) -> Arc<Keeper> {
+        let directory =
+            std::env::temp_dir().join(format!("standfast-keeper-{what}-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        Arc::new(Keeper::new(directory, name))
+    }
+
+    #[test]
+    fn a_renewed_certificate_is_shown_from_then_on_without_a_restart() {
+        let paris = keeper("renew", "paris");
+        assert!(paris.current().unwrap_err().contains("no certificate"));
+        paris.found_family("0123").unwrap();
+        let first = paris.current().unwrap();
+        assert!(Arc::ptr_eq(&first, &paris.current().unwrap()));
+        paris.renew(None, false).unwrap();
+        let second = paris.current().unwrap();
+        assert_eq!(second.info().name, "paris");
+        assert_ne!(first.info().fingerprint, second.info().fingerprint);
+        let shown = paris.shown().unwrap().unwrap();
+        assert!(shown.is_issuer && shown.info == *second.info() && shown.authorities.len() == 1);
+        assert!(paris.warning().is_none());
+        // A family may get another authority; the old one stays trusted.
+        paris.found_family("0123").unwrap();
+        let shown = paris.shown().unwrap().unwrap();
+        assert_eq!(
+            (shown.authorities.len(), &shown.info),
+            (2, second.info()),
+            "the others do not know it yet"
+        );
+        paris.renew(None, false).unwrap();
+        assert_eq!(paris.current().unwrap().info().issuer, shown.authorities[0].name);
+        std::fs::remove_dir_all(&paris.files.directory).unwrap();
+    }
+
+    #[test]
+    fn a_certificate_of_another_name_is_not_shown() {
+        let paris = keeper("name", "paris");
+        paris.found_family("0123").unwrap();
+        let renamed = Arc::new(Keeper::new(paris.files.directory.clone(), "lyon"));
+        assert!(renamed.current().unwrap_err().contains("`paris`"));
+        std::fs::remove_dir_all(&paris.files.directory).unwrap();
+    }
+
+    #[test]
+    fn a_token_cannot_be_redeemed_twice_also_after_a_restart() {
+        let paris = keeper("token", "paris");
+        assert!(paris.issue_token("oslo", false, 60).is_err(), "nobody to issue it");
+        paris.found_family("0123").unwrap();
+        assert!(paris.issue_token("paris", false, 60).is_err());
+        let token = paris.issue_token("oslo", false, 60).unwrap();
+        let request = Request::create("oslo").unwrap();
+        let session = [9; 32];
+        let wish = CertificateRequest {
+            name: "oslo".into(),
+            request: standfast_tls::hex(request.der()),
+            token: None,
+        };
+        let right = CertificateRight::Token {
+            number: standfast_tls::hex(&token.number),
+            proof: token.prove(&session, "oslo", request.der()).to_vec(),
+            session,
+        };
+        let grant = paris.certify(&wish, &right, &[]).unwrap();
+        assert!(request.identity_pem(&grant.certificate, "oslo").is_ok());
+        assert_eq!(grant.peers, ["oslo", "paris"]);
+        let again = Keeper::new(paris.files.directory.clone(), "paris");
+        let refused = again.certify(&wish, &right, &[]).unwrap_err();
+        assert!(refused.code == RefuseCode::NotAllowed && refused.message.contains("used already"));
+        // By its certificate it gets another one, as long as it is listed.
+        assert!(again.certify(&wish, &CertificateRight::Certificate, &[]).is_ok());
+        again.remove("oslo").unwrap();
+        assert!(again.certify(&wish, &CertificateRight::Certificate, &[]).is_err());
+        std::fs::remove_dir_all(&paris.files.directory).unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_announced_a_month_before() {
+        let paris = keeper("expiry", "paris");
+        paris.found_family("0123").unwrap();
+        let info = paris.current().unwrap().info().clone();
+        let days = |left: u64| expiry_warning(&info, info.not_after - left * 86_400);
+        assert_eq!(days(31), None);
+        assert!(days(30).unwrap().contains("expires in 30 days"));
+        assert!(expiry_warning(&info, info.not_after + 1).unwrap().contains("EXPIRED"));
+        std::fs::remove_dir_all(&paris.files.directory).unwrap();
+    }
+}

@@ -1,0 +1,118 @@
+//! The files of an instance's certificates: readable for nobody else, and whole or not there.
+
+use crate::error::InstanceError;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const DIRECTORY: u32 = 0o700;
+const FILE: u32 = 0o600;
+
+/// Where they are.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Certificates of the authorities that are trusted; the one that signs is the first.
+    pub authorities: PathBuf,
+    /// The authority's key; only where certificates are given out.
+    pub authority_key: PathBuf,
+    /// Key and certificate of this instance.
+    pub identity: PathBuf,
+    /// Tokens and names.
+    pub members: PathBuf,
+}
+
+impl Files {
+    /// Of the directory, which need not exist.
+    pub fn new(directory: PathBuf) -> Files {
+        Files {
+            authorities: directory.join("ca.crt"),
+            authority_key: directory.join("ca.key"),
+            identity: directory.join("identity.pem"),
+            members: directory.join("members.json"),
+            directory,
+        }
+    }
+
+    /// Makes the directory.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn make_directory(&self) -> Result<(), InstanceError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(DIRECTORY)
+            .create(&self.directory)
+            .map_err(InstanceError::io("make the directory", &self.directory))
+    }
+
+    /// Which versions of the identity and the authorities are there; changes when one of them is replaced.
+    pub fn stamp(&self) -> Option<[(u64, i64, i64); 2]> {
+        let one = |path: &Path| {
+            let metadata = path.metadata().ok()?;
+            Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
+        };
+        Some([one(&self.identity)?, one(&self.authorities)?])
+    }
+}
+
+/// Reads a text; `None` when there is none.
+///
+/// # Errors
+/// The system's.
+pub fn read(path: &Path) -> Result<Option<String>, InstanceError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(InstanceError::io("read", path)(source)),
+    }
+}
+
+/// Replaces a file durably; nobody but its owner can ever read it.
+///
+/// # Errors
+/// The system's; the old content stays.
+pub fn replace(path: &Path, text: &str) -> Result<(), InstanceError> {
+    let fresh = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        // One that a crash has left may have other permissions.
+        match std::fs::remove_file(&fresh) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE).open(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&fresh, path)?;
+        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+    };
+    write().map_err(InstanceError::io("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn secrets_are_for_their_owner_and_replaced_as_a_whole() {
+        let directory = std::env::temp_dir().join(format!("standfast-secrets-{}", std::process::id()));
+        let files = Files::new(directory.clone());
+        files.make_directory().unwrap();
+        assert_eq!((files.stamp(), read(&files.identity).unwrap()), (None, None));
+        // What a crash has left, open to everybody.
+        std::fs::write(files.identity.with_extension("new"), "half").unwrap();
+        replace(&files.identity, "first").unwrap();
+        replace(&files.authorities, "all").unwrap();
+        let before = files.stamp();
+        replace(&files.identity, "second").unwrap();
+        assert_eq!(read(&files.identity).unwrap().as_deref(), Some("second"));
+        assert!(before.is_some() && files.stamp() != before);
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&directory), mode(&files.identity)), (0o700, 0o600));
+        assert!(!files.identity.with_extension("new").exists());
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,77 @@
+//! What a certificate says.
+
+use crate::error::TlsError;
+use crate::token::{Fingerprint, hex};
+use ring::digest;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// The parts of a certificate that matter here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateInfo {
+    /// Its subject's common name: the `db_unique_name` of an instance.
+    pub name: String,
+    /// The common name of who signed it.
+    pub issuer: String,
+    /// First second of its validity.
+    pub not_before: u64,
+    /// Last second of its validity.
+    pub not_after: u64,
+    /// SHA-256 of the whole.
+    pub fingerprint: Fingerprint,
+}
+
+impl CertificateInfo {
+    /// Of a certificate.
+    ///
+    /// # Errors
+    /// `Unusable` when it is none, or has not exactly one common name.
+    pub fn of(certificate: &CertificateDer<'_>) -> Result<CertificateInfo, TlsError> {
+        let unusable = |why: &str| TlsError::unusable("a certificate", why);
+        let (rest, parsed) = X509Certificate::from_der(certificate)
+            .map_err(|error| TlsError::unusable("a certificate", error))?;
+        if !rest.is_empty() {
+            return Err(unusable("bytes behind its end"));
+        }
+        let common_name = |name: &x509_parser::x509::X509Name<'_>| -> Option<String> {
+            let mut names = name.iter_common_name();
+            let only = names.next().filter(|_| names.next().is_none())?;
+            only.as_str().ok().map(str::to_owned)
+        };
+        let seconds = |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).unwrap_or(0);
+        Ok(CertificateInfo {
+            name: common_name(parsed.subject())
+                .ok_or_else(|| unusable("it has not exactly one common name"))?,
+            issuer: common_name(parsed.issuer()).unwrap_or_default(),
+            not_before: seconds(parsed.validity().not_before),
+            not_after: seconds(parsed.validity().not_after),
+            fingerprint: fingerprint(certificate),
+        })
+    }
+
+    /// The fingerprint as text.
+    pub fn fingerprint_text(&self) -> String {
+        hex(&self.fingerprint)
+    }
+
+    /// Whole days of validity that are left at `now`; negative when it has expired.
+    pub fn days_left(&self, now: u64) -> i64 {
+        (self.not_after as i64 - now as i64).div_euclid(86_400)
+    }
+}
+
+/// SHA-256 of a certificate.
+pub fn fingerprint(certificate: &CertificateDer<'_>) -> Fingerprint {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest::digest(&digest::SHA256, certificate).as_ref());
+    out
+}
+
+/// The first certificate in a PEM text.
+///
+/// # Errors
+/// `Unusable` when there is none.
+pub fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, TlsError> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| TlsError::unusable("a certificate", error))
+}

@@ -1,0 +1,193 @@
+//! One-time tokens with which a new host gets its first certificate.
+//!
+//! A token is text: `sft1.` and 64 random or fixed bytes in hexadecimal: the SHA-256 of the authority's certificate
+//! (the new host accepts no other authority), a number and a secret. The issuer keeps only a hash of the secret.
+//! The new host never sends the secret: it proves that it has it with a MAC over the TLS session, the name it asks for
+//! and its request. So a proof is worth nothing in another session, and whoever sits between the two gets nothing.
+
+use crate::error::TlsError;
+use ring::{digest, hmac, rand};
+use std::fmt;
+
+const PREFIX: &str = "sft1.";
+const NUMBER_BYTES: usize = 8;
+const SECRET_BYTES: usize = 24;
+const TOKEN_BYTES: usize = 32 + NUMBER_BYTES + SECRET_BYTES;
+/// What the MAC is for; another use of the same key would have another text.
+const PURPOSE: &[u8] = b"standfast join 1";
+
+/// SHA-256 of a certificate.
+pub type Fingerprint = [u8; 32];
+
+/// A token as its bearer has it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// The authority that issued it.
+    pub authority: Fingerprint,
+    /// Which one it is.
+    pub number: [u8; NUMBER_BYTES],
+    secret: [u8; SECRET_BYTES],
+}
+
+/// What the issuer keeps: enough to check a proof, and of no use as a token.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TokenKey([u8; 32]);
+
+impl Token {
+    /// A new one for members of the family of `authority`.
+    ///
+    /// # Errors
+    /// `Random`.
+    pub fn generate(authority: Fingerprint) -> Result<Token, TlsError> {
+        let random = rand::SystemRandom::new();
+        let mut token = Token { authority, number: [0; NUMBER_BYTES], secret: [0; SECRET_BYTES] };
+        for bytes in [&mut token.number[..], &mut token.secret[..]] {
+            rand::SecureRandom::fill(&random, bytes).map_err(|_| TlsError::Random)?;
+        }
+        Ok(token)
+    }
+
+    /// The text that is handed over. It is a secret.
+    pub fn reveal(&self) -> String {
+        format!("{PREFIX}{}{}{}", hex(&self.authority), hex(&self.number), hex(&self.secret))
+    }
+
+    /// From its text; white space around it does not matter.
+    ///
+    /// # Errors
+    /// `Token`; the text is not repeated there.
+    pub fn parse(text: &str) -> Result<Token, TlsError> {
+        let bytes = text.trim().strip_prefix(PREFIX).and_then(unhex).ok_or(TlsError::Token)?;
+        let whole: [u8; TOKEN_BYTES] = bytes.try_into().map_err(|_| TlsError::Token)?;
+        let mut token = Token { authority: [0; 32], number: [0; NUMBER_BYTES], secret: [0; SECRET_BYTES] };
+        let (authority, rest) = whole.split_at(32);
+        let (number, secret) = rest.split_at(NUMBER_BYTES);
+        token.authority.copy_from_slice(authority);
+        token.number.copy_from_slice(number);
+        token.secret.copy_from_slice(secret);
+        Ok(token)
+    }
+
+    /// What the issuer keeps.
+    pub fn key(&self) -> TokenKey {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(PURPOSE);
+        context.update(&self.number);
+        context.update(&self.secret);
+        let mut key = [0; 32];
+        key.copy_from_slice(context.finish().as_ref());
+        TokenKey(key)
+    }
+
+    /// Proves possession in the TLS session that has exported `session`, for `name` and `request`.
+    pub fn prove(&self, session: &[u8; 32], name: &str, request: &[u8]) -> [u8; 32] {
+        let mut proof = [0; 32];
+        let tag = hmac::sign(&self.key().mac(), &message(session, name, request));
+        proof.copy_from_slice(tag.as_ref());
+        proof
+    }
+}
+
+impl TokenKey {
+    /// Whether `proof` was made with the token, in this session and for this request. Takes the same time for every
+    /// wrong proof.
+    pub fn accepts(&self, proof: &[u8], session: &[u8; 32], name: &str, request: &[u8]) -> bool {
+        hmac::verify(&self.mac(), &message(session, name, request), proof).is_ok()
+    }
+
+    fn mac(&self) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    }
+
+    /// For the issuer's file.
+    pub fn to_hex(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// From the issuer's file.
+    pub fn from_hex(text: &str) -> Option<TokenKey> {
+        unhex(text)?.try_into().ok().map(TokenKey)
+    }
+}
+
+/// What is proved. Lengths come first: no two different inputs give the same bytes.
+fn message(session: &[u8; 32], name: &str, request: &[u8]) -> Vec<u8> {
+    let mut bytes = [PURPOSE, session].concat();
+    for part in [name.as_bytes(), request] {
+        bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(part);
+    }
+    bytes
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token({}, secret withheld)", hex(&self.number))
+    }
+}
+
+impl fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenKey(withheld)")
+    }
+}
+
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// And back; `None` when the text is something else.
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_token_survives_its_text_and_shows_nothing_of_itself_elsewhere() {
+        let token = Token::generate([7; 32]).unwrap();
+        let text = token.reveal();
+        assert_eq!(Token::parse(&format!(" {text}\n")).unwrap(), token);
+        let secret = hex(&token.secret);
+        assert!(text.ends_with(&secret));
+        for shown in [format!("{token:?}"), format!("{:?}", token.key()), token.key().to_hex()] {
+            assert!(!shown.contains(&secret), "{shown}");
+        }
+        let error = Token::parse(&text[..text.len() - 2]).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains(&secret[..20]));
+        assert_ne!(Token::generate([7; 32]).unwrap(), token);
+    }
+
+    #[test]
+    fn a_proof_is_worth_nothing_for_anything_else() {
+        let token = Token::generate([7; 32]).unwrap();
+        let key = TokenKey::from_hex(&token.key().to_hex()).unwrap();
+        let proof = token.prove(&[1; 32], "oslo", b"request");
+        assert!(key.accepts(&proof, &[1; 32], "oslo", b"request"));
+        assert!(!key.accepts(&proof, &[2; 32], "oslo", b"request"), "another session");
+        assert!(!key.accepts(&proof, &[1; 32], "paris", b"request"), "another name");
+        assert!(!key.accepts(&proof, &[1; 32], "oslo", b"requests"), "another request");
+        assert!(!key.accepts(&proof, &[1; 32], "oslor", b"equest"), "cut elsewhere");
+        assert!(
+            !key.accepts(&proof[..31], &[1; 32], "oslo", b"request")
+                && !key.accepts(&[], &[1; 32], "oslo", b"")
+        );
+        assert!(!Token::generate([7; 32]).unwrap().key().accepts(&proof, &[1; 32], "oslo", b"request"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_taken_for_a_token_that_is_none(text in "(sft1\\.)?[0-9a-fg]{0,140}|\\PC{0,40}") {
+            if let Ok(token) = Token::parse(&text) {
+                prop_assert_eq!(token.reveal(), text.trim().to_ascii_lowercase());
+            }
+        }
+    }
+}

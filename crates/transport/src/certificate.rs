@@ -1,0 +1,108 @@
+//! Certificates over the wire: the first one, with a token, and the next one, with the present one.
+
+use crate::error::TransportError;
+use crate::framing::{FrameReader, FrameWriter};
+use crate::hello::{self, Request};
+use crate::link::{self, LinkEnd, Security};
+use crate::now_us;
+use serde::{Deserialize, Serialize};
+use standfast_format::FrameKind;
+use standfast_tls::{Token, hex};
+use std::time::{Duration, Instant};
+
+/// Silence after which a request is given up.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateRequest {
+    /// `db_unique_name` of the instance that asks.
+    pub name: String,
+    /// PKCS#10, in hexadecimal.
+    #[serde(rename = "pkcs10")]
+    pub request: String,
+    /// For the first certificate.
+    #[serde(default)]
+    pub token: Option<TokenProof>,
+}
+
+/// That a token is there, without the token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenProof {
+    /// Which token, in hexadecimal.
+    pub number: String,
+    /// Over this TLS session, name and request, in hexadecimal; of no use elsewhere.
+    pub proof: String,
+}
+
+/// What is given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertificateGrant {
+    /// The certificate, PEM.
+    pub certificate: String,
+    /// The authorities that the family trusts, PEM.
+    pub authorities: String,
+    /// `db_unique_name` of who gave it.
+    pub issuer: String,
+    /// Instances of the family, the issuer among them.
+    pub peers: Vec<String>,
+}
+
+/// By what right a certificate is asked for. The receiver has checked that the connection is encrypted, and in the
+/// second case that the certificate is valid and bears the name that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CertificateRight {
+    /// A token; whether the proof holds is for the instance to say.
+    Token {
+        /// Which one.
+        number: String,
+        /// The proof.
+        proof: Vec<u8>,
+        /// What the TLS session exports.
+        session: [u8; 32],
+    },
+    /// The present certificate.
+    Certificate,
+}
+
+/// Asks the instance at `address` for a certificate of the name `name`, with a token or by the right of the present
+/// certificate. `request` is PKCS#10.
+///
+/// # Errors
+/// When it cannot be reached or refuses.
+pub fn fetch_certificate(
+    address: &str,
+    security: &Security,
+    name: &str,
+    request: &[u8],
+    token: Option<&Token>,
+) -> Result<CertificateGrant, TransportError> {
+    let asking = TransportError::io("asking for a certificate");
+    let began = Instant::now();
+    let stream = link::connect(address, security, None, SILENCE, &|| began.elapsed() > SILENCE)?;
+    stream.prepare(SILENCE).map_err(&asking)?;
+    stream.set_read_timeout(Some(SILENCE)).map_err(&asking)?;
+    stream.set_write_timeout(Some(SILENCE)).map_err(&asking)?;
+    let token = token.map(|token| prove(&stream, token, name, request)).transpose()?;
+    let wish = CertificateRequest { name: name.into(), request: hex(request), token };
+    let mut writer = FrameWriter::new(stream.clone());
+    writer
+        .write_json(FrameKind::Request, crate::PROTOCOL_VERSION, &Request::Certificate(wish))
+        .map_err(&asking)?;
+    let mut reader = FrameReader::new(stream);
+    let frame = reader.read()?;
+    hello::expect(&frame, FrameKind::Done)?;
+    hello::decode(&frame)
+}
+
+fn prove(stream: &LinkEnd, token: &Token, name: &str, request: &[u8]) -> Result<TokenProof, TransportError> {
+    let session = stream.exported().ok_or_else(|| {
+        TransportError::Protocol("a token is of use on an encrypted connection only".into())
+    })?;
+    Ok(TokenProof { number: hex(&token.number), proof: hex(&token.prove(&session, name, request)) })
+}
+
+/// Seconds since the Unix epoch, as certificates count.
+pub fn now_seconds() -> u64 {
+    now_us() / 1_000_000
+}

@@ -1,0 +1,61 @@
+//! Whether a peer is who it says, and may do what it asks for.
+
+use crate::certificate::CertificateRight;
+use crate::error::{Refusal, RefuseCode};
+use crate::hello::Request;
+use crate::link::Link;
+use crate::standby::{ReceiverService, Wish};
+use standfast_tls::unhex;
+
+/// Over TLS the name said must be the one in the certificate. Plain TCP proves nothing: there every name is as good.
+pub(super) fn is_called(link: &Link, claimed: &str) -> Result<(), Refusal> {
+    match link.peer_name() {
+        _ if !link.is_tls() => Ok(()),
+        Some(name) if name == claimed => Ok(()),
+        Some(name) => Err(Refusal::new(
+            RefuseCode::WrongPeer,
+            format!("`{claimed}` has a certificate of `{name}`; join it again under its own name"),
+        )),
+        None => Err(Refusal::new(
+            RefuseCode::NotAllowed,
+            format!("`{claimed}` shows no certificate; get one with a token (`standfast cert join`)"),
+        )),
+    }
+}
+
+/// Whether a sender, which is who it says, may send redo here.
+pub(super) fn may_send(link: &Link, service: &dyn ReceiverService, claimed: &str) -> Result<(), Refusal> {
+    if link.is_tls() { service.authorise(claimed, Wish::SendRedo) } else { Ok(()) }
+}
+
+/// Whether a request may be answered; by what right, when it is for a certificate.
+pub(super) fn may_ask(
+    link: &Link,
+    service: &dyn ReceiverService,
+    request: &Request,
+) -> Result<Option<CertificateRight>, Refusal> {
+    if let Request::Certificate(wish) = request {
+        let Some(session) = link.exported() else {
+            let text = "certificates are given over encrypted connections only";
+            return Err(Refusal::new(RefuseCode::Tls, text));
+        };
+        let Some(token) = &wish.token else {
+            is_called(link, &wish.name)?;
+            return Ok(Some(CertificateRight::Certificate));
+        };
+        let malformed = || Refusal::new(RefuseCode::Protocol, "a proof that is none");
+        let proof = unhex(&token.proof).ok_or_else(malformed)?;
+        return Ok(Some(CertificateRight::Token { number: token.number.clone(), proof, session }));
+    }
+    if link.is_tls() {
+        let name = link.peer_name().ok_or_else(|| {
+            let text = "this needs a certificate; get one with a token (`standfast cert join`)";
+            Refusal::new(RefuseCode::NotAllowed, text)
+        })?;
+        if let Request::Snapshot { name, .. } = request {
+            is_called(link, name)?;
+        }
+        service.authorise(name, Wish::Read)?;
+    }
+    Ok(None)
+}

@@ -1,0 +1,525 @@
+//! Who gets in over TLS, what each end is told when somebody does not, and that strangers cannot take everything.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
+
+mod common;
+
+use common::family::{self, NOW, Replaceable, authority, identity_at, member, with};
+use common::*;
+use standfast_tls::{Authority, Request, Token, hex, joining};
+use standfast_transport::*;
+use standfast_types::Scn;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const YEAR: u64 = 366 * 86_400;
+
+struct Ends {
+    source: Arc<MemorySource>,
+    standby: Standby,
+    service: Arc<Service>,
+    receiver: Receiver,
+}
+
+fn listening(security: Security) -> Ends {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
+    let config = ReceiverConfig { listen: "127.0.0.1:0".into(), security, ..ReceiverConfig::default() };
+    let receiver =
+        Receiver::start(config, service.clone(), Some(Box::new(MemoryLog(standby.clone())))).unwrap();
+    Ends { source, standby, service, receiver }
+}
+
+impl Ends {
+    fn send(&self, security: Security, expected: Option<&str>) -> (Sender, Arc<Observer>) {
+        sending(self.receiver.local_addr(), &self.source, security, expected)
+    }
+
+    fn refused(&self, code: RefuseCode) -> String {
+        let event =
+            self.service.wait_event(&format!("{code} is reported"), |event| event.refused() == Some(code));
+        event.to_string()
+    }
+}
+
+fn sending(
+    address: SocketAddr,
+    source: &Arc<MemorySource>,
+    security: Security,
+    expected: Option<&str>,
+) -> (Sender, Arc<Observer>) {
+    let observer = Arc::new(Observer::default());
+    let config = SenderConfig {
+        destination: destination(TransportMode::SyncAffirm),
+        address: address.to_string(),
+        expected_name: expected.map(str::to_owned),
+        security,
+        shape: StreamShape::default(),
+        delay: None,
+        siblings: Arc::default(),
+    };
+    (Sender::start(0, config, source.clone(), observer.clone()).unwrap(), observer)
+}
+
+fn disconnected(observer: &Observer) -> String {
+    observer
+        .wait_event("the sender says why", |event| matches!(event, SenderEvent::Disconnected { .. }))
+        .to_string()
+}
+
+#[test]
+fn members_exchange_redo_and_each_knows_the_other_by_name() {
+    let ends = listening(member("oslo", true));
+    let (sender, observer) = ends.send(member("paris", true), Some("oslo"));
+    observer.wait_event("the stream begins", |event| matches!(event, SenderEvent::Connected { .. }));
+    ends.source.commit(&sender, &redo(Scn::START, 100_000, 1));
+    let end = ends.source.end();
+    observer.wait_sender("it is acknowledged", &sender, |sender| sender.acknowledged() == end);
+    assert!(ends.standby.read(|state| state.bytes == redo(Scn::START, 100_000, 1)));
+}
+
+#[test]
+fn redo_does_not_cross_the_network_in_the_clear() {
+    let ends = listening(member("oslo", true));
+    let tap = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (tapped, port) = (tap.local_addr().unwrap(), ends.receiver.local_addr());
+    let wire = Arc::new(Mutex::new(Vec::new()));
+    let seen = wire.clone();
+    std::thread::spawn(move || {
+        let (near, far) = (tap.accept().unwrap().0, TcpStream::connect(port).unwrap());
+        let (mut back, mut to_near) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut back, &mut to_near));
+        let (mut from, mut to, mut bytes) = (near, far, [0; 65_536]);
+        while let Ok(count @ 1..) = from.read(&mut bytes) {
+            seen.lock().unwrap().extend_from_slice(&bytes[..count]);
+            to.write_all(&bytes[..count]).unwrap();
+        }
+    });
+    let (sender, observer) = sending(tapped, &ends.source, member("paris", true), Some("oslo"));
+    observer.wait_event("the stream begins", |event| matches!(event, SenderEvent::Connected { .. }));
+    let secret = b"the account of Mrs. Hansen".repeat(100);
+    ends.source.commit(&sender, &secret);
+    let end = ends.source.end();
+    observer.wait_sender("it is acknowledged", &sender, |sender| sender.acknowledged() == end);
+    let wire = wire.lock().unwrap();
+    assert!(wire.len() > secret.len());
+    for clear in [&b"Hansen"[..], b"SFT1", b"paris"] {
+        assert!(
+            !wire.windows(clear.len()).any(|window| window == clear),
+            "{}",
+            String::from_utf8_lossy(clear)
+        );
+    }
+}
+
+#[test]
+fn a_host_without_a_certificate_is_told_how_to_get_one() {
+    let ends = listening(member("oslo", true));
+    let (_sender, observer) = ends.send(Security::default(), None);
+    let refused = observer.wait_refused(RefuseCode::Tls).to_string();
+    assert!(refused.contains("standfast standby token"), "{refused}");
+    assert!(ends.refused(RefuseCode::Tls).contains("127.0.0.1"));
+    assert!(ends.standby.read(|state| state.starts.is_empty()));
+}
+
+#[test]
+fn a_member_that_meets_plain_tcp_says_so_and_sends_nothing() {
+    let ends = listening(Security::default());
+    let (_sender, observer) = ends.send(member("paris", true), Some("oslo"));
+    let why = disconnected(&observer);
+    assert!(why.contains("plain TCP"), "{why}");
+    assert!(ends.refused(RefuseCode::Tls).contains("no certificate"));
+    assert!(ends.standby.read(|state| state.starts.is_empty()));
+}
+
+#[test]
+fn another_family_is_refused_at_both_ends() {
+    let other = Authority::create("others", NOW).unwrap();
+    let ends = listening(member("oslo", true));
+    let (_sender, observer) = ends.send(with(identity_at(&other, "paris", NOW), true), None);
+    let why = disconnected(&observer);
+    assert!(why.contains("not of this family"), "{why}");
+    let told = ends.refused(RefuseCode::Tls);
+    assert!(told.contains("UnknownCA") || told.contains("not of its family"), "{told}");
+    assert!(ends.standby.read(|state| state.starts.is_empty()));
+}
+
+#[test]
+fn an_expired_certificate_is_named_at_the_end_that_sees_it_and_at_the_one_that_has_it() {
+    // Each end looks at the certificate of the other one with its own clock.
+    let ends = listening(with(identity_at(authority(), "oslo", NOW + YEAR), true));
+    let (_sender, observer) = ends.send(with(identity_at(authority(), "paris", NOW), true), None);
+    let told = ends.refused(RefuseCode::Tls);
+    assert!(told.contains("has expired") && told.contains("cert renew"), "{told}");
+    let why = disconnected(&observer);
+    assert!(why.contains("refuses this instance's certificate: expired"), "{why}");
+
+    let ends = listening(with(identity_at(authority(), "oslo", NOW), true));
+    let (_sender, observer) = ends.send(with(identity_at(authority(), "paris", NOW + YEAR), true), None);
+    let why = disconnected(&observer);
+    assert!(why.contains("the other end has expired"), "{why}");
+    assert!(ends.standby.read(|state| state.starts.is_empty()));
+}
+
+#[test]
+fn a_certificate_of_another_name_is_not_the_destination() {
+    let ends = listening(member("oslo", true));
+    let (_sender, observer) = ends.send(member("paris", true), Some("bergen"));
+    let refused = observer.wait_refused(RefuseCode::WrongPeer).to_string();
+    assert!(refused.contains("`oslo`") && refused.contains("`bergen`"), "{refused}");
+    assert!(ends.standby.read(|state| state.starts.is_empty()));
+}
+
+#[test]
+fn nobody_introduces_itself_by_a_name_that_its_certificate_does_not_bear() {
+    let ends = listening(member("oslo", true));
+    // The source calls itself paris.
+    let (_sender, observer) = ends.send(member("bergen", true), None);
+    let refused = observer.wait_refused(RefuseCode::WrongPeer).to_string();
+    assert!(refused.contains("`bergen`"), "{refused}");
+    assert!(ends.standby.read(|state| state.starts.is_empty()));
+
+    // A standby that calls itself oslo with a certificate of another one.
+    let ends = listening(member("bergen", true));
+    let (_sender, observer) = ends.send(member("paris", true), None);
+    let refused = observer.wait_refused(RefuseCode::WrongPeer).to_string();
+    assert!(refused.contains("`oslo`") && refused.contains("`bergen`"), "{refused}");
+    assert!(ends.standby.read(|state| state.starts.is_empty()));
+}
+
+#[test]
+fn a_new_certificate_serves_new_connections_and_old_ones_go_on() {
+    let own = Arc::new(Replaceable(Mutex::new(identity_at(authority(), "oslo", NOW))));
+    let ends = listening(Security::with_certificates(own.clone(), true, false));
+    let (sender, observer) = ends.send(member("paris", true), Some("oslo"));
+    observer.wait_event("the stream begins", |event| matches!(event, SenderEvent::Connected { .. }));
+    // Under load: a certificate that would not be accepted shows which connections use it.
+    *own.0.lock().unwrap() = identity_at(authority(), "someone-else", NOW);
+    for _ in 0..100 {
+        ends.source.commit(&sender, &redo(ends.source.end(), 1000, 1));
+    }
+    let end = ends.source.end();
+    observer.wait_sender("the stream goes on", &sender, |sender| sender.acknowledged() == end);
+    assert_eq!(sender.stats().connects.load(Relaxed), 1);
+    let (_second, observer) = ends.send(member("paris", true), Some("oslo"));
+    observer.wait_refused(RefuseCode::WrongPeer);
+}
+
+#[test]
+fn a_connection_that_is_cut_inside_a_record_ends_and_nothing_of_it_counts() {
+    let ends = listening(member("oslo", true));
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (through, port) = (proxy.local_addr().unwrap(), ends.receiver.local_addr());
+    std::thread::spawn(move || {
+        // The first connection is cut after so many bytes, the second one lives.
+        for (bytes_max, near) in [40_000, usize::MAX].into_iter().zip(proxy.incoming()) {
+            let (near, far) = (near.unwrap(), TcpStream::connect(port).unwrap());
+            let (mut back, mut to_near) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut back, &mut to_near));
+            let copied = std::io::copy(&mut (&near).take(bytes_max as u64), &mut &far);
+            let _ = (copied, near.shutdown(std::net::Shutdown::Both), far.shutdown(std::net::Shutdown::Both));
+        }
+    });
+    let (sender, observer) = sending(through, &ends.source, member("paris", true), Some("oslo"));
+    observer.wait_event("the stream begins", |event| matches!(event, SenderEvent::Connected { .. }));
+    ends.source.commit(&sender, &redo(Scn::START, 100_000, 1));
+    let end = ends.source.end();
+    observer.wait_sender("it arrives after all", &sender, |sender| sender.acknowledged() == end);
+    assert!(sender.stats().connects.load(Relaxed) >= 2, "it was not cut");
+    assert!(ends.standby.read(|state| state.bytes == redo(Scn::START, 100_000, 1)));
+}
+
+#[test]
+fn a_byte_that_is_changed_on_the_way_ends_the_connection() {
+    let ends = listening(member("oslo", true));
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (through, port) = (proxy.local_addr().unwrap(), ends.receiver.local_addr());
+    std::thread::spawn(move || {
+        for (at, near) in [20_000, u64::MAX].into_iter().zip(proxy.incoming()) {
+            let (near, far) = (near.unwrap(), TcpStream::connect(port).unwrap());
+            let (mut back, mut to_near) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut back, &mut to_near));
+            let _ = std::io::copy(&mut (&near).take(at), &mut &far);
+            let mut byte = [0];
+            if (&near).read_exact(&mut byte).is_ok() {
+                let _ = (&far).write_all(&[byte[0] ^ 1]);
+                let _ = std::io::copy(&mut &near, &mut &far);
+            }
+        }
+    });
+    let (sender, observer) = sending(through, &ends.source, member("paris", true), Some("oslo"));
+    ends.source.commit(&sender, &redo(Scn::START, 100_000, 1));
+    let end = ends.source.end();
+    observer.wait_sender("it arrives unchanged", &sender, |sender| sender.acknowledged() == end);
+    assert!(ends.standby.read(|state| state.bytes == redo(Scn::START, 100_000, 1)));
+    assert!(ends.receiver.counts().streams.load(Relaxed) >= 2);
+}
+
+fn floods(from: [u8; 4], to: SocketAddr, what: &[u8]) -> Vec<TcpStream> {
+    (0..500)
+        .filter_map(|_| {
+            let mut stream = from_address(from, to)?;
+            // An error means that it is closed already.
+            let _ = stream.write_all(what);
+            Some(stream)
+        })
+        .collect()
+}
+
+/// All of 127.0.0.0/8 is this machine: a connection from another address of it.
+fn from_address(from: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
+    use std::os::fd::FromRawFd;
+    let SocketAddr::V4(to) = to else { return None };
+    let name = |ip: [u8; 4], port: u16| libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip) },
+        sin_zero: [0; 8],
+    };
+    let bytes = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    // SAFETY: a new descriptor that nobody else owns, and addresses that live during the calls.
+    unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        let stream = (fd >= 0).then(|| TcpStream::from_raw_fd(fd))?;
+        let (own, other) = (name(from, 0), name(to.ip().octets(), to.port()));
+        let bound = libc::bind(fd, (&raw const own).cast(), bytes) == 0;
+        (bound && libc::connect(fd, (&raw const other).cast(), bytes) == 0).then_some(stream)
+    }
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn thousands_of_strangers_take_bounded_memory_and_a_member_gets_in_all_the_same() {
+    let ends = listening(member("oslo", true));
+    let address = ends.receiver.local_addr();
+    let before = resident_bytes();
+    // Silence, the begin of a handshake that never ends, garbage, and the largest message that may come.
+    let hello = [22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3];
+    let large = [&[22, 3, 1, 0x40, 0][..], &[1; 0x4000]].concat();
+    let kinds: [&[u8]; 4] = [&[], &hello, &[0xff; 1000], &large];
+    let mut held = Vec::new();
+    for (last, what) in (2..).zip(kinds) {
+        for third in 0..2 {
+            held.extend(floods([127, 0, third, last], address, what));
+        }
+    }
+    assert!(held.len() > 3000);
+    let (sender, observer) = ends.send(member("paris", true), Some("oslo"));
+    observer.wait_event("a member gets in", |event| matches!(event, SenderEvent::Connected { .. }));
+    ends.source.commit(&sender, &redo(Scn::START, 1000, 1));
+    let end = ends.source.end();
+    observer.wait_sender("it is served", &sender, |sender| sender.acknowledged() == end);
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes for {} connections", held.len());
+    assert!(ends.receiver.counts().turned_away.load(Relaxed) > 2000);
+    let reported =
+        ends.service.events.read(|events| events.iter().filter(|event| event.refused().is_some()).count());
+    assert!(reported < 100, "{reported} lines in the alert log");
+}
+
+/// An instance that knows one token.
+struct Issuer {
+    inner: Arc<Service>,
+    token: Token,
+    used: Mutex<bool>,
+    allowed: Mutex<Vec<String>>,
+}
+
+impl ReceiverService for Issuer {
+    fn identity(&self) -> PeerIdentity {
+        self.inner.identity()
+    }
+    fn source(&self) -> Option<Arc<dyn RedoSource>> {
+        self.inner.source()
+    }
+    fn status(&self) -> String {
+        self.inner.status()
+    }
+    fn event(&self, event: &ReceiverEvent) {
+        self.inner.event(event);
+    }
+    fn authorise(&self, peer: &str, _: Wish) -> Result<(), Refusal> {
+        if self.allowed.lock().unwrap().iter().any(|name| name == peer) {
+            return Ok(());
+        }
+        Err(Refusal::new(RefuseCode::NotAllowed, format!("`{peer}` is not listed")))
+    }
+    fn certify(
+        &self,
+        wish: &CertificateRequest,
+        right: &CertificateRight,
+    ) -> Result<CertificateGrant, Refusal> {
+        let request = standfast_tls::unhex(&wish.request).unwrap();
+        if let CertificateRight::Token { number, proof, session } = right {
+            let mut used = self.used.lock().unwrap();
+            let good = *number == hex(&self.token.number)
+                && self.token.key().accepts(proof, session, &wish.name, &request);
+            if !good || std::mem::replace(&mut *used, true) {
+                return Err(Refusal::new(RefuseCode::NotAllowed, "no such token"));
+            }
+        }
+        Ok(CertificateGrant {
+            certificate: authority().sign(&wish.name, &request, NOW).unwrap(),
+            authorities: authority().certificate_pem().into(),
+            issuer: "paris".into(),
+            peers: Vec::new(),
+        })
+    }
+}
+
+fn issuer() -> (Arc<Issuer>, Receiver, String) {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let service = Arc::new(Issuer {
+        inner: Service::primary(&source),
+        token: Token::generate(authority().fingerprint()).unwrap(),
+        used: Mutex::new(false),
+        allowed: Mutex::default(),
+    });
+    let config = ReceiverConfig {
+        listen: "127.0.0.1:0".into(),
+        security: member("paris", true),
+        ..ReceiverConfig::default()
+    };
+    let receiver = Receiver::start(config, service.clone(), None).unwrap();
+    let address = receiver.local_addr().to_string();
+    (service, receiver, address)
+}
+
+fn at_now() -> standfast_tls::Clock {
+    Arc::new(standfast_tls::FixedClock(NOW))
+}
+
+#[test]
+fn a_token_is_good_for_one_certificate_and_that_for_what_is_listed() {
+    let (service, receiver, address) = issuer();
+    let joining = Security::joining(joining(service.token.authority, &at_now()).unwrap());
+    let request = Request::create("oslo").unwrap();
+    let ask = |token: &Token| fetch_certificate(&address, &joining, "oslo", request.der(), Some(token));
+    let wrong = Token::generate(service.token.authority).unwrap();
+    let refused = |result: Result<CertificateGrant, TransportError>| match result {
+        Err(TransportError::Refused(refusal)) => refusal.code,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(ask(&wrong)), RefuseCode::NotAllowed);
+    let grant = ask(&service.token).unwrap();
+    let pem = request.identity_pem(&grant.certificate, "oslo").unwrap();
+    assert_eq!(refused(ask(&service.token)), RefuseCode::NotAllowed, "used");
+    assert_eq!(receiver.counts().bad_tokens.load(Relaxed), 2);
+
+    let identity = standfast_tls::Identity::from_pem(&pem, &grant.authorities, &at_now()).unwrap();
+    let oslo = family::with(Arc::new(identity), true);
+    let not_listed = fetch_status(&address, &oslo).unwrap_err();
+    assert!(not_listed.to_string().contains("`oslo` is not listed"), "{not_listed}");
+    service.allowed.lock().unwrap().push("oslo".into());
+    assert_eq!(fetch_status(&address, &oslo).unwrap(), r#"{"state":"fine"}"#);
+    // With a certificate the next one is had without a token, for its own name only.
+    let next = Request::create("oslo").unwrap();
+    assert!(fetch_certificate(&address, &oslo, "oslo", next.der(), None).is_ok());
+    assert_eq!(refused(fetch_certificate(&address, &oslo, "paris", next.der(), None)), RefuseCode::WrongPeer);
+}
+
+#[test]
+fn who_guesses_tokens_is_soon_not_heard_any_more() {
+    let (service, receiver, address) = issuer();
+    let joining = Security::joining(joining(service.token.authority, &at_now()).unwrap());
+    let request = Request::create("oslo").unwrap();
+    for _ in 0..50 {
+        let wrong = Token::generate(service.token.authority).unwrap();
+        fetch_certificate(&address, &joining, "oslo", request.der(), Some(&wrong)).unwrap_err();
+    }
+    let counts = receiver.counts();
+    assert!(counts.bad_tokens.load(Relaxed) < 10, "{}", counts.bad_tokens.load(Relaxed));
+    assert!(counts.turned_away.load(Relaxed) > 40);
+}
+
+#[test]
+fn without_a_certificate_nothing_but_a_certificate_can_be_asked_for() {
+    let (service, _receiver, address) = issuer();
+    let joining = Security::joining(joining(service.token.authority, &at_now()).unwrap());
+    let error = fetch_status(&address, &joining).unwrap_err();
+    assert!(error.to_string().contains("needs a certificate"), "{error}");
+    // And who trusts another authority does not even say what it wants.
+    let other = Authority::create("others", NOW).unwrap();
+    let misled = Security::joining(standfast_tls::joining(other.fingerprint(), &at_now()).unwrap());
+    let request = Request::create("oslo").unwrap();
+    let error =
+        fetch_certificate(&address, &misled, "oslo", request.der(), Some(&service.token)).unwrap_err();
+    assert!(error.to_string().contains("not of this family"), "{error}");
+    assert!(!*service.used.lock().unwrap());
+}
+
+#[test]
+fn a_handshake_that_trickles_ends_at_its_deadline() {
+    let ends = {
+        let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+        let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
+        let config = ReceiverConfig {
+            listen: "127.0.0.1:0".into(),
+            security: member("oslo", true),
+            handshake_timeout: Duration::from_millis(200),
+            ..ReceiverConfig::default()
+        };
+        let receiver =
+            Receiver::start(config, service.clone(), Some(Box::new(MemoryLog(standby.clone())))).unwrap();
+        Ends { source, standby, service, receiver }
+    };
+    let mut stream = TcpStream::connect(ends.receiver.local_addr()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let head = [22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3];
+    let closed = head
+        .iter()
+        .chain(&[7; 2000])
+        .any(|byte| stream.write_all(&[*byte]).is_err() || matches!(stream.read(&mut [0; 64]), Ok(0)));
+    assert!(closed, "it was waited for as long as bytes came");
+}
+
+/// Lists nobody.
+struct Unlisting(Arc<Service>);
+
+impl ReceiverService for Unlisting {
+    fn identity(&self) -> PeerIdentity {
+        self.0.identity()
+    }
+    fn source(&self) -> Option<Arc<dyn RedoSource>> {
+        None
+    }
+    fn status(&self) -> String {
+        self.0.status()
+    }
+    fn event(&self, event: &ReceiverEvent) {
+        self.0.event(event);
+    }
+    fn authorise(&self, peer: &str, _: Wish) -> Result<(), Refusal> {
+        Err(Refusal::new(RefuseCode::NotAllowed, format!("`{peer}` is not listed")))
+    }
+}
+
+#[test]
+fn a_source_that_is_not_listed_sends_nothing_and_learns_all_the_same_that_it_was_replaced() {
+    for (incarnations, is_replaced) in
+        [(vec![incarnation(1, 4096)], false), (vec![incarnation(1, 4096), incarnation(2, 5000)], true)]
+    {
+        let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+        let (standby, service) = (empty_standby(), Service::standby("oslo", &incarnations));
+        let config = ReceiverConfig {
+            listen: "127.0.0.1:0".into(),
+            security: member("oslo", true),
+            ..ReceiverConfig::default()
+        };
+        let log = Box::new(MemoryLog(standby.clone()));
+        let receiver = Receiver::start(config, Arc::new(Unlisting(service.clone())), Some(log)).unwrap();
+        let (_sender, observer) = sending(receiver.local_addr(), &source, member("paris", true), None);
+        if is_replaced {
+            observer.wait_event("it is fenced", |event| matches!(event, SenderEvent::Fenced { .. }));
+        } else {
+            assert!(observer.wait_refused(RefuseCode::NotAllowed).to_string().contains("not listed"));
+        }
+        assert!(standby.read(|state| state.starts.is_empty()));
+    }
+}
