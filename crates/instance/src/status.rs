@@ -26,7 +26,7 @@ pub fn status(running: &Running) -> Value {
         "time_us": now_us(),
         "alerts": environment.alert.last(),
         "log": {
-            "group_bytes": log_config.group_bytes,
+            "group_bytes": log_config.layout().groups.values().max(),
             "block_bytes": log_config.block_bytes,
             "checkpoint": control.checkpoint,
         },
@@ -226,6 +226,7 @@ fn groups(log: &standfast_log::RedoLog) -> Value {
                 "first_scn": group.header.map(|header| header.first_scn),
                 "next_scn": group.next_scn,
                 "archived": group.archived,
+                "bytes": group.bytes,
                 "members": group.members,
                 "lost_members": group.dropped,
             })

@@ -19,6 +19,7 @@ mod down;
 mod failed_sync;
 mod foreign;
 mod left_out;
+mod log_groups;
 mod log_volume;
 mod lost_members;
 mod marker;
