@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The table of bars and aims. GROUP names groups (commit,apply,log,kill,power,idle,net; all when empty), COUNT the
-# runs of a speed, the cycles of `kill` and the seeds of `power`. Results: target/figures.json. Exit code 1 when a
+# The table of bars and aims. GROUP names groups (commit,apply,log,kill,power,idle,net,transport; all when empty), COUNT
+# the runs of a speed, the cycles of `kill` and the seeds of `power`. Results: target/figures.json. Exit code 1 when a
 # bar is missed. Arguments go to `standfast-bench figures`. Group net takes ten minutes and wants root: it emulates
-# links, and runs what measures a latency before other programs.
+# links, and runs what measures a latency before other programs. Group transport emulates links, too, and writes plots
+# to target/figures-transport.html.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -10,6 +11,6 @@ target=${CARGO_TARGET_DIR:-$root/target}
 cd "$root"
 cargo build --release --workspace --locked >&2
 case ",${GROUP:-commit}," in *,commit,*) bench/rivals.sh litestream postgres >&2 ;; esac
-case ",${GROUP:-net}," in *,net,*) bench/rivals.sh network >&2 ;; esac
+case ",${GROUP:-net}," in *,net,* | *,transport,*) bench/rivals.sh network >&2 ;; esac
 exec "$target/release/standfast-bench" figures ${GROUP:+--group "$GROUP"} ${COUNT:+--count "$COUNT"} \
   --out "$target/figures.json" "$@"

@@ -17,7 +17,7 @@ use crate::stations::{ApplyBench, LogBench, Stations};
 use crate::suite::{Missing, Suite};
 use crate::systems::{Case, SystemKind};
 use crate::workload::Layout;
-use crate::{Context, Result, interrupt, worker};
+use crate::{Context, Result, interrupt, redo_load, worker};
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
@@ -35,6 +35,9 @@ pub enum BenchCommand {
     /// An application process of the workload
     #[command(hide = true)]
     Worker,
+    /// An application that makes redo at a given rate
+    #[command(hide = true)]
+    RedoLoad,
     /// The other end of the TCP ping-pong
     #[command(hide = true)]
     Echo,
@@ -190,6 +193,7 @@ impl BenchCommand {
     pub fn run(&self, worker: &WorkerCommand) -> Result<bool> {
         match self {
             BenchCommand::Worker => return worker::main().map(|()| true),
+            BenchCommand::RedoLoad => return redo_load::main().map(|()| true),
             BenchCommand::Echo => return worker::echo(raw::MESSAGE).map(|()| true),
             _ => interrupt::install(),
         }
@@ -205,7 +209,7 @@ impl BenchCommand {
                 Ok(true)
             }
             BenchCommand::Figures(args) => args.run(worker),
-            BenchCommand::Worker | BenchCommand::Echo => Ok(true),
+            BenchCommand::Worker | BenchCommand::RedoLoad | BenchCommand::Echo => Ok(true),
         }
     }
 }

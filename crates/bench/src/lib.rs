@@ -1,6 +1,7 @@
 //! Workload, rivals and figures: `standfast bench`, `make bench` and `make figures`.
 //!
 //! - [`workload`] and [`worker`]: the application, in processes of its own.
+//! - [`redo_load`]: an application that makes redo at a given rate.
 //! - [`driver`]: runs them and counts; [`run`] is what one run gave.
 //! - [`systems`]: stock SQLite, Standfast in its modes, Litestream, PostgreSQL; [`suite`] interleaves them.
 //! - [`raw`]: what the disk and the loopback can do; [`stations`]: the log writer and apply on their own.
@@ -17,6 +18,7 @@ pub mod interrupt;
 pub mod process;
 pub mod processes;
 pub mod raw;
+pub mod redo_load;
 pub mod report;
 pub mod run;
 pub mod stations;

@@ -123,7 +123,7 @@ fn obey(
     Ok(())
 }
 
-fn load_extension(path: &std::path::Path) -> Result<Connection> {
+pub(crate) fn load_extension(path: &std::path::Path) -> Result<Connection> {
     let during = || format!("load {}", path.display());
     let connection = Connection::open_in_memory().during(during)?;
     // SAFETY: the library is the one that the user of the harness names, built for SQLite; it stays loaded.

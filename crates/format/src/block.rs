@@ -99,6 +99,9 @@ pub fn decode_block(block: &[u8]) -> Result<BlockHeader, DecodeError> {
     if header.first_record != NO_RECORD && header.first_record >= header.payload_bytes {
         return Err(malformed("log block", "first record outside the payload"));
     }
+    if header.position.max(header.confirmed) > Scn::LIMIT {
+        return Err(malformed("log block", "a position that no stream reaches"));
+    }
     Ok(header)
 }
 
@@ -303,6 +306,27 @@ mod tests {
             assert_eq!(writer.position.0, 4096 + bytes.len() as u64);
             assert_eq!(writer.next_record, writer.position);
         }
+    }
+
+    #[test]
+    fn a_position_that_no_stream_reaches_is_refused() {
+        let mut out = vec![0; 512];
+        let mut at = |position, confirmed| {
+            let mut writer = BlockWriter {
+                block_bytes: 512,
+                number: 1,
+                sequence: 9,
+                position,
+                stream_crc: StreamCrc(0),
+                next_record: position,
+                incarnation_tag: 3,
+            };
+            writer.write_empty(confirmed, &mut out);
+            decode_block(&out).is_ok()
+        };
+        assert!(at(Scn::LIMIT, Scn::LIMIT));
+        assert!(!at(Scn::LIMIT + 1, Scn(1)));
+        assert!(!at(Scn(1), Scn(u64::MAX)));
     }
 
     #[test]

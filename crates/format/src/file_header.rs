@@ -125,7 +125,10 @@ impl LogFileHeader {
         instance.0.copy_from_slice(&block[24..40]);
         let mut incarnation_id = IncarnationId::default();
         incarnation_id.0.copy_from_slice(&block[48..56]);
-        let next_scn = le::u64_at(block, 72);
+        let (first_scn, next_scn) = (le::u64_at(block, 64), le::u64_at(block, 72));
+        if Scn(first_scn.max(next_scn)) > Scn::LIMIT {
+            return Err(malformed("log file header", "a position that no stream reaches"));
+        }
         Ok(LogFileHeader {
             kind,
             block_bytes,
@@ -133,7 +136,7 @@ impl LogFileHeader {
             incarnation: le::u32_at(block, 40),
             incarnation_id,
             sequence: le::u64_at(block, 56),
-            first_scn: Scn(le::u64_at(block, 64)),
+            first_scn: Scn(first_scn),
             next_scn: (next_scn != 0).then_some(Scn(next_scn)),
             first_time_us: le::u64_at(block, 80),
             file_bytes: le::u64_at(block, 88),
@@ -148,8 +151,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_survives_and_a_flipped_bit_is_found() {
-        let header = LogFileHeader {
+    fn a_position_that_no_stream_reaches_is_refused() {
+        let mut block = vec![0; 512];
+        LogFileHeader { first_scn: Scn::LIMIT, ..header() }.encode(&mut block);
+        assert!(LogFileHeader::decode(&block).is_ok());
+        LogFileHeader { first_scn: Scn(u64::MAX), ..header() }.encode(&mut block);
+        assert!(LogFileHeader::decode(&block).is_err());
+        LogFileHeader { next_scn: Some(Scn::LIMIT + 1), ..header() }.encode(&mut block);
+        assert!(LogFileHeader::decode(&block).is_err());
+    }
+
+    fn header() -> LogFileHeader {
+        LogFileHeader {
             kind: LogKind::Standby,
             block_bytes: 4096,
             instance: InstanceId([7; 16]),
@@ -162,7 +175,12 @@ mod tests {
             file_bytes: 64 << 20,
             stream_crc: StreamCrc(17),
             first_record: 3,
-        };
+        }
+    }
+
+    #[test]
+    fn a_header_survives_and_a_flipped_bit_is_found() {
+        let header = header();
         let mut block = vec![1; 4096];
         header.encode(&mut block);
         assert_eq!(LogFileHeader::decode(&block), Ok(header));

@@ -8,6 +8,7 @@ use super::campaign::{CampaignReport, campaign};
 use super::idle::{IdleResult, idle};
 use super::net::{NetResult, net};
 use super::table::{APPLY_DATABASES, EIGHT, EIGHT_EACH, FORTY, FORTY_EACH, KILL_CYCLES, ONE, POWER_SEEDS};
+use super::transport::{TransportResult, transport};
 use crate::process::make_on_disk;
 use crate::raw::{self, RawLimits};
 use crate::stations::{ApplyBench, ApplyResult, LogBench, LogResult, Stations};
@@ -60,6 +61,8 @@ pub struct Measured {
     pub idle: Outcome<IdleResult>,
     /// Assessment of links.
     pub net: Outcome<NetResult>,
+    /// Redo on its way to a distant standby.
+    pub transport: Outcome<TransportResult>,
 }
 
 impl Default for Measured {
@@ -78,6 +81,7 @@ impl Default for Measured {
             power: not_asked(),
             idle: not_asked(),
             net: not_asked(),
+            transport: not_asked(),
         }
     }
 }
@@ -125,6 +129,7 @@ impl Measured {
             }
             Group::Idle => self.idle = outcome(idle(context))?,
             Group::Net => self.net = outcome(net(context, rounds))?,
+            Group::Transport => self.transport = outcome(transport(context, rounds))?,
         }
         Ok(())
     }

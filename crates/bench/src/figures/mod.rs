@@ -5,8 +5,10 @@ mod idle;
 mod measured;
 mod net;
 mod table;
+mod transport;
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -39,6 +41,8 @@ pub enum Group {
     Idle,
     /// Assessment of links, and emulated ones.
     Net,
+    /// Redo on its way to a distant standby.
+    Transport,
 }
 
 /// Which values are good.
@@ -206,6 +210,7 @@ pub fn figures(context: &Context, config: &FiguresConfig, stations: &Stations) -
     let mut measured = Measured::default();
     let mut verdicts = Vec::new();
     for &group in &config.groups {
+        let begun = SystemTime::now();
         measured.measure(context, group, config.count, stations)?;
         for figure in FIGURES.iter().filter(|figure| figure.group == group) {
             let verdict = figure.judge(&measured);
@@ -217,6 +222,9 @@ pub fn figures(context: &Context, config: &FiguresConfig, stations: &Stations) -
             &config.out,
             &Document { conditions: &conditions, figures: &verdicts, measured: &measured },
         )?;
+        if let (Group::Transport, Ok(found)) = (group, &measured.transport) {
+            transport::write_plots(found, begun, &config.out.with_file_name("figures-transport.html"))?;
+        }
     }
     Ok(verdicts.iter().all(|verdict| verdict.verdict != Word::Miss))
 }

@@ -1,8 +1,9 @@
 //! The table: what is measured, and what it must come to. Speeds are ratios of medians within one run.
 
 use super::Better::{Higher, Lower};
-use super::Group::{Apply, Commit, Idle, Kill, Log, Net, Power};
+use super::Group::{Apply, Commit, Idle, Kill, Log, Net, Power, Transport};
 use super::net::{LEAST_LINKS, NetResult};
+use super::transport::TransportResult;
 use super::{Better, Figure, Group, Measured};
 use crate::run::RunResult;
 use crate::suite::Missing;
@@ -154,7 +155,35 @@ pub const FIGURES: &[Figure] = &[
     figure(Net, "emulator_0ms", "Gbit/s", 1, (Some(8.0), None), Higher, |m| {
         net(m, NetResult::emulator_gigabits)
     }),
+    figure(Transport, "async_25ms_iperf3", "x iperf3", 2, limits(0.9, 0.97), Higher, |m| {
+        transport(m, |t| t.goodput_ratio(0))
+    }),
+    figure(Transport, "async_100ms_iperf3", "x iperf3", 2, limits(0.9, 0.97), Higher, |m| {
+        transport(m, |t| t.goodput_ratio(1))
+    }),
+    figure(Transport, "async_100ms_impact", "% fewer commits", 1, limits(5.0, 2.0), Lower, |m| {
+        transport(m, TransportResult::async_impact)
+    }),
+    figure(Transport, "sync_10ms_impact", "% fewer commits", 1, limits(5.0, 2.0), Lower, |m| {
+        transport(m, TransportResult::sync_impact)
+    }),
+    figure(Transport, "exposure_2mb_50ms", "s", 3, limits(3.0, 0.2), Lower, |m| {
+        transport(m, |t| t.exposure(0))
+    }),
+    figure(Transport, "exposure_20mb_100ms", "s", 3, limits(5.0, 0.5), Lower, |m| {
+        transport(m, |t| t.exposure(1))
+    }),
+    figure(Transport, "fastsync_slow_disk", "x fast disk", 2, (Some(1.1), None), Lower, |m| {
+        transport(m, TransportResult::fastsync_on_slow_disk)
+    }),
+    figure(Transport, "ship_5_connections", "% less time than 1", 1, (Some(55.0), None), Higher, |m| {
+        transport(m, TransportResult::less_time_with_connections)
+    }),
 ];
+
+fn transport(measured: &Measured, number: fn(&TransportResult) -> Value) -> Value {
+    number(measured.transport.as_ref().map_err(Clone::clone)?)
+}
 
 fn net(measured: &Measured, number: fn(&NetResult) -> Value) -> Value {
     number(measured.net.as_ref().map_err(Clone::clone)?)

@@ -19,6 +19,7 @@ use crate::run::RunResult;
 use crate::workload::Layout;
 use crate::{Context, Result};
 
+pub(crate) use site::Site;
 pub use standfast::{Instance, Mode};
 
 /// One number of clients on one layout.

@@ -78,9 +78,9 @@ impl Hosts {
 }
 
 /// Where one instance runs.
-pub(super) struct Site<'a> {
+pub(crate) struct Site<'a> {
     /// Address to listen on.
-    pub(super) listen: String,
+    pub(crate) listen: String,
     ack_delay_us: u64,
     node: Option<(&'a Wan, &'a str)>,
 }
@@ -89,6 +89,12 @@ impl Site<'_> {
     /// The loopback, without any delay.
     pub(super) fn here() -> Result<Site<'static>> {
         Ok(Site { listen: format!("127.0.0.1:{}", free_port()?), ack_delay_us: 0, node: None })
+    }
+
+    /// A host at the end of an emulated link.
+    pub(crate) fn of_node<'w>(wan: &'w Wan, node: &'w str) -> Result<Site<'w>> {
+        let address = wan.node(node).map_err(failed)?.address;
+        Ok(Site { listen: format!("{address}:{PORT}"), ack_delay_us: 0, node: Some((wan, node)) })
     }
 
     /// A command that will run there.

@@ -117,18 +117,38 @@ impl Instance {
     }
 
     fn start_at(site: &Site<'_>, context: &Context, scratch: &Scratch, name: &str) -> Result<Instance> {
+        Instance::start_with(site, context, scratch, name, &[])
+    }
+
+    /// With `more` options of `standfast init`.
+    pub(crate) fn start_with(
+        site: &Site<'_>,
+        context: &Context,
+        scratch: &Scratch,
+        name: &str,
+        more: &[&str],
+    ) -> Result<Instance> {
         let program = need(&context.programs.standfast, BUILD)?;
         let directory = scratch.path().join(name);
         let mut init = Command::new(program);
-        run(init.arg("init").arg("-D").arg(&directory).args(["--name", name]).args(site.options()))?;
-        Instance::launch(site, program, scratch, directory)
+        init.arg("init").arg("-D").arg(&directory).args(["--name", name]).args(site.options());
+        run(init.args(more))?;
+        Instance::launch(site, program, scratch, directory, None)
     }
 
-    fn launch(site: &Site<'_>, program: &Path, scratch: &Scratch, directory: PathBuf) -> Result<Instance> {
+    /// `faults` as the value of `STANDFAST_FAULT`.
+    fn launch(
+        site: &Site<'_>,
+        program: &Path,
+        scratch: &Scratch,
+        directory: PathBuf,
+        faults: Option<&str>,
+    ) -> Result<Instance> {
         let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let log = scratch.path().join(format!("{name}.out"));
         let mut command = site.command(program)?;
         command.arg("start").arg("-D").arg(&directory).env_remove("NOTIFY_SOCKET");
+        command.envs(faults.map(|faults| ("STANDFAST_FAULT", faults)));
         let process = Process::start(command, Some(&log), libc::SIGTERM)?;
         let ready = directory.join("ready");
         process.await_ready("the instance's file `ready`", PATIENCE, || Ok(ready.exists()))?;
@@ -157,16 +177,37 @@ impl Instance {
         scratch: &Scratch,
         mode: Mode,
     ) -> Result<Instance> {
+        let standby = self.create_standby(site, context, scratch, None)?;
+        self.add_destination(&standby, mode, &[])?;
+        self.await_follower(mode)?;
+        Ok(standby)
+    }
+
+    /// Creates a standby and starts it, with fault points as the value of `STANDFAST_FAULT`.
+    pub(crate) fn create_standby(
+        &self,
+        site: &Site<'_>,
+        context: &Context,
+        scratch: &Scratch,
+        faults: Option<&str>,
+    ) -> Result<Instance> {
         let program = need(&context.programs.standfast, BUILD)?;
         let directory = scratch.path().join("standby");
         let mut create = site.command(program)?;
         create.args(["standby", "create"]).arg("-D").arg(&directory);
         run(create.args(["--from", &self.listen, "--name", STANDBY]).args(site.options()))?;
-        let standby = Instance::launch(site, program, scratch, directory)?;
-        run(self.command(&["destination", "add"]).args([STANDBY, &standby.listen, "--mode", mode.word()]))?;
-        self.process
-            .await_ready("the standby synchronised", PATIENCE, || Ok(follows(&self.status()?, mode)))?;
-        Ok(standby)
+        Instance::launch(site, program, scratch, directory, faults)
+    }
+
+    /// Makes the standby a destination, with `more` options of `standfast destination add`.
+    pub(crate) fn add_destination(&self, standby: &Instance, mode: Mode, more: &[&str]) -> Result<()> {
+        let mut add = self.command(&["destination", "add"]);
+        run(add.args([STANDBY, &standby.listen, "--mode", mode.word()]).args(more)).map(|_| ())
+    }
+
+    /// Waits until the standby receives live redo.
+    pub(crate) fn await_follower(&self, mode: Mode) -> Result<()> {
+        self.process.await_ready("the standby synchronised", PATIENCE, || Ok(follows(&self.status()?, mode)))
     }
 
     /// `standfast status --json`.
@@ -176,6 +217,11 @@ impl Instance {
             what: "the output of `standfast status --json`".into(),
             detail: error.to_string(),
         })
+    }
+
+    /// Begins another log.
+    pub(crate) fn switch_log(&self) -> Result<()> {
+        run(&mut self.command(&["switch-logfile"])).map(|_| ())
     }
 
     /// The instance as a group whose use is counted.

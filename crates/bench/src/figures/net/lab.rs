@@ -15,9 +15,9 @@ use crate::process::{Process, Scratch};
 use crate::{BenchError, Context, Result};
 
 /// Where the tests come from.
-pub(super) const NEAR: &str = "a";
+pub(in super::super) const NEAR: &str = "a";
 /// Where the server is.
-pub(super) const FAR: &str = "b";
+pub(in super::super) const FAR: &str = "b";
 /// Port of the server; nobody else is in its namespace.
 const PORT: u16 = 7460;
 /// Payload of a full segment with timestamps, and the IP packet that carries it.
@@ -26,20 +26,20 @@ const SEGMENT: (f64, f64) = (1448.0, 1500.0);
 const LEAST_BUFFER: f64 = 1_048_576.0;
 
 /// What is needed to make labs.
-pub(super) struct Labs<'a> {
-    pub(super) context: &'a Context,
-    pub(super) start: &'a Start,
-    pub(super) scratch: &'a Scratch,
+pub(in super::super) struct Labs<'a> {
+    pub(in super::super) context: &'a Context,
+    pub(in super::super) start: &'a Start,
+    pub(in super::super) scratch: &'a Scratch,
 }
 
 /// A link between two hosts.
-pub(super) struct Lab<'a> {
+pub(in super::super) struct Lab<'a> {
     labs: &'a Labs<'a>,
     wan: Wan,
 }
 
 /// Names a link of so many milliseconds and so many megabits a second, the queue as the emulator chooses it.
-pub(super) fn link(rtt_ms: f64, megabits: f64) -> Settings {
+pub(in super::super) fn link(rtt_ms: f64, megabits: f64) -> Settings {
     Settings {
         delay: (rtt_ms / 2.0 * 1e6) as Nanos,
         rate: Some((megabits * 1e6) as u64),
@@ -48,28 +48,28 @@ pub(super) fn link(rtt_ms: f64, megabits: f64) -> Settings {
 }
 
 /// Payload bytes per second that a stream gets of a link.
-pub(super) fn carries(settings: &Settings) -> f64 {
+pub(in super::super) fn carries(settings: &Settings) -> f64 {
     settings.rate.map_or(f64::INFINITY, |bits| bits as f64 / 8.0 * SEGMENT.0 / SEGMENT.1)
 }
 
 /// Round trip in seconds without time for transmission.
-pub(super) fn round_trip(settings: &Settings) -> f64 {
+pub(in super::super) fn round_trip(settings: &Settings) -> f64 {
     2.0 * settings.delay as f64 / 1e9
 }
 
 /// Buffers of three times bandwidth x delay, bytes.
-pub(super) fn ample_buffer(settings: &Settings) -> u64 {
+pub(in super::super) fn ample_buffer(settings: &Settings) -> u64 {
     (3.0 * carries(settings) * round_trip(settings)).max(LEAST_BUFFER) as u64
 }
 
 /// Room for all that ample buffers send, so that a stream neither loses a segment nor pauses: what limits it is the
 /// rate alone.
-pub(super) fn deep_queue(settings: &Settings) -> Queue {
+pub(in super::super) fn deep_queue(settings: &Settings) -> Queue {
     Queue::Bytes(4 * ample_buffer(settings))
 }
 
 /// What the emulator refuses for want of rights is skipped.
-pub(super) fn emulated<T>(done: standfast_wan::Result<T>) -> Result<T> {
+pub(in super::super) fn emulated<T>(done: standfast_wan::Result<T>) -> Result<T> {
     done.map_err(|error| match error {
         WanError::Refused { .. } => BenchError::Unavailable(error.to_string()),
         other => BenchError::Workload(format!("emulated link: {other}")),
@@ -78,7 +78,7 @@ pub(super) fn emulated<T>(done: standfast_wan::Result<T>) -> Result<T> {
 
 impl Labs<'_> {
     /// Two hosts with a link that is the same in both directions.
-    pub(super) fn open(&self, settings: Settings) -> Result<Lab<'_>> {
+    pub(in super::super) fn open(&self, settings: Settings) -> Result<Lab<'_>> {
         let wan = emulated(Wan::start(WanConfig { settings, ..WanConfig::default() }))?;
         Ok(Lab { labs: self, wan })
     }
@@ -86,18 +86,18 @@ impl Labs<'_> {
 
 impl Lab<'_> {
     /// The emulator.
-    pub(super) fn wan(&self) -> &Wan {
+    pub(in super::super) fn wan(&self) -> &Wan {
         &self.wan
     }
 
     /// A setting below `net.ipv4` of a host.
-    pub(super) fn set(&self, node: &str, name: &str, value: &str) -> Result<()> {
+    pub(in super::super) fn set(&self, node: &str, name: &str, value: &str) -> Result<()> {
         let path = format!("/proc/sys/net/ipv4/{name}");
         emulated(self.wan.within(node, || std::fs::write(&path, value)))?.during(|| format!("write {path}"))
     }
 
     /// Lets automatic socket buffers of a host grow to so many bytes.
-    pub(super) fn set_ceiling(&self, node: &str, name: &str, bytes: u64) -> Result<()> {
+    pub(in super::super) fn set_ceiling(&self, node: &str, name: &str, bytes: u64) -> Result<()> {
         let path = format!("/proc/sys/net/ipv4/{name}");
         let text = emulated(self.wan.within(node, || std::fs::read_to_string(&path)))?
             .during(|| format!("read {path}"))?;
@@ -105,7 +105,7 @@ impl Lab<'_> {
     }
 
     /// Lets automatic socket buffers of both hosts grow to so many bytes.
-    pub(super) fn set_ceilings(&self, bytes: u64) -> Result<()> {
+    pub(in super::super) fn set_ceilings(&self, bytes: u64) -> Result<()> {
         for node in [NEAR, FAR] {
             self.set_ceiling(node, "tcp_rmem", bytes)?;
             self.set_ceiling(node, "tcp_wmem", bytes)?;
@@ -113,7 +113,7 @@ impl Lab<'_> {
         Ok(())
     }
 
-    fn command(&self, node: &str, words: &[OsString]) -> Result<Command> {
+    pub(in super::super) fn command(&self, node: &str, words: &[OsString]) -> Result<Command> {
         let (program, rest) = words.split_first().ok_or_else(|| BenchError::Workload("no program".into()))?;
         let mut command = emulated(self.wan.command(node, program))?;
         command.args(rest);
@@ -126,38 +126,42 @@ impl Lab<'_> {
     }
 
     /// The server on the far host.
-    pub(super) fn server(&self) -> Result<Process> {
+    pub(in super::super) fn server(&self) -> Result<Process> {
         self.server_at(&self.labs.scratch.path().join("server.tmp"))
     }
 
     /// The server, with its file somewhere else.
-    pub(super) fn server_at(&self, file: &Path) -> Result<Process> {
+    pub(in super::super) fn server_at(&self, file: &Path) -> Result<Process> {
         let command = self.command(FAR, &self.labs.start.first(self.program()?))?;
         server(command, (&self.far_address()?, PORT), file, self.labs.scratch.path())
     }
 
     /// `standfast net VERB` of the near host against the server.
-    pub(super) fn net(&self, verb: &str) -> Result<Command> {
+    pub(in super::super) fn net(&self, verb: &str) -> Result<Command> {
         let mut command = self.command(NEAR, &[self.program()?.into()])?;
         command.args(["net", verb, &self.far_address()?, "--port", &PORT.to_string(), "--json"]);
         Ok(command)
     }
 
     /// As [`Lab::net`], for a test that waits more than it works.
-    pub(super) fn net_first(&self, verb: &str) -> Result<Command> {
+    pub(in super::super) fn net_first(&self, verb: &str) -> Result<Command> {
         let mut command = self.command(NEAR, &self.labs.start.first(self.program()?))?;
         command.args(["net", verb, &self.far_address()?, "--port", &PORT.to_string(), "--json"]);
         Ok(command)
     }
 
     /// Address of the far host.
-    pub(super) fn far_address(&self) -> Result<String> {
+    pub(in super::super) fn far_address(&self) -> Result<String> {
         Ok(emulated(self.wan.node(FAR))?.address.to_string())
     }
 
     /// Carries out a measurement. The emulator's own lateness tells a bad run from a good one: a bad one is discarded
     /// and repeated, at most twice.
-    pub(super) fn on_time<T>(&self, bound: f64, mut measure: impl FnMut() -> Result<T>) -> Result<OnTime<T>> {
+    pub(in super::super) fn on_time<T>(
+        &self,
+        bound: f64,
+        mut measure: impl FnMut() -> Result<T>,
+    ) -> Result<OnTime<T>> {
         const ATTEMPTS: u32 = 3;
         let mut discarded = 0;
         loop {
@@ -181,11 +185,11 @@ impl Lab<'_> {
 }
 
 /// A measurement and how often it was repeated.
-pub(super) struct OnTime<T> {
-    pub(super) value: T,
-    pub(super) discarded: u32,
+pub(in super::super) struct OnTime<T> {
+    pub(in super::super) value: T,
+    pub(in super::super) discarded: u32,
     /// The emulator was late at the last attempt, too.
-    pub(super) late: bool,
+    pub(in super::super) late: bool,
 }
 
 /// Smallest, first and largest buffer with another largest one, which the smaller ones do not exceed.

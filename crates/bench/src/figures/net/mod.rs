@@ -3,13 +3,13 @@
 mod advise;
 mod emulator;
 mod grid;
-mod lab;
+pub(super) mod lab;
 mod links;
 mod loopback;
-mod peers;
+pub(super) mod peers;
 pub mod readings;
 mod slow_disk;
-mod start;
+pub(super) mod start;
 mod tool;
 
 use serde::Serialize;
@@ -61,7 +61,7 @@ pub struct Against {
 
 impl Against {
     /// Measures both in turns; who begins changes from round to round.
-    fn alternate(
+    pub(super) fn alternate(
         rounds: usize,
         mut ours: impl FnMut() -> Result<f64>,
         mut other: impl FnMut() -> Result<f64>,

@@ -21,6 +21,47 @@ pub(super) fn iperf3_server(mut command: Command, port: u16, scratch: &Path) -> 
     started(command, port, &scratch.join("iperf3.log"))
 }
 
+/// A server on another host; `command` ends with its program. It is not looked for there: the first test is repeated
+/// until it is answered.
+pub(in super::super) fn far_iperf3_server(
+    mut command: Command,
+    port: u16,
+    scratch: &Path,
+) -> Result<Process> {
+    command.args(["--server", "--forceflush", "--port", &port.to_string()]);
+    Process::start(command, Some(&scratch.join("iperf3.log")), libc::SIGTERM)
+}
+
+/// Payload bytes per second that the server at `address` received over one connection.
+pub(in super::super) fn far_iperf3(
+    command: impl Fn() -> Result<Command>,
+    (address, port): (&str, u16),
+    length: u32,
+    (warmup, time): (Duration, Duration),
+) -> Result<f64> {
+    let begun = std::time::Instant::now();
+    loop {
+        let mut client = command()?;
+        client.args([
+            "--client",
+            address,
+            "--json",
+            "--port",
+            &port.to_string(),
+            "--length",
+            &length.to_string(),
+        ]);
+        client.args(["--time", &time.as_secs().max(1).to_string()]);
+        client.args(["--omit", &warmup.as_secs().max(1).to_string()]);
+        match run(&mut client).and_then(|output| iperf3_rate(&output)) {
+            Err(BenchError::Program { .. }) if begun.elapsed() < PATIENCE => {
+                interrupt::pause(Duration::from_millis(200))?;
+            }
+            other => return other,
+        }
+    }
+}
+
 /// Payload bytes per second that the server received.
 pub(super) fn iperf3(
     mut command: Command,

@@ -9,7 +9,7 @@ use crate::error::During;
 use crate::process::run;
 
 /// What this machine allows.
-pub(super) struct Start {
+pub(in super::super) struct Start {
     /// The first and the last processor that this process may use; the same one when there is only one.
     pub(super) cpus: (usize, usize),
     /// Words in front of a program that waits more than it works. On a machine with other work it takes milliseconds
@@ -19,7 +19,7 @@ pub(super) struct Start {
 
 impl Start {
     /// Looks at the machine.
-    pub(super) fn find() -> Result<Start> {
+    pub(in super::super) fn find() -> Result<Start> {
         let status = "/proc/self/status";
         let text = std::fs::read_to_string(status).during(|| format!("read {status}"))?;
         let words = ["chrt", "--rr", "1"];

@@ -1,0 +1,144 @@
+//! A primary on the near host of a lab and a standby on the far one.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::super::net::lab::{FAR, Lab, Labs, NEAR, ample_buffer, deep_queue, link};
+use super::MEGABITS;
+use crate::context::need;
+use crate::process::Scratch;
+use crate::redo_load::{Config, Load, create_database};
+use crate::systems::{Instance, Mode, Site};
+use crate::{BenchError, Result, interrupt};
+
+/// Time for a standby to be created over a slow link, or to catch up.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// The congestion control of both ends: one that every kernel has.
+const CONGESTION: &str = "reno";
+
+/// A link of so many milliseconds, with buffers that cover it at both ends and a queue that loses nothing: what limits
+/// a stream is the rate alone, for us and for others.
+pub(super) fn open<'l>(labs: &'l Labs<'l>, rtt_ms: f64) -> Result<Lab<'l>> {
+    let mut settings = link(rtt_ms, MEGABITS);
+    settings.queue = deep_queue(&settings);
+    let lab = labs.open(settings)?;
+    lab.set_ceilings(ample_buffer(&settings))?;
+    for node in [NEAR, FAR] {
+        lab.set(node, "tcp_congestion_control", CONGESTION)?;
+    }
+    Ok(lab)
+}
+
+/// See the module. Both are stopped when it is dropped, the standby first.
+pub(super) struct Pair<'l> {
+    labs: &'l Labs<'l>,
+    lab: &'l Lab<'l>,
+    standby: Option<Instance>,
+    primary: Instance,
+    database: PathBuf,
+    scratch: Scratch,
+}
+
+impl<'l> Pair<'l> {
+    /// A primary with one protected database, alone.
+    pub(super) fn start(labs: &'l Labs<'l>, lab: &'l Lab<'l>) -> Result<Pair<'l>> {
+        Pair::start_with(labs, lab, &[])
+    }
+
+    /// With `more` options of `standfast init`.
+    pub(super) fn start_with(labs: &'l Labs<'l>, lab: &'l Lab<'l>, more: &[&str]) -> Result<Pair<'l>> {
+        let scratch = Scratch::new(&labs.context.base)?;
+        let database = scratch.path().join("bodies.db");
+        create_database(&database)?;
+        let primary =
+            Instance::start_with(&Site::of_node(lab.wan(), NEAR)?, labs.context, &scratch, "primary", more)?;
+        primary.protect(std::slice::from_ref(&database))?;
+        Ok(Pair { labs, lab, standby: None, primary, database, scratch })
+    }
+
+    /// Creates a standby and starts it; nothing is shipped yet.
+    pub(super) fn create_standby(&mut self, faults: Option<&str>) -> Result<()> {
+        let site = Site::of_node(self.lab.wan(), FAR)?;
+        self.standby = Some(self.primary.create_standby(&site, self.labs.context, &self.scratch, faults)?);
+        Ok(())
+    }
+
+    fn standby(&self) -> Result<&Instance> {
+        self.standby.as_ref().ok_or_else(|| BenchError::Workload("there is no standby".into()))
+    }
+
+    /// Makes the standby a destination.
+    pub(super) fn ship(&self, mode: Mode, more: &[&str]) -> Result<()> {
+        self.primary.add_destination(self.standby()?, mode, more)
+    }
+
+    /// Waits until the standby receives live redo.
+    pub(super) fn await_follower(&self, mode: Mode) -> Result<()> {
+        self.primary.await_follower(mode)
+    }
+
+    /// Starts an application that makes redo.
+    pub(super) fn load(&self, sessions: usize, bytes: usize, rate: Option<f64>) -> Result<Load> {
+        let remedy = "libstandfast.so is not beside this program: run `cargo build --release --workspace`";
+        let extension = need(&self.labs.context.programs.extension, remedy)?.to_owned();
+        let config = Config { extension, database: self.database.clone(), sessions, bytes, rate };
+        Load::start(&self.labs.context.worker, &config)
+    }
+
+    /// A position of the primary's status.
+    pub(super) fn of_primary(&self, name: &str) -> Result<f64> {
+        position(&self.primary.status()?, name)
+    }
+
+    /// What the standby has received or hardened, and when it said so.
+    pub(super) fn of_standby(&self, name: &str) -> Result<(Instant, f64)> {
+        let asked = Instant::now();
+        let status = self.standby()?.status()?;
+        // The answer is from some moment of the call; the middle is off by half of it at most.
+        Ok((asked + asked.elapsed() / 2, position(&status["standby"], name)?))
+    }
+
+    /// Waits until the standby has hardened redo up to there.
+    pub(super) fn await_hardened(&self, position: f64) -> Result<()> {
+        interrupt::await_other("redo on the standby", PATIENCE, || {
+            Ok(self.of_standby("hardened")?.1 >= position)
+        })
+    }
+
+    /// Waits until the primary has captured so many bytes since `from`.
+    pub(super) fn await_captured(&self, from: f64, bytes: f64) -> Result<()> {
+        interrupt::await_other("redo of the primary", PATIENCE, || {
+            Ok(self.of_primary("captured")? >= from + bytes)
+        })
+    }
+
+    /// Makes the primary begin another log.
+    pub(super) fn switch_log(&self) -> Result<()> {
+        self.primary.switch_log()
+    }
+}
+
+/// A position may be written as text, because not every reader of JSON keeps 64 bits.
+fn position(status: &Value, name: &str) -> Result<f64> {
+    let value = &status[name];
+    let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
+    number.ok_or_else(|| BenchError::Unreadable {
+        what: "the output of `standfast status --json`".into(),
+        detail: format!("no `{name}` in {status}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_read_whether_they_are_numbers_or_text() {
+        let status = serde_json::json!({"captured": 7, "hardened": "8", "received": null});
+        assert_eq!(position(&status, "captured").unwrap(), 7.0);
+        assert_eq!(position(&status, "hardened").unwrap(), 8.0);
+        assert!(position(&status, "received").is_err());
+    }
+}

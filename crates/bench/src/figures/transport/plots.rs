@@ -1,0 +1,130 @@
+//! The group as a page with plots, beside the JSON.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use standfast_net::html::markup::Markup;
+use standfast_net::html::page::{Identity, figure, numbers, page, section, table, words};
+use standfast_net::html::plot::{Plot, Series};
+use standfast_net::html::scale::Axis;
+
+use super::{MEGABITS, TransportResult, median};
+use crate::Result;
+use crate::error::During;
+
+/// Distances of the goodput, milliseconds.
+const DISTANCES: [f64; 2] = [25.0, 100.0];
+
+/// Writes the page; `begun` is when the measurements began.
+pub(in super::super) fn write_plots(found: &TransportResult, begun: SystemTime, path: &Path) -> Result<()> {
+    let took = begun.elapsed().unwrap_or(Duration::ZERO);
+    let read = |name: &str| std::fs::read_to_string(name).unwrap_or_default().trim().to_owned();
+    let identity = Identity {
+        host: read("/proc/sys/kernel/hostname"),
+        kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease")),
+        begun,
+        took,
+    };
+    let target = format!("a standby at the end of an emulated link of {MEGABITS} Mbit/s");
+    let text = page("Redo transport", &identity, &target, sections(found));
+    std::fs::write(path, text).during(|| format!("write {}", path.display()))
+}
+
+fn sections(found: &TransportResult) -> Markup {
+    let mut all = Markup::new();
+    if let Some(content) = goodput(found) {
+        all = all.then(section("Goodput of a backlog", content));
+    }
+    if let Some(content) = shipping(found) {
+        all = all.then(section("A log that was archived meanwhile", content));
+    }
+    all
+}
+
+fn goodput(found: &TransportResult) -> Option<Markup> {
+    let measured: Vec<_> = DISTANCES
+        .into_iter()
+        .zip(&found.goodput)
+        .filter_map(|(rtt, against)| Some((rtt, against.as_ref().ok()?)))
+        .map(|(rtt, against)| (rtt, median(&against.ours) / 1e6, median(&against.other) / 1e6))
+        .collect();
+    let series = vec![
+        line("Standfast ASYNC", measured.iter().map(|(rtt, ours, _)| (*rtt, *ours))),
+        line("iperf3", measured.iter().map(|(rtt, _, other)| (*rtt, *other))),
+    ];
+    let rows = measured
+        .iter()
+        .map(|(rtt, ours, other)| vec![format!("{rtt}"), format!("{ours:.1}"), format!("{other:.1}")]);
+    let columns = [words("round trip, ms"), numbers("Standfast, MB/s"), numbers("iperf3, MB/s")];
+    let behind = table("Medians", &columns, rows);
+    let description = "Payload that reaches the other side a second, over one connection.";
+    plot("goodput", description, "MB/s", series).map(|plot| figure(&plot, behind))
+}
+
+fn shipping(found: &TransportResult) -> Option<Markup> {
+    let all = found.ship.as_ref().ok()?;
+    let mut counts: Vec<u32> = all.iter().map(|shipped| shipped.connections).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    let of = |connections: u32| {
+        let measured = all.iter().filter(move |shipped| shipped.connections == connections);
+        let points = measured.map(|shipped| (shipped.rtt_ms, median(&shipped.seconds)));
+        line(&format!("{connections} connections"), points)
+    };
+    let rows = all.iter().map(|shipped| {
+        let seconds = format!("{:.1}", median(&shipped.seconds));
+        vec![format!("{}", shipped.rtt_ms), shipped.connections.to_string(), seconds]
+    });
+    let columns = [words("round trip, ms"), numbers("connections"), numbers("seconds")];
+    let behind = table("Medians", &columns, rows);
+    let series = counts.into_iter().map(of).collect();
+    let description = "Time until a log of 1 GB is on the standby's disk.";
+    plot("ship", description, "seconds", series).map(|plot| figure(&plot, behind))
+}
+
+fn line(name: &str, points: impl Iterator<Item = (f64, f64)>) -> Series {
+    Series { name: name.into(), points: points.collect(), marked: true }
+}
+
+/// Over the distance; None without anything to draw.
+fn plot(id: &str, description: &str, unit: &str, series: Vec<Series>) -> Option<Plot> {
+    let points = || series.iter().flat_map(|series| &series.points);
+    points().next()?;
+    Some(Plot {
+        id: id.into(),
+        title: description.into(),
+        description: description.into(),
+        x: Axis::from_zero("round trip, ms", points().map(|(x, _)| *x), 5),
+        y: Axis::from_zero(unit, points().map(|(_, y)| *y), 5),
+        series,
+        rules: Vec::new(),
+        events: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::net::Against;
+    use super::*;
+    use crate::suite::Missing;
+
+    fn skipped<T>() -> super::super::Outcome<T> {
+        Err(Missing::Skipped("not asked for".into()))
+    }
+
+    #[test]
+    fn what_was_measured_is_drawn_and_what_was_not_is_left_out() {
+        let nothing = || TransportResult {
+            goodput: [skipped(), skipped()],
+            asynchronous: [skipped(), skipped()],
+            synchronous: skipped(),
+            slow_disk: skipped(),
+            ship: skipped(),
+        };
+        assert!(!sections(&nothing()).into_string().contains("<svg"));
+        let against = Against { ours: vec![100e6], other: vec![110e6] };
+        let found = TransportResult { goodput: [Ok(against), skipped()], ..nothing() };
+        let drawn = sections(&found).into_string();
+        assert!(drawn.contains("<svg") && drawn.contains("iperf3") && drawn.contains("110.0"), "{drawn}");
+    }
+}

@@ -1,0 +1,285 @@
+//! An application that makes redo at a given rate: transactions arrive at regular moments, whoever of its sessions is
+//! free takes the next one, and each inserts bytes that nothing makes shorter. When sessions are not enough, or commits
+//! take too long, fewer transactions are done than have arrived.
+//!
+//! A process of its own. On standard input a [`Config`] and then a word for each phase; on standard output a word when
+//! all sessions are connected, and a [`Report`] at the end.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::driver::WorkerCommand;
+use crate::error::During;
+use crate::process::Process;
+use crate::statistics::{Latencies, LatencyCounts, LatencySummary};
+use crate::worker::load_extension;
+use crate::{BenchError, Result, interrupt};
+
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+const READY: &str = "ready";
+const MEASURE: &str = "measure";
+const STOP: &str = "stop";
+
+/// What is written.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Config {
+    /// The loadable extension.
+    pub extension: PathBuf,
+    /// The database, made with [`create_database`].
+    pub database: PathBuf,
+    /// Connections, a thread each.
+    pub sessions: usize,
+    /// Bytes of a transaction.
+    pub bytes: usize,
+    /// Bytes a second; None: as many as possible.
+    pub rate: Option<f64>,
+}
+
+/// What was done between the phases.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Report {
+    seconds: f64,
+    commits: u64,
+    latencies: LatencyCounts,
+}
+
+/// What a run gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoadResult {
+    /// Commits a second.
+    pub commits_per_second: f64,
+    /// From BEGIN to the return of COMMIT.
+    pub latency: LatencySummary,
+}
+
+/// A database for this load.
+pub fn create_database(path: &Path) -> Result<()> {
+    let during = || format!("create database {}", path.display());
+    let connection = Connection::open(path).during(during)?;
+    let schema = "PRAGMA journal_mode=WAL; CREATE TABLE body(id INTEGER PRIMARY KEY, bytes BLOB NOT NULL)";
+    connection.execute_batch(schema).during(during)?;
+    connection.close().map_err(|(_, error)| error).during(during)
+}
+
+/// The running application.
+pub struct Load {
+    process: Process,
+    orders: ChildStdin,
+    reports: BufReader<ChildStdout>,
+}
+
+impl Load {
+    /// Starts it; it writes from now on.
+    pub fn start(command: &WorkerCommand, config: &Config) -> Result<Load> {
+        let mut process = Process::start(command.role("redo-load"), None, libc::SIGKILL)?;
+        let pipes = (process.child().stdin.take(), process.child().stdout.take());
+        let (Some(orders), Some(reports)) = pipes else { return Err(process.failed("has no pipes")) };
+        let mut load = Load { process, orders, reports: BufReader::new(reports) };
+        let line = serde_json::to_string(config).map_err(std::io::Error::from);
+        load.say(&line.during(|| "write a configuration".into())?)?;
+        match load.hear()?.trim() {
+            READY => Ok(load),
+            other => Err(load.process.failed(&format!("is not ready: {other}"))),
+        }
+    }
+
+    /// What is done from here on counts.
+    pub fn measure(&mut self) -> Result<()> {
+        self.say(MEASURE)
+    }
+
+    /// Ends it.
+    pub fn stop(mut self) -> Result<LoadResult> {
+        self.say(STOP)?;
+        let line = self.hear()?;
+        let report: Report = serde_json::from_str(&line).map_err(|error| BenchError::Unreadable {
+            what: "the report of an application".into(),
+            detail: format!("{error}: {line}"),
+        })?;
+        let mut latencies = Latencies::default();
+        latencies.merge(&report.latencies);
+        let commits_per_second = report.commits as f64 / report.seconds;
+        drop(self.orders);
+        // It closes its connections, of which the last one may checkpoint.
+        self.process.wait(BUSY_TIMEOUT);
+        Ok(LoadResult { commits_per_second, latency: latencies.summary() })
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
+        writeln!(self.orders, "{line}").during(|| "write to an application".into())
+    }
+
+    fn hear(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.reports.read_line(&mut line).during(|| "read from an application".into())?;
+        interrupt::check()?;
+        match line.is_empty() {
+            true => Err(self.process.failed("ended without a report")),
+            false => Ok(line),
+        }
+    }
+}
+
+/// The process itself.
+pub fn main() -> Result<()> {
+    let mut input = std::io::stdin().lines();
+    let mut next = || input.next().transpose().during(|| "read an order".into());
+    let Some(line) = next()? else { return Ok(()) };
+    let config: Config = serde_json::from_str(&line).map_err(|error| BenchError::Unreadable {
+        what: "the configuration of an application".into(),
+        detail: error.to_string(),
+    })?;
+    let _loaded = load_extension(&config.extension)?;
+    let connections: Vec<Connection> =
+        (0..config.sessions).map(|_| open(&config.database)).collect::<Result<_>>()?;
+    let phase = Phase { stopping: AtomicBool::new(false), measuring: AtomicBool::new(false) };
+    let arrivals = Arrivals { next: AtomicU64::new(0), begun: Instant::now(), every: config.every() };
+    let connected = Barrier::new(config.sessions + 1);
+    std::thread::scope(|scope| {
+        let sessions: Vec<_> = connections
+            .into_iter()
+            .enumerate()
+            .map(|(nth, connection)| {
+                let (phase, arrivals, connected, config) = (&phase, &arrivals, &connected, &config);
+                scope.spawn(move || {
+                    connected.wait();
+                    write(&connection, nth as u64, config.bytes, arrivals, phase)
+                })
+            })
+            .collect();
+        connected.wait();
+        println!("{READY}");
+        let mut begun = Instant::now();
+        while let Some(order) = next()? {
+            if order == STOP {
+                break;
+            }
+            begun = Instant::now();
+            phase.measuring.store(true, SeqCst);
+        }
+        phase.stopping.store(true, SeqCst);
+        let seconds = begun.elapsed().as_secs_f64();
+        let mut latencies = Latencies::default();
+        for session in sessions {
+            let done = session.join().map_err(|_| BenchError::Workload("a session died".into()))??;
+            latencies.merge(&done.counts());
+        }
+        let report = Report { seconds, commits: latencies.count(), latencies: latencies.counts() };
+        let line = serde_json::to_string(&report).map_err(std::io::Error::from);
+        println!("{}", line.during(|| "write a report".into())?);
+        Ok(())
+    })
+}
+
+impl Config {
+    /// Time between two transactions.
+    fn every(&self) -> Option<Duration> {
+        self.rate.map(|rate| Duration::from_secs_f64(self.bytes as f64 / rate))
+    }
+}
+
+struct Phase {
+    stopping: AtomicBool,
+    measuring: AtomicBool,
+}
+
+/// When transactions arrive.
+struct Arrivals {
+    next: AtomicU64,
+    begun: Instant,
+    every: Option<Duration>,
+}
+
+impl Arrivals {
+    /// Waits for the next one that nobody has taken.
+    fn take(&self) {
+        let Some(every) = self.every else { return };
+        let due = every.mul_f64(self.next.fetch_add(1, SeqCst) as f64);
+        std::thread::sleep(due.saturating_sub(self.begun.elapsed()));
+    }
+}
+
+fn open(path: &Path) -> Result<Connection> {
+    let during = || format!("open {}", path.display());
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).during(during)?;
+    connection.busy_timeout(BUSY_TIMEOUT).during(during)?;
+    Ok(connection)
+}
+
+/// Transactions of one session; returns the latencies of those that began and ended in the measured time.
+fn write(
+    connection: &Connection,
+    session: u64,
+    bytes: usize,
+    arrivals: &Arrivals,
+    phase: &Phase,
+) -> Result<Latencies> {
+    let during = || "write a transaction".to_owned();
+    let mut insert = connection.prepare("INSERT INTO body(bytes) VALUES(?)").during(during)?;
+    let mut latencies = Latencies::default();
+    let (mut body, mut state) = (vec![0; bytes], session.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    loop {
+        arrivals.take();
+        if phase.stopping.load(SeqCst) {
+            return Ok(latencies);
+        }
+        let counts = phase.measuring.load(SeqCst);
+        fill(&mut body, &mut state);
+        let begun = Instant::now();
+        insert.execute([&body]).during(during)?;
+        if counts && !phase.stopping.load(SeqCst) {
+            latencies.record(begun.elapsed().as_nanos() as u64);
+        }
+    }
+}
+
+/// Bytes that do not compress (xorshift).
+fn fill(body: &mut [u8], state: &mut u64) {
+    for chunk in body.chunks_mut(8) {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transactions_arrive_as_often_as_the_rate_says() {
+        let config = Config {
+            extension: PathBuf::new(),
+            database: PathBuf::new(),
+            sessions: 1,
+            bytes: 2000,
+            rate: Some(4e6),
+        };
+        assert_eq!(config.every(), Some(Duration::from_micros(500)));
+        let arrivals = Arrivals { next: AtomicU64::new(0), begun: Instant::now(), every: config.every() };
+        (0..20).for_each(|_| arrivals.take());
+        assert!(arrivals.begun.elapsed() >= Duration::from_micros(19 * 500));
+        assert_eq!(Config { rate: None, ..config }.every(), None);
+    }
+
+    #[test]
+    fn bytes_differ_from_one_transaction_to_the_next_and_between_sessions() {
+        let (mut one, mut other) = (vec![0; 100], vec![0; 100]);
+        let (mut first, mut second) = (1, 2);
+        fill(&mut one, &mut first);
+        fill(&mut other, &mut second);
+        assert_ne!(one, other);
+        let before = one.clone();
+        fill(&mut one, &mut first);
+        assert_ne!(one, before);
+    }
+}
