@@ -18,6 +18,9 @@ pub const TOO_FAR: f64 = 0.05;
 /// Loaded round trips of more than so many idle ones come from queues on the path: those of twice the
 /// bandwidth-delay product, where one suffices. They count from [`FAR`] more on.
 pub const QUEUED: f64 = 3.0;
+/// What any connection may have on its way at once, bytes: ten segments (RFC 6928). A round trip that waits behind so much
+/// waits for the rate of the link, not for its queues.
+pub const WINDOW_OF_ANY: f64 = 14_600.0;
 /// Share of segments sent again above which a path counts as lossy.
 pub const LOSSY: f64 = 0.001;
 /// A standby's durable write slower than this is slow, seconds.
@@ -345,7 +348,8 @@ fn waiting(measured: &Measured, latency: Option<&Latency>, disk: bool) -> Vec<Ca
 /// What waits grow to while the link is full.
 fn queueing(measured: &Measured) -> Option<Cause> {
     let (idle, loaded) = (measured.round_trip, measured.loaded?.total.p50);
-    (loaded > QUEUED * idle && loaded - idle > FAR).then(|| Cause {
+    let of_any = measured.fastest.map_or(0.0, |run| WINDOW_OF_ANY / run.rate.max(1.0));
+    (loaded > QUEUED * idle && loaded - idle > FAR + of_any).then(|| Cause {
         name: "queueing",
         grade: Grade::Warn,
         text: format!(

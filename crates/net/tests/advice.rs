@@ -131,6 +131,10 @@ fn queues_that_multiply_the_round_trip_are_named_where_commits_wait() {
     assert_eq!(judged(&loaded(0.005), "FASTSYNC"), (Grade::Pass, None));
     let long = Measured { round_trip: 0.004, ..loaded(0.011) };
     assert_eq!(judged(&long, "FASTSYNC"), (Grade::Pass, None));
+    // At 10 Mbit/s ten segments take 12 ms: that is the link, more than that its queue.
+    let narrow = |seconds| Measured { fastest: run(0, 1, 1.2e6), peak: 0.5 * MIB, ..loaded(seconds) };
+    assert_eq!(judged(&narrow(0.015), "FASTSYNC"), (Grade::Pass, None));
+    assert_eq!(judged(&narrow(0.025), "FASTSYNC"), (Grade::Warn, Some("queueing")));
     let notes = advise(&loaded(0.030)).notes;
     assert!(notes.iter().any(|note| note.contains("p50 30.000 ms") && note.contains("p50 0.300 ms")));
 }
