@@ -172,10 +172,8 @@ impl Site<'_> {
         let made = add.as_ref().map(NewGroup::files).unwrap_or_default();
         let remember = self.remember();
         let work: Work = Box::new(move |writer| {
-            let fresh = add.as_ref().map(NewGroup::files).unwrap_or_default();
-            writer.change_groups(drop, add, |layout| remember(layout, &fresh))
+            writer.change_groups(drop, add, |layout, files| remember(layout, files))
         });
-        // A file that is made anew, or is none any more, lacks nothing.
         match (self.on_writer)(work) {
             Ok(unused) => Ok(self.remove(unused)),
             Err(error) => {

@@ -232,8 +232,8 @@ impl RedoLog {
 }
 
 impl LogWriter {
-    /// Drops a group, adds one, or both in one step. `remember` makes the layout durable that it is given. Returns the
-    /// files that are not used any more.
+    /// Drops a group, adds one, or both in one step. `remember` makes durable the layout that it is given, and that the
+    /// files, which are made anew or none of the log any more, lack nothing. Returns the files that are not used any more.
     ///
     /// # Errors
     /// `Refusal` when the group cannot be dropped now; what `remember` says. Nothing has changed then.
@@ -241,16 +241,19 @@ impl LogWriter {
         &mut self,
         drop: Option<usize>,
         add: Option<NewGroup>,
-        remember: impl FnOnce(&Layout) -> Result<(), E>,
+        remember: impl FnOnce(&Layout, &[PathBuf]) -> Result<(), E>,
     ) -> Result<Vec<PathBuf>, E> {
         let log = self.log().clone();
         let mut layout = log.layout();
         let dropped = drop.map(|number| log.check_droppable(number)).transpose()?;
+        let unused = dropped.map(|index| layout.paths_at(log.config.kind, index)).unwrap_or_default();
+        let mut lack_nothing = unused.clone();
         if let Some(number) = drop {
             layout.groups.remove(&number);
         }
         if let Some(new) = &add {
             layout.groups.insert(new.number, new.bytes);
+            lack_nothing.extend(new.files());
         }
         if layout.groups.len() < 2 {
             return Err(Refusal::new(
@@ -259,11 +262,9 @@ impl LogWriter {
             )
             .into());
         }
-        remember(&layout)?;
+        remember(&layout, &lack_nothing)?;
         let mut catalog = log.catalog();
-        let mut unused = Vec::new();
         if let Some(index) = dropped {
-            unused = catalog.layout.paths_at(log.config.kind, index);
             catalog.groups[index] = Group::absent();
         }
         if let Some(new) = add {

@@ -200,7 +200,7 @@ fn add_group(site: &mut Site, open: &mut Open) -> Result<(), Failed> {
     let new = open.log.make_group(2 * GROUP)?;
     site.write(open, 3)?;
     let disk = open.disk.clone();
-    open.writer.change_groups(None, Some(new), |layout| remember(&disk, layout, &[])).map(drop)
+    open.writer.change_groups(None, Some(new), |layout, files| remember(&disk, layout, files)).map(drop)
 }
 
 fn drop_group(_: &mut Site, open: &mut Open) -> Result<(), Failed> {
@@ -210,7 +210,7 @@ fn drop_group(_: &mut Site, open: &mut Open) -> Result<(), Failed> {
     let disk = open.disk.clone();
     let files = open
         .writer
-        .change_groups(Some(other), None, |layout| remember(&disk, layout, &[]))
+        .change_groups(Some(other), None, |layout, files| remember(&disk, layout, files))
         .inspect_err(|error| assert!(!matches!(error, Failed::Refused(_)), "{error}"))?;
     assert_eq!(files.len(), 2);
     files.iter().try_for_each(|path| Ok(open.disk.remove(path)?))
@@ -221,7 +221,7 @@ fn resize_group(_: &mut Site, open: &mut Open) -> Result<(), Failed> {
     let inactive = open.log.groups().into_iter().find(|group| group.next_scn.is_some()).unwrap();
     let new = open.log.make_group(2 * GROUP)?;
     let disk = open.disk.clone();
-    let remembered = |layout: &Layout| remember(&disk, layout, &[]);
+    let remembered = |layout: &Layout, files: &[PathBuf]| remember(&disk, layout, files);
     let files = open.writer.change_groups(Some(inactive.group), Some(new), remembered)?;
     files.iter().try_for_each(|path| Ok(open.disk.remove(path)?))
 }
@@ -323,12 +323,31 @@ fn a_member_that_failed_is_brought_back_while_the_log_is_written_and_then_is_as_
 }
 
 #[test]
+fn a_group_that_is_dropped_or_replaced_takes_the_memory_of_its_lost_members_along() {
+    for change in [drop_group as Change, resize_group] {
+        let mut site = Site::new(1);
+        let mut open = site.open();
+        site.write(&mut open, 3).unwrap();
+        site.machine.break_directory("/sim/m1");
+        while Control::load(&open.disk).stale.len() < 3 {
+            site.write(&mut open, 1).unwrap();
+        }
+        site.machine.mend_directories();
+        change(&mut site, &mut open).unwrap();
+        let stale = Control::load(&open.disk).stale;
+        assert_eq!(stale.len(), 2);
+        let members = open.log.members();
+        assert!(stale.iter().all(|path| members.contains(path)), "{stale:?} of {members:?}");
+    }
+}
+
+#[test]
 fn what_would_lose_redo_or_stop_the_log_is_refused_with_what_to_do() {
     let mut site = Site::new(1);
     let mut open = site.open();
     site.write(&mut open, 12).unwrap();
     let refused = |open: &mut Open, number: usize| -> String {
-        let done = open.writer.change_groups::<Failed>(Some(number), None, |_| panic!("it was remembered"));
+        let done = open.writer.change_groups::<Failed>(Some(number), None, |_, _| panic!("it was remembered"));
         done.unwrap_err().to_string()
     };
     for (number, words) in
@@ -344,7 +363,7 @@ fn what_would_lose_redo_or_stop_the_log_is_refused_with_what_to_do() {
     let said = refused(&mut open, 2);
     assert!(said.contains("needed for recovery") && said.contains("standfast checkpoint"), "{said}");
     open.log.set_checkpoint(open.writer.position());
-    open.writer.change_groups::<Failed>(Some(1), None, |_| Ok(())).unwrap();
+    open.writer.change_groups::<Failed>(Some(1), None, |_, _| Ok(())).unwrap();
     let said = refused(&mut open, 2);
     assert!(said.contains("at least two groups"), "{said}");
 
