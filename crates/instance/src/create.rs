@@ -33,6 +33,7 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
         archive_directory: paths.archive.clone(),
         distrusted: Vec::new(),
         unnamed_groups: usize::from(kind == LogKind::Standby),
+        layout: None,
     }
 }
 
@@ -144,6 +145,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         replays: Vec::new(),
         left_out: Vec::new(),
         stale_members: Vec::new(),
+        redo_layouts: Default::default(),
         protection_mode: Default::default(),
         fenced: None,
         upstream: None,
@@ -369,6 +371,7 @@ fn copy_into(
         replays: Vec::new(),
         left_out: Vec::new(),
         stale_members: Vec::new(),
+        redo_layouts: Default::default(),
         protection_mode: Default::default(),
         fenced: None,
         upstream: None,

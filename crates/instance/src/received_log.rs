@@ -56,6 +56,11 @@ impl ReceivedLog {
         self.archive = archive;
     }
 
+    /// The log writer.
+    pub(crate) fn writer(&mut self) -> &mut LogWriter {
+        &mut self.writer
+    }
+
     /// Positions.
     pub fn shared(&self) -> &Arc<StandbyShared> {
         &self.shared

@@ -72,6 +72,12 @@ pub struct RunningStandby {
     pub forwarding: Arc<Forwarding>,
 }
 
+impl RunningStandby {
+    pub(crate) fn received_log(&self) -> Arc<Mutex<ReceivedLog>> {
+        self.log.clone()
+    }
+}
+
 /// What the instance is at the moment.
 pub enum Mode {
     /// Applications write here.

@@ -10,6 +10,7 @@ use crate::control_socket;
 use crate::destination_config::State;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::log_changes::LogChange;
 use crate::paths::Paths;
 use crate::running::Running;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,11 @@ pub enum Request {
     },
     /// New log sequence.
     SwitchLogfile,
+    /// Change groups or members of the redo log.
+    ChangeLog {
+        /// How.
+        change: LogChange,
+    },
     /// Checkpoint everything.
     Checkpoint,
     /// Standby becomes primary.
@@ -133,6 +139,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     let _ = std::fs::remove_file(&paths.ready);
     raise_file_limit();
     let control = Control::load(&DirectDisk, &paths.control)?;
+    crate::log_layout::check_configuration(&config, &control)?;
     let alert = AlertLog::new(&paths.alert);
     alert.say(format!(
         "starting {} {} as {}",
@@ -322,6 +329,7 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
         Request::Protect { path, name } => json!({ "protected": running.protect(&path, name.as_deref())? }),
         Request::Unprotect { name } => json!({ "unprotected": running.unprotect(&name)? }),
         Request::SwitchLogfile => json!({ "sequence": running.switch_logfile()? }),
+        Request::ChangeLog { change } => running.change_log(change)?,
         Request::Checkpoint => {
             running.checkpoint()?;
             json!("checkpoint complete")

@@ -52,6 +52,7 @@ fn config(kind: LogKind, place: &str) -> LogConfig {
         archive_directory: PathBuf::from(place).join("archive"),
         distrusted: Vec::new(),
         unnamed_groups: 0,
+        layout: None,
     }
 }
 

@@ -76,6 +76,7 @@ impl Geometry {
             archive_directory: paths.archive,
             distrusted: Vec::new(),
             unnamed_groups: usize::from(kind == LogKind::Standby),
+            layout: None,
         }
     }
 
@@ -109,6 +110,7 @@ impl Geometry {
             replays: Vec::new(),
             left_out: Vec::new(),
             stale_members: Vec::new(),
+            redo_layouts: Default::default(),
             protection_mode: Default::default(),
             fenced: None,
             upstream: None,
@@ -134,6 +136,7 @@ impl Geometry {
             replays: Vec::new(),
             left_out: Vec::new(),
             stale_members: Vec::new(),
+            redo_layouts: Default::default(),
             protection_mode: Default::default(),
             fenced: None,
             upstream: None,

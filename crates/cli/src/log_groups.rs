@@ -1,0 +1,59 @@
+//! `standfast log group` and `standfast log member`.
+
+use crate::args::{GroupCommand, MemberCommand};
+use crate::show;
+use serde_json::Value;
+use standfast_instance::InstanceError;
+use standfast_instance::log_changes::LogChange;
+use standfast_instance::server::{self, Request};
+use std::path::Path;
+
+/// Lists or changes groups.
+pub fn group(directory: &Path, command: GroupCommand) -> Result<(), InstanceError> {
+    let change = match command {
+        GroupCommand::List { json } => {
+            let status = server::ask(directory, &Request::Status)?;
+            let groups = &status["log"]["groups"];
+            if json {
+                println!("{groups:#}");
+            } else {
+                show::groups(groups);
+            }
+            return Ok(());
+        }
+        GroupCommand::Add { bytes } => LogChange::AddGroup { bytes },
+        GroupCommand::Drop { group } => LogChange::DropGroup { group },
+        GroupCommand::Resize { group, bytes } => LogChange::ResizeGroup { group, bytes },
+    };
+    let done = server::ask(directory, &Request::ChangeLog { change })?;
+    if !done["dropped"].is_null() {
+        println!("log group {} dropped", done["dropped"]);
+    }
+    if !done["added"].is_null() {
+        println!("log group {} added, {} bytes", done["added"], done["bytes"]);
+    }
+    name_left_behind(&done);
+    Ok(())
+}
+
+/// Adds or drops a member.
+pub fn member(directory: &Path, command: MemberCommand) -> Result<(), InstanceError> {
+    let change = match command {
+        MemberCommand::Add { place } => LogChange::AddMember { directory: place },
+        MemberCommand::Drop { place } => LogChange::DropMember { directory: place },
+    };
+    let done = server::ask(directory, &Request::ChangeLog { change })?;
+    for (key, word) in [("added", "added"), ("dropped", "dropped")] {
+        if let Some(place) = done[key].as_str() {
+            println!("redo log member {place} {word}");
+        }
+    }
+    name_left_behind(&done);
+    Ok(())
+}
+
+fn name_left_behind(done: &Value) {
+    for path in done["left_behind"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        eprintln!("{path} is not used any more and could not be removed");
+    }
+}

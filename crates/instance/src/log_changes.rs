@@ -1,0 +1,275 @@
+//! Changes of groups and members of the redo log of a running instance: the online redo log of a primary, the standby
+//! redo log of a standby.
+//!
+//! Making and filling files takes a while and goes on beside the log; what must stand still for it, the last step, is
+//! done by the thread that writes the log.
+
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::log_layout::{RedoLayout, configured};
+use crate::running::{Mode, Running};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use standfast_log::{Layout, LogError, LogWriter, NewGroup, RedoLog, Refusal};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Group files are at least this large.
+const GROUP_BYTES_MIN: u64 = 8 << 20;
+const GROUPS_MAX: usize = 64;
+/// A new member that lacks less than this is given the rest by the thread that writes the log.
+const LAST_BYTES: u64 = 1 << 20;
+/// Passes over a log that is written faster than it is copied.
+const PASSES_MAX: usize = 16;
+
+/// A change of groups or members.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "kebab-case")]
+pub enum LogChange {
+    /// One group more.
+    AddGroup {
+        /// Of each file; default: as the largest group.
+        bytes: Option<u64>,
+    },
+    /// One group fewer.
+    DropGroup {
+        /// Its number.
+        group: usize,
+    },
+    /// Another group in the place of this one.
+    ResizeGroup {
+        /// Its number.
+        group: usize,
+        /// Bytes of each file of the new one.
+        bytes: u64,
+    },
+    /// A file for each group that lacks one in this directory.
+    AddMember {
+        /// Absolute, or relative to the instance directory.
+        directory: PathBuf,
+    },
+    /// No group has a file there any more.
+    DropMember {
+        /// As it was added.
+        directory: PathBuf,
+    },
+}
+
+impl From<Refusal> for InstanceError {
+    fn from(Refusal { what, hint }: Refusal) -> InstanceError {
+        InstanceError::refused(what, hint)
+    }
+}
+
+type Work = Box<dyn FnOnce(&mut LogWriter) -> Result<Vec<PathBuf>, InstanceError> + Send>;
+/// Runs work on the thread that writes the log, or while it does not.
+pub type OnWriter<'a> = &'a dyn Fn(Work) -> Result<Vec<PathBuf>, InstanceError>;
+
+impl Running {
+    /// Changes groups or members of the log that is in use.
+    ///
+    /// # Errors
+    /// `Refused` with what to do; when a file cannot be made.
+    pub fn change_log(&self, change: LogChange) -> Result<Value, InstanceError> {
+        let _one = self.one_command();
+        if let LogChange::AddMember { directory } = &change {
+            prepare_directory(&self.environment, directory)?;
+        }
+        if let Some(primary) = self.primary() {
+            let call = |work: Work| primary.threads.call_writer(work);
+            return change_log(&self.environment, primary.source.redo_log(), &call, change);
+        }
+        let received = match &*self.mode() {
+            Mode::Standby(standby) => standby.received_log(),
+            _ => {
+                let hint = "look at `standfast status`, and try again when it is open";
+                return Err(InstanceError::refused("the instance is neither primary nor standby now", hint));
+            }
+        };
+        let locked = || received.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let log = locked().shared().log.clone();
+        change_log(&self.environment, &log, &|work: Work| work(locked().writer()), change)
+    }
+}
+
+/// See [`Running::change_log`].
+///
+/// # Errors
+/// As there.
+pub fn change_log(
+    environment: &Arc<Environment>,
+    log: &Arc<RedoLog>,
+    on_writer: OnWriter,
+    change: LogChange,
+) -> Result<Value, InstanceError> {
+    let site = Site { environment, log, on_writer };
+    // From now on the control file says what belongs to the log, not the files: whatever an interrupted change leaves
+    // behind is none of it.
+    if environment.control().redo_layouts.of(log.config().kind).is_none() {
+        site.remember()(&log.layout(), &[])?;
+    }
+    match change {
+        LogChange::AddGroup { bytes } => site.add_group(bytes),
+        LogChange::DropGroup { group } => {
+            let left = site.change_groups(Some(group), None)?;
+            environment.alert.say(format!("log group {group} dropped"));
+            Ok(json!({ "dropped": group, "left_behind": left }))
+        }
+        LogChange::ResizeGroup { group, bytes } => site.resize_group(group, bytes),
+        LogChange::AddMember { directory } => site.add_member(&environment.paths.directory.join(directory)),
+        LogChange::DropMember { directory } => site.drop_member(&environment.paths.directory.join(directory)),
+    }
+}
+
+struct Site<'a> {
+    environment: &'a Arc<Environment>,
+    log: &'a Arc<RedoLog>,
+    on_writer: OnWriter<'a>,
+}
+
+impl Site<'_> {
+    fn add_group(&self, bytes: Option<u64>) -> Result<Value, InstanceError> {
+        let layout = self.log.layout();
+        let bytes = bytes.or(layout.groups.values().max().copied()).unwrap_or(GROUP_BYTES_MIN);
+        if layout.groups.len() >= GROUPS_MAX {
+            return Err(InstanceError::refused("a redo log has at most 64 groups", "drop one first"));
+        }
+        let new = self.make_group(bytes)?;
+        let number = new.number();
+        self.change_groups(None, Some(new))?;
+        self.environment.alert.say(format!("log group {number} added, {bytes} bytes"));
+        Ok(json!({ "added": number, "bytes": bytes }))
+    }
+
+    fn resize_group(&self, group: usize, bytes: u64) -> Result<Value, InstanceError> {
+        let new = self.make_group(bytes)?;
+        let number = new.number();
+        let left = self.change_groups(Some(group), Some(new))?;
+        let said = format!("log group {group} dropped for group {number} of {bytes} bytes");
+        self.environment.alert.say(said);
+        Ok(json!({ "dropped": group, "added": number, "bytes": bytes, "left_behind": left }))
+    }
+
+    fn make_group(&self, bytes: u64) -> Result<NewGroup, InstanceError> {
+        if !bytes.is_multiple_of(4096) || bytes < self.bytes_min() {
+            let what = format!("a log group of {bytes} bytes");
+            return Err(InstanceError::refused(what, "at least 8 MiB (8388608), a multiple of 4096"));
+        }
+        Ok(self.log.make_group(bytes)?)
+    }
+
+    /// Simulations have smaller ones.
+    fn bytes_min(&self) -> u64 {
+        self.log.config().group_bytes.min(GROUP_BYTES_MIN)
+    }
+
+    /// Returns files that could not be removed.
+    fn change_groups(
+        &self,
+        drop: Option<usize>,
+        add: Option<NewGroup>,
+    ) -> Result<Vec<PathBuf>, InstanceError> {
+        let made = add.as_ref().map(NewGroup::files).unwrap_or_default();
+        let remember = self.remember();
+        let work: Work = Box::new(move |writer| {
+            writer.change_groups(drop, add, |layout, files| remember(layout, files))
+        });
+        match (self.on_writer)(work) {
+            Ok(unused) => Ok(self.remove(unused)),
+            Err(error) => {
+                // Only a refusal is known to have changed nothing: a control file may be there all the same.
+                if let InstanceError::Refused { .. } = error {
+                    self.remove(made);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn add_member(&self, directory: &Path) -> Result<Value, InstanceError> {
+        let mut new = self.log.make_member::<InstanceError>(directory)?;
+        let files = new.files();
+        for _ in 0..PASSES_MAX {
+            if self.log.fill(&mut new)? <= LAST_BYTES {
+                break;
+            }
+        }
+        let remember = self.remember();
+        let work: Work = Box::new(move |writer| {
+            let done = writer.admit_member(new, |layout, files| remember(layout, files));
+            done.map(|()| Vec::<PathBuf>::new())
+        });
+        (self.on_writer)(work)?;
+        let text = format!("redo log member {} added: {} files", directory.display(), files.len());
+        self.environment.alert.say(text);
+        Ok(json!({ "added": directory, "files": files }))
+    }
+
+    fn drop_member(&self, directory: &Path) -> Result<Value, InstanceError> {
+        let (remember, place) = (self.remember(), directory.to_owned());
+        let work: Work =
+            Box::new(move |writer| writer.drop_member(&place, |layout, files| remember(layout, files)));
+        let left = self.remove((self.on_writer)(work)?);
+        self.environment.alert.say(format!("redo log member {} dropped", directory.display()));
+        Ok(json!({ "dropped": directory, "left_behind": left }))
+    }
+
+    /// Makes a layout durable in the control file; these files are not stale any more.
+    fn remember(&self) -> impl FnOnce(&Layout, &[PathBuf]) -> Result<(), InstanceError> + Send + use<> {
+        let environment = self.environment.clone();
+        let kind = self.log.config().kind;
+        move |layout: &Layout, not_stale: &[PathBuf]| {
+            let directory = &environment.paths.directory;
+            let relative = |path: &PathBuf| path.strip_prefix(directory).unwrap_or(path).to_owned();
+            let members = layout.members.iter().map(|(letter, path)| (*letter, relative(path))).collect();
+            let layout = RedoLayout {
+                groups: layout.groups.clone(),
+                members,
+                configured: configured(&environment.config),
+            };
+            let not_stale: Vec<PathBuf> = not_stale.iter().map(relative).collect();
+            environment.update_control(|control| {
+                control.redo_layouts.set(kind, layout);
+                control.stale_members.retain(|path| !not_stale.contains(path));
+            })
+        }
+    }
+
+    /// Removes files that are not used any more; those that cannot be removed are named.
+    fn remove(&self, files: Vec<PathBuf>) -> Vec<PathBuf> {
+        let left: Vec<PathBuf> =
+            files.into_iter().filter(|path| self.environment.disk.remove(path).is_err()).collect();
+        for path in &left {
+            let path = path.display();
+            self.environment.alert.say(format!("{path} is not used any more and cannot be removed"));
+        }
+        left
+    }
+}
+
+/// Makes the directory of a new member and refuses one that is not fit for it. What belongs to this instance in it is
+/// what it left there.
+///
+/// # Errors
+/// `Refused`; when it cannot be made.
+pub fn prepare_directory(environment: &Environment, directory: &Path) -> Result<(), InstanceError> {
+    let directory = environment.paths.directory.join(directory);
+    std::fs::create_dir_all(&directory).map_err(InstanceError::io("create the directory", &directory))?;
+    crate::file_system::check(&directory, "members of the redo log")?;
+    let family = environment.control().family;
+    let found = environment.disk.list(&directory).map_err(InstanceError::io("list", &directory))?;
+    for path in found.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "log"))
+    {
+        match RedoLog::owner(environment.disk.as_ref(), &path) {
+            Ok(Some(owner)) if owner != family => {
+                return Err(InstanceError::refused(
+                    format!("{} is of another instance", path.display()),
+                    "name a directory of its own for the member",
+                ));
+            }
+            Ok(_) | Err(LogError::Damaged { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! Groups and members of the redo logs as the control file has them, once they have been changed.
+
+use crate::config::Config;
+use crate::control::Control;
+use crate::error::InstanceError;
+use crate::paths::Paths;
+use serde::{Deserialize, Serialize};
+use standfast_format::LogKind;
+use standfast_log::{Layout, LogConfig};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Layouts of both logs; one that was never changed is as configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RedoLayouts {
+    /// Of the online redo log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub online: Option<RedoLayout>,
+    /// Of the standby redo log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<RedoLayout>,
+}
+
+/// Groups and members of one log, and the settings that it began with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RedoLayout {
+    /// Bytes of each file of a group, by the number of the group.
+    pub groups: BTreeMap<usize, u64>,
+    /// Directories of the members by letter; those within the instance directory relative to it.
+    pub members: BTreeMap<char, PathBuf>,
+    /// `redo.groups`, `redo.group_bytes` and `redo.members` when the layout was changed: they do not count any more, and
+    /// whoever changes them is told so.
+    pub configured: (usize, u64, Vec<PathBuf>),
+}
+
+impl RedoLayouts {
+    /// Whether nothing was changed.
+    pub fn is_empty(&self) -> bool {
+        *self == RedoLayouts::default()
+    }
+
+    /// The layout of a log.
+    pub fn of(&self, kind: LogKind) -> Option<&RedoLayout> {
+        match kind {
+            LogKind::Standby => self.standby.as_ref(),
+            _ => self.online.as_ref(),
+        }
+    }
+
+    /// Replaces the layout of a log.
+    pub fn set(&mut self, kind: LogKind, layout: RedoLayout) {
+        match kind {
+            LogKind::Standby => self.standby = Some(layout),
+            _ => self.online = Some(layout),
+        }
+    }
+}
+
+/// What the settings of `config` say.
+pub fn configured(config: &Config) -> (usize, u64, Vec<PathBuf>) {
+    (config.redo.groups, config.redo.group_bytes, config.redo.members.clone())
+}
+
+/// The redo log of an instance as its configuration and its control file say.
+pub fn log_config(config: &Config, paths: &Paths, control: &Control, kind: LogKind) -> LogConfig {
+    let redo = &config.redo;
+    // A standby has one group more than its primary, so that a slow archiver does not stop the receiver.
+    let unnamed_groups = usize::from(kind == LogKind::Standby);
+    let absolute = |path: &PathBuf| paths.directory.join(path);
+    let mut log = LogConfig {
+        kind,
+        member_directories: paths.members.clone(),
+        groups: redo.groups + unnamed_groups,
+        unnamed_groups,
+        group_bytes: redo.group_bytes,
+        block_bytes: redo.block_bytes,
+        archive_directory: paths.archive.clone(),
+        distrusted: control.stale_members.iter().map(absolute).collect(),
+        layout: None,
+    };
+    let members = |layout: &RedoLayout| {
+        layout.members.iter().map(|(letter, directory)| (*letter, absolute(directory))).collect()
+    };
+    let layouts = &control.redo_layouts;
+    log.layout = match (layouts.of(kind), &layouts.standby) {
+        (Some(layout), _) => Some(Layout { groups: layout.groups.clone(), members: members(layout) }),
+        // A standby that becomes primary has its members where it has had them.
+        (None, Some(standby)) => Some(Layout { members: members(standby), ..log.layout() }),
+        (None, None) => None,
+    };
+    log
+}
+
+/// Refuses settings that were changed although they do not count any more.
+///
+/// # Errors
+/// `Refused`.
+pub fn check_configuration(config: &Config, control: &Control) -> Result<(), InstanceError> {
+    let layouts = &control.redo_layouts;
+    let began_with =
+        [&layouts.online, &layouts.standby].into_iter().flatten().map(|layout| &layout.configured);
+    match began_with.into_iter().find(|began_with| **began_with != configured(config)) {
+        None => Ok(()),
+        Some((groups, bytes, members)) => Err(InstanceError::refused(
+            "redo.groups, redo.group_bytes or redo.members was changed, but groups and members of this log are those of \
+             the control file",
+            format!(
+                "set groups = {groups}, group_bytes = {bytes} and members = {members:?} again, and use `standfast log group` \
+                 and `standfast log member` while the instance runs"
+            ),
+        )),
+    }
+}

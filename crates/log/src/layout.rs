@@ -1,0 +1,78 @@
+//! Which groups a log has, how large they are, and where their members lie.
+
+use crate::groups::{LogConfig, file_prefix};
+use standfast_format::LogKind;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Groups and members of a redo log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of each file of a group, by the number of the group, from 1.
+    pub groups: BTreeMap<usize, u64>,
+    /// Directory of the members with this letter; each group has a file in every one.
+    pub members: BTreeMap<char, PathBuf>,
+}
+
+/// A change that is refused as things stand.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}\nhint: {hint}")]
+pub struct Refusal {
+    /// What is refused, and why.
+    pub what: String,
+    /// What is to be done.
+    pub hint: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
+        Refusal { what: what.into(), hint: hint.into() }
+    }
+}
+
+impl LogConfig {
+    /// Its layout: the one that is named, or groups of equal size.
+    pub fn layout(&self) -> Layout {
+        self.layout.clone().unwrap_or_else(|| Layout {
+            groups: (1..=self.groups).map(|number| (number, self.group_bytes)).collect(),
+            members: ('a'..='z').zip(self.member_directories.iter().cloned()).collect(),
+        })
+    }
+}
+
+impl Layout {
+    /// Groups are kept by number; a number that is not used leaves its place empty.
+    pub fn places(&self) -> usize {
+        self.groups.last_key_value().map_or(0, |(number, _)| *number)
+    }
+
+    /// Bytes of the files of the group at this place, from 0; `None` when there is none.
+    pub fn bytes_at(&self, index: usize) -> Option<u64> {
+        self.groups.get(&(index + 1)).copied()
+    }
+
+    /// The file of a group in the directory of the member with this letter.
+    pub fn path(&self, kind: LogKind, index: usize, letter: char) -> Option<PathBuf> {
+        Some(self.members.get(&letter)?.join(file_name(kind, index, letter)))
+    }
+
+    /// Files of a group, one per member.
+    pub fn paths_at(&self, kind: LogKind, index: usize) -> Vec<PathBuf> {
+        let place = |(letter, directory): (&char, &PathBuf)| directory.join(file_name(kind, index, *letter));
+        self.members.iter().map(place).collect()
+    }
+
+    /// The letter of the members in this directory.
+    pub fn letter_of(&self, directory: &Path) -> Option<char> {
+        self.members.iter().find(|(_, other)| *other == directory).map(|(letter, _)| *letter)
+    }
+
+    /// The lowest number that no group has.
+    pub fn free_number(&self) -> usize {
+        (1..).find(|number| !self.groups.contains_key(number)).unwrap_or(usize::MAX)
+    }
+}
+
+pub(crate) fn file_name(kind: LogKind, index: usize, letter: char) -> String {
+    format!("{}_{}{letter}.log", file_prefix(kind), index + 1)
+}
