@@ -139,6 +139,11 @@ pub enum Command {
         after_help = "Examples:\n  standfast failover -D /srv/sf-b\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, 3 it is no standby,\n4 the instance does not run."
     )]
     Failover,
+    /// Give this standby what it lacks by hand.
+    Register {
+        #[command(subcommand)]
+        command: RegisterCommand,
+    },
     /// Begin a new redo log.
     SwitchLogfile,
     /// Move everything into the databases and the start of recovery to the end of the redo.
@@ -213,6 +218,22 @@ pub enum StandbyCommand {
         /// Directories of the redo log's members, relative to the instance directory; put them on different devices.
         #[arg(long, value_delimiter = ',', value_name = "DIR,...")]
         members: Vec<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RegisterCommand {
+    /// Take an archived log that was copied here, when its source cannot be reached or has it no more. It is checked from
+    /// its first to its last block, copied to the archive directory, and applied. Logs are registered in order.
+    ///
+    /// Exit codes: 0 registered, 1 failed, 2 usage, 3 it is not the log that is missing (the message says which is),
+    /// 4 the instance does not run.
+    #[command(
+        after_help = "Examples:\n  standfast register logfile -D /srv/sf /mnt/1_00000042_7f3a12bc90de4411.arc"
+    )]
+    Logfile {
+        /// The file; it is left where it is.
+        file: PathBuf,
     },
 }
 

@@ -10,7 +10,7 @@ mod dump;
 mod generated;
 mod show;
 
-use args::{Args, Command, LogCommand, StandbyCommand};
+use args::{Args, Command, LogCommand, RegisterCommand, StandbyCommand};
 use clap::FromArgMatches;
 use serde_json::Value;
 use standfast_instance::InstanceError;
@@ -116,6 +116,11 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let began = Instant::now();
             let answer = server::ask(&directory, &Request::Failover)?;
             println!("primary from SCN {} after {:.1} s", answer["branch"], began.elapsed().as_secs_f64());
+        }
+        Command::Register { command: RegisterCommand::Logfile { file } } => {
+            let path = std::path::absolute(&file).unwrap_or(file);
+            let answer = server::ask(&directory, &Request::RegisterLogfile { path })?;
+            println!("log {} registered; the redo goes on to SCN {}", answer["sequence"], answer["end"]);
         }
         Command::SwitchLogfile => {
             let answer = server::ask(&directory, &Request::SwitchLogfile)?;

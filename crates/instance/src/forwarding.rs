@@ -8,6 +8,7 @@
 //!
 //! Commits of the primary never wait for these destinations.
 
+use crate::archive_source;
 use crate::config::DestinationConfig;
 use crate::control::{Control, Upstream};
 use crate::destination_config::State;
@@ -21,8 +22,9 @@ use crate::standby::StandbyShared;
 use standfast_format::StreamCrc;
 use standfast_transport as transport;
 use standfast_transport::{
-    DatabaseInfo, DestinationStatus, Hop, LogGeometry, PeerIdentity, Piece, RedoSource, Refusal, RefuseCode,
-    Sender, SenderEvent, SenderHello, SenderObserver, SnapshotInfo, SourceError,
+    ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, DestinationStatus, Hop, LogGeometry,
+    PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver,
+    SnapshotInfo, SourceError,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -134,6 +136,15 @@ impl RedoSource for ForwardingSource {
         self.shared.log.log_containing(at).map(log_switch)
     }
 
+    fn archived_from(&self, from: Scn) -> Result<Option<(Vec<ArchivedLogInfo>, StreamCrc)>, SourceError> {
+        let history = self.environment.control().incarnations;
+        archive_source::archived_from(&self.shared.log, &history, from, self.shared.confirmed())
+    }
+
+    fn open_archived(&self, log: &ArchivedLogInfo) -> Result<Box<dyn ArchivedFile>, SourceError> {
+        archive_source::open(self.environment.disk.as_ref(), &self.shared.log, log)
+    }
+
     fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError> {
         Err(no_copies())
     }
@@ -158,6 +169,7 @@ pub struct Forwarding {
     /// Start of the oldest log when the first of the senders were started.
     oldest_then: Scn,
     senders: Mutex<Senders>,
+    archivers: Arc<Archivers>,
 }
 
 #[derive(Default)]
@@ -185,6 +197,7 @@ impl Forwarding {
             source: Arc::new(source),
             oldest_then: shared.log.oldest(),
             senders: Mutex::default(),
+            archivers: Archivers::new(environment.config.redo.archive_processes),
         });
         forwarding.configure(configured)?;
         shared.forward_through(&forwarding);
@@ -220,7 +233,7 @@ impl Forwarding {
     }
 
     fn start_sender(&self, destination: &DestinationConfig) -> Result<Arc<Sender>, InstanceError> {
-        let mut config = sender_config(destination, &self.environment, &Arc::default());
+        let mut config = sender_config(destination, &self.environment, &Arc::default(), &self.archivers);
         // The primary's commits do not wait for it, whatever it is for when this instance is a primary.
         config.destination.mode = transport::TransportMode::Async;
         let observer = Observer { environment: self.environment.clone(), name: destination.name.clone() };

@@ -70,6 +70,13 @@ pub struct RunningStandby {
     pub forwarding: Arc<Forwarding>,
 }
 
+impl RunningStandby {
+    /// The log that the receiver fills.
+    pub(crate) fn received(&self) -> &Arc<Mutex<ReceivedLog>> {
+        &self.log
+    }
+}
+
 /// What the instance is at the moment.
 pub enum Mode {
     /// Applications write here.
@@ -209,7 +216,7 @@ impl Running {
         self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn receiver(&self) -> MutexGuard<'_, Option<Receiver>> {
+    pub(crate) fn receiver(&self) -> MutexGuard<'_, Option<Receiver>> {
         self.receiver.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -247,6 +254,11 @@ impl Running {
     /// The address on which it listens.
     pub fn listening(&self) -> Option<String> {
         self.receiver().as_ref().map(|receiver| receiver.local_addr().to_string())
+    }
+
+    /// The gap that is being resolved here.
+    pub fn gap(&self) -> Option<transport::GapStatus> {
+        self.receiver().as_ref().and_then(Receiver::gap)
     }
 
     /// Whether redo is arriving.

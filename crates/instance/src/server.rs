@@ -47,6 +47,11 @@ pub enum Request {
     },
     /// New log sequence.
     SwitchLogfile,
+    /// An archived log that was copied to this standby by hand.
+    RegisterLogfile {
+        /// It, absolute.
+        path: PathBuf,
+    },
     /// Checkpoint everything.
     Checkpoint,
     /// Standby becomes primary.
@@ -290,6 +295,10 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
         Request::Protect { path, name } => json!({ "protected": running.protect(&path, name.as_deref())? }),
         Request::Unprotect { name } => json!({ "unprotected": running.unprotect(&name)? }),
         Request::SwitchLogfile => json!({ "sequence": running.switch_logfile()? }),
+        Request::RegisterLogfile { path } => {
+            let registered = running.register_logfile(&path)?;
+            json!({ "sequence": registered.sequence, "end": registered.end })
+        }
         Request::Checkpoint => {
             running.checkpoint()?;
             json!("checkpoint complete")

@@ -145,6 +145,7 @@ fn destinations(of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Value {
                 "round_trip_us": destination.round_trip_us,
                 "failures": destination.failures,
                 "last_trouble": destination.last_trouble,
+                "gap": destination.gap,
             })
         })
         .collect()
@@ -168,6 +169,7 @@ fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) 
     status["state"] = json!(if stopped.total == 0 { "applying" } else { "apply error" });
     status["standby"] = json!({
         "connected": running.is_streaming(),
+        "gap": running.gap(),
         "received": shared.hardened(),
         "hardened": shared.hardened(),
         "confirmed": shared.confirmed(),

@@ -19,6 +19,7 @@ mod destination;
 mod error;
 mod event;
 pub mod framing;
+pub mod gap;
 pub mod hello;
 mod identity;
 pub mod link;
@@ -44,6 +45,7 @@ pub use error::{
     PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StationError, TransportError,
 };
 pub use event::{ReceiverEvent, SenderEvent};
+pub use gap::{ArchivedLogInfo, Gap, GapSettings, GapStatus};
 pub use hello::{Hop, LogGeometry, SenderHello};
 pub use identity::{Incarnation, PeerIdentity, Role, history_at, incarnation_of};
 pub use link::Security;
@@ -51,11 +53,13 @@ pub use packing::Compression;
 pub use receiver::{Receiver, ReceiverConfig, ReceiverCounts};
 pub use release::{ReleaseView, releasable, withheld_by};
 pub use resolve::{Verdict, View, resolve};
-pub use sender::{Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape};
+pub use sender::{
+    ArchiveTransport, Archivers, Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape,
+};
 pub use siblings::{Others, Siblings};
 pub use snapshot::{Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status};
-pub use source::{DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
-pub use standby::{ReceiverService, StandbyLog, StreamStart};
+pub use source::{ArchivedFile, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
+pub use standby::{ArchivePart, ArchiveStore, GivenUp, OpenedGap, ReceiverService, StandbyLog, StreamStart};
 pub use stats::{DestinationStats, LatencyCounts};
 pub use stopped::{StoppedDatabase, StoppedDatabases};
 

@@ -1,15 +1,18 @@
 //! The listening port of an instance. On a standby it takes the primary's stream; on every instance it answers
 //! requests. A thread accepts, and each connection has a thread of its own.
 
+mod fetch;
 mod handshake;
 mod slot;
 mod stream;
 
 use crate::error::TransportError;
+use crate::gap::GapStatus;
 use crate::link::{self, Link, LinkEnd, Security};
 use crate::lock;
 use crate::standby::{ReceiverService, StandbyLog};
 use crate::sys;
+use fetch::Fetch;
 use slot::Slot;
 use std::collections::HashMap;
 use std::io::Error;
@@ -79,6 +82,8 @@ pub(crate) struct Shared {
     config: ReceiverConfig,
     service: Arc<dyn ReceiverService>,
     slot: Slot,
+    /// The gap that is being resolved.
+    fetch: Mutex<Option<Arc<Fetch>>>,
     counts: ReceiverCounts,
     listener: TcpListener,
     stopping: AtomicBool,
@@ -108,6 +113,7 @@ impl Receiver {
             config,
             service,
             slot: Slot::new(log),
+            fetch: Mutex::default(),
             counts: ReceiverCounts::default(),
             listener,
             stopping: AtomicBool::new(false),
@@ -144,6 +150,11 @@ impl Receiver {
     /// Whether a stream is live.
     pub fn is_streaming(&self) -> bool {
         self.shared.slot.is_live()
+    }
+
+    /// The gap that is being resolved, if there is one.
+    pub fn gap(&self) -> Option<GapStatus> {
+        lock(&self.shared.fetch).as_ref().map(|fetch| fetch.status())
     }
 
     /// Closes the port and all connections; returns when all threads have ended.
