@@ -78,6 +78,11 @@ impl RunningStandby {
     pub(crate) fn received_log(&self) -> Arc<Mutex<ReceivedLog>> {
         self.log.clone()
     }
+
+    /// The log that the receiver fills.
+    pub(crate) fn received(&self) -> &Arc<Mutex<ReceivedLog>> {
+        &self.log
+    }
 }
 
 /// What the instance is at the moment.
@@ -261,6 +266,11 @@ impl Running {
     /// The address on which it listens.
     pub fn listening(&self) -> Option<String> {
         self.receiver().as_ref().map(|receiver| receiver.local_addr().to_string())
+    }
+
+    /// The gap that is being resolved here.
+    pub fn gap(&self) -> Option<transport::GapStatus> {
+        self.receiver().as_ref().and_then(Receiver::gap)
     }
 
     /// Whether redo is arriving.
