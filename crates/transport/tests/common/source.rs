@@ -18,6 +18,8 @@ pub struct SourceState {
     pub logs: Vec<LogSwitch>,
     /// Everything may be sent, offered or not.
     pub forwards: bool,
+    /// The logs cannot be read beyond this position for now.
+    pub logged_upto: Scn,
     pub epoch: u64,
     pub databases: Vec<(DatabaseInfo, Vec<u8>, Scn)>,
     /// Logs that are archived: all but the one being filled, when this is set.
@@ -80,6 +82,7 @@ impl MemorySource {
                     oldest: Scn::START,
                     logs: vec![LogSwitch { sequence: 1, first_scn: Scn::START, time_us: 1, first_record: 0 }],
                     forwards: false,
+                    logged_upto: Scn(u64::MAX),
                     epoch: 0,
                     databases: Vec::new(),
                     archiving: false,
