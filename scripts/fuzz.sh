@@ -23,16 +23,15 @@ failed=()
 for target in $targets; do
   mkdir -p "fuzz/work/$target"
   echo "== $target, $minutes min"
-  # The time of one input, seconds; the memory of the whole process, MB. Allocations of one input are bounded by the
-  # target itself.
+  # Seconds that one input may take by the clock, for a busy machine is no finding; MB of the whole process, for what one
+  # input may allocate is bounded by the target itself.
   nice -n 19 cargo fuzz run "${flags[@]}" "$target" "fuzz/work/$target" "fuzz/corpus/$target" -- \
-    -max_total_time=$((minutes * 60)) -max_len=$longest -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    -max_total_time=$((minutes * 60)) -max_len=$longest -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
     2>"fuzz/work/$target.log" || failed+=("$target")
   grep -E 'DONE|stat::' "fuzz/work/$target.log" || tail -n 20 "fuzz/work/$target.log"
   if [ "${KEEP:-}" = 1 ]; then
-    fuzz cmin "${flags[@]}" "$target" "fuzz/work/$target" -- -max_len=$longest 2>/dev/null
-    find "fuzz/work/$target" -size -4k -type f -exec cp -n {} "fuzz/corpus/$target/" \;
-    fuzz cmin "${flags[@]}" "$target" "fuzz/corpus/$target" -- -max_len=4096 2>/dev/null
+    # As few and as short inputs as reach the same places; what is in the corpus stays.
+    fuzz run "${flags[@]}" "$target" "fuzz/corpus/$target" "fuzz/work/$target" -- -set_cover_merge=1 -max_len=4096 2>/dev/null
   fi
 done
 if [ ${#failed[@]} != 0 ]; then

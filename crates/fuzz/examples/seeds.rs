@@ -282,6 +282,11 @@ fn instance_files(seeds: &mut Seeds) -> std::io::Result<()> {
         segment.extend(b"of nobody at alX");
         seeds.put(6, &segment)?;
     }
-    seeds.put(7, br#"{"op":"status"}"#)?;
-    seeds.put(7, br#"{"op":"protect","path":"/srv/app.db","name":"app.db"}"#)
+    seeds.put(
+        7,
+        b"SERVICE=north:7400 SYNC AFFIRM NET_TIMEOUT=30 COMPRESSION=LZ4 MAX_CONNECTIONS=5 DELAY=30 MANDATORY",
+    )?;
+    seeds.put(7, b"LOCATION=/archive OPTIONAL VALID_FOR=(ALL_LOGFILES,ALL_ROLES) ALTERNATE=west")?;
+    seeds.put(8, br#"{"op":"status"}"#)?;
+    seeds.put(8, br#"{"op":"protect","path":"/srv/app.db","name":"app.db"}"#)
 }

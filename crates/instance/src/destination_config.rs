@@ -124,7 +124,8 @@ pub struct DestinationConfig {
     /// SYNC or ASYNC, AFFIRM or NOAFFIRM; sync-affirm when it is left away, async for the numbers 11 to 31.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mode: Option<TransportMode>,
-    /// What a missing acknowledgement leads to; what the protection mode says when it is left away.
+    /// What a missing acknowledgement leads to; what the protection mode says when it is left away. Ignored with async, as
+    /// `net_timeout_ms` is for commits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_timeout: Option<OnTimeout>,
     /// NET_TIMEOUT, milliseconds: longest wait of a commit for it, and longest silence of a connection.
@@ -374,13 +375,6 @@ fn check_remote(at: &DestinationConfig) -> Result<(), BrokenRule> {
     if at.delay_min > 10_080 {
         return at.breaks("delay_min", at.delay_min, "0 to 10080 (a week)");
     }
-    if at.on_timeout.is_some() && !at.is_sync() {
-        return at.breaks(
-            "on_timeout",
-            "set",
-            "only for synchronous destinations: commits do not wait for async",
-        );
-    }
     if at.valid_for.0 == ValidLogs::OnlineLogfile && at.valid_for.1 == ValidRole::StandbyRole {
         return at.breaks("valid_for", "online_logfile, standby_role", "a standby has no online redo log");
     }
@@ -521,7 +515,6 @@ mod tests {
             ("delay_min = 5\nvalid_for = ['all_logfiles', 'standby_role']", "not with valid_for"),
             ("valid_for = ['online_logfile', 'standby_role']", "no online redo log"),
             ("valid_for = ['standby_logfile', 'primary_role']", "receives nothing"),
-            ("mode = 'async'\non_timeout = 'stall'", "only for synchronous"),
             ("location = '/x'", "address (SERVICE) or a location"),
         ];
         for (attributes, rule) in rules {

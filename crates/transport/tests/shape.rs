@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use standfast_format::{FrameHeader, FrameKind};
 use standfast_transport::*;
 use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,6 +41,32 @@ fn packed_redo_arrives_as_it_was_in_every_mode_and_takes_fewer_bytes() {
             assert!(wire < redo, "{compression:?} {mode:?}: {wire} bytes for {redo}");
         }
     }
+}
+
+/// While the standby writes, gigabytes may arrive in a few packets.
+#[test]
+fn redo_that_is_packed_small_is_not_unpacked_all_at_once() {
+    const FRAMES: u64 = 24;
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let standby = empty_standby();
+    let service = Service::standby("oslo", &[incarnation(1, 4096)]);
+    let receiver = listen(&service, &standby);
+    let mut peer = ByHand::begin(receiver.local_addr(), &source);
+    standby.wait("the stream is live", |state| state.starts.len() == 1);
+    standby.change(|state| state.hold = true);
+    // LZ4 as protocol.md says.
+    let flags = 1;
+    let zeros = vec![0; BATCH_BYTES_MAX];
+    let packed = [&(zeros.len() as u32).to_le_bytes()[..], &lz4_flex::block::compress(&zeros)].concat();
+    for frame in 0..FRAMES {
+        let at = Scn::START.0 + frame * zeros.len() as u64;
+        let header = FrameHeader { flags, ..FrameHeader::new(FrameKind::Redo, at, 0, 0, 0) };
+        peer.writer.write(header, &packed).unwrap();
+    }
+    standby.change(|state| state.hold = false);
+    let end = Scn::START + FRAMES * zeros.len() as u64;
+    let held = standby.when("all has arrived", |state| state.end() == end);
+    assert!(held.largest_write <= 2 * BATCH_BYTES_MAX, "a write of {} bytes", held.largest_write);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::choice;
 use crate::memory_disk::MemoryDisk;
 use crate::seal;
 use standfast_apply::Journal;
+use standfast_instance::attribute_text;
 use standfast_instance::config::Config;
 use standfast_instance::control::Control;
 use standfast_instance::server;
@@ -15,20 +16,30 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub fn run(data: &[u8]) {
-    let Some((choice, rest)) = choice(data) else { return };
-    match choice % 8 {
-        0 => configuration(rest),
+/// A file is held as bytes, as values and as text of an error.
+const FACTOR: usize = 128;
+/// Of the operator's own configuration: the parser makes a table of every `a.` of a key.
+const TABLES: usize = 1024;
+
+pub fn run(data: &[u8]) -> usize {
+    let Some((choice, rest)) = choice(data) else { return FACTOR };
+    match choice % 9 {
+        0 => {
+            configuration(rest);
+            return TABLES;
+        }
         1 => control(rest),
         2 => control(&seal::control(rest)),
         3 => journal(rest.to_vec(), |_| {}),
         4 => journal(rest.to_vec(), seal::journal),
         5 => marker(rest),
         6 => segment(rest),
+        7 => attributes(rest),
         _ => {
             let _ = serde_json::from_slice::<server::Request>(rest);
         }
     }
+    FACTOR
 }
 
 fn configuration(bytes: &[u8]) {
@@ -37,6 +48,14 @@ fn configuration(bytes: &[u8]) {
     if let Ok(config) = Config::parse(text, path) {
         let again = Config::parse(&config.to_toml(), path);
         assert!(again.is_ok_and(|again| again == config), "what is accepted can be written and read again");
+    }
+}
+
+/// A destination in the notation of LOG_ARCHIVE_DEST_n.
+fn attributes(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(destination) = attribute_text::parse(text) {
+        let _ = attribute_text::write(&destination).len();
     }
 }
 

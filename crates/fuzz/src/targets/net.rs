@@ -12,8 +12,17 @@ use standfast_wan::control;
 use standfast_wan::packet::{Shape, VNET};
 use standfast_wan::settings::Settings;
 
-pub fn run(data: &[u8]) {
-    let Some((choice, rest)) = choice(data) else { return };
+/// A text is held as words, as values and as text of an error.
+const FACTOR: usize = 32;
+
+pub fn run(data: &[u8]) -> usize {
+    if let Some((choice, rest)) = choice(data) {
+        decode(choice, rest);
+    }
+    FACTOR
+}
+
+fn decode(choice: u8, rest: &[u8]) {
     match choice % 6 {
         0 => wire(rest),
         1 => framer(rest),

@@ -12,8 +12,17 @@ use standfast_transport::{
 use standfast_types::Scn;
 use std::io::Read;
 
-pub fn run(data: &[u8]) {
-    let Some((choice, rest)) = choice(data) else { return };
+/// Read buffers grow fourfold; a message is held as bytes, as values and as text of an error.
+const FACTOR: usize = 32;
+
+pub fn run(data: &[u8]) -> usize {
+    if let Some((choice, rest)) = choice(data) {
+        decode(choice, rest);
+    }
+    FACTOR
+}
+
+fn decode(choice: u8, rest: &[u8]) {
     let mut bytes = rest.to_vec();
     if choice & 1 == 1 {
         seal::frames(&mut bytes);

@@ -15,7 +15,7 @@ use crate::source::LogSwitch;
 use crate::standby::{StandbyLog, StreamStart};
 use crate::{lock, now_us, stopped};
 use standfast_format::{Frame, FrameKind};
-use standfast_types::Scn;
+use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -101,7 +101,7 @@ impl Intake<'_> {
     /// Takes all whole frames that have arrived: one write for all their redo, one acknowledgement.
     fn take_all(&mut self, reader: &mut FrameReader<LinkEnd>) -> Result<(), TransportError> {
         let mut at = 0;
-        let mut redo: Vec<Cow<'_, [u8]>> = Vec::new();
+        let mut redo = Gathered::default();
         self.times = AckTimes { received_us: now_us(), write_ns: 0 };
         let mut failed = Ok(());
         loop {
@@ -114,17 +114,17 @@ impl Intake<'_> {
                 }
             };
             at += length;
-            let expected = self.position + redo.iter().map(|slice| slice.len() as u64).sum::<u64>();
+            let expected = self.position + redo.bytes;
             let taken = self.note(&frame, expected).and_then(|what| match what {
                 Item::Redo => {
                     let unpacked = self.unpacker.unpack(frame.header.flags, frame.payload);
                     let unpacked = unpacked.map_err(|error| protocol(&error.to_string()))?;
                     redo.push(unpacked.map_or(Cow::Borrowed(frame.payload), Cow::Owned));
-                    Ok(())
+                    if redo.is_enough() { self.harden(&redo.take()) } else { Ok(()) }
                 }
                 Item::Confirm => Ok(()),
                 Item::Switch(log) => {
-                    self.harden(&std::mem::take(&mut redo))?;
+                    self.harden(&redo.take())?;
                     self.switch(&log)
                 }
             });
@@ -134,7 +134,7 @@ impl Intake<'_> {
             }
         }
         if at > 0 && failed.is_ok() {
-            self.harden(&redo)?;
+            self.harden(&redo.take())?;
             self.harden_confirmed()?;
             if let Some(source_end) = self.source_end {
                 self.log.heard(self.position, source_end);
@@ -291,6 +291,31 @@ impl Intake<'_> {
             self.acks.send(&stopped::encode(&databases)).map_err(TransportError::io("acknowledging"))?;
         }
         self.acks.acknowledge(ack).map_err(TransportError::io("acknowledging"))
+    }
+}
+
+/// Redo that has been taken out of its frames and not yet written.
+#[derive(Default)]
+struct Gathered<'f> {
+    slices: Vec<Cow<'f, [u8]>>,
+    bytes: u64,
+}
+
+impl<'f> Gathered<'f> {
+    fn push(&mut self, redo: Cow<'f, [u8]>) {
+        self.bytes += redo.len() as u64;
+        self.slices.push(redo);
+    }
+
+    /// Whether it is to be written before more is taken: what has arrived may be packed a thousand times smaller than
+    /// it is.
+    fn is_enough(&self) -> bool {
+        self.bytes >= BATCH_BYTES_MAX as u64
+    }
+
+    fn take(&mut self) -> Vec<Cow<'f, [u8]>> {
+        self.bytes = 0;
+        std::mem::take(&mut self.slices)
     }
 }
 

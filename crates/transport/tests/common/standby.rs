@@ -18,6 +18,8 @@ pub struct StandbyState {
     pub starts: Vec<StreamStart>,
     pub notices: u64,
     pub writes: u64,
+    /// Bytes of the largest one.
+    pub largest_write: usize,
     /// Version and content of what is told of stopped databases.
     pub stopped: (u64, Vec<StoppedDatabase>),
     /// Who else has to have redo.
@@ -167,6 +169,7 @@ impl StandbyLog for MemoryLog {
             };
             slices.iter().for_each(|slice| target.extend_from_slice(slice));
             state.writes += 1;
+            state.largest_write = state.largest_write.max(slices.iter().map(|slice| slice.len()).sum());
             state.set_confirmed(confirmed);
             Ok(state.end())
         })
