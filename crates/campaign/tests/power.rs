@@ -13,13 +13,7 @@ fn nothing_acknowledged_is_lost_wherever_the_power_fails() {
     let report = campaign(1..13, Sabotage::Nothing);
     assert!(report.passed(), "{report}");
     assert!(report.crashes > 30 && report.acknowledged > 300, "{report}");
-    assert!(
-        report.lost_members > 1
-            && report.damaged_members > 1
-            && report.failed_members > 1
-            && report.log_changes > 5,
-        "{report}"
-    );
+    assert!(report.lost_members > 1 && report.damaged_members > 1 && report.failed_members > 1, "{report}");
 }
 
 #[test]

@@ -363,16 +363,6 @@ pub enum RegisterCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
-    /// Log groups of the running instance: the online redo log of a primary, the standby redo log of a standby.
-    Group {
-        #[command(subcommand)]
-        command: GroupCommand,
-    },
-    /// Members: directories in which every log group has a file.
-    Member {
-        #[command(subcommand)]
-        command: MemberCommand,
-    },
     /// Print redo records.
     #[command(
         after_help = "Examples:\n  standfast log dump -D /srv/sf --limit 20\n  standfast log dump /srv/sf/redo/online_1a.log --from 4096 --json"
@@ -428,65 +418,4 @@ impl From<TlsArg> for TlsSetting {
             TlsArg::Required => TlsSetting::Required,
         }
     }
-}
-
-#[derive(Debug, Subcommand)]
-pub enum GroupCommand {
-    /// Add a log group.
-    #[command(
-        after_help = "Examples:\n  standfast log group add -D /srv/sf\n  standfast log group add -D /srv/sf --bytes 268435456\n\nIt is used when its turn comes, at once if a log switch waits for a group. Exit codes: 0 ok, 3 refused, 4 the\ninstance does not run."
-    )]
-    Add {
-        /// Bytes of each of its files; default: as the largest group.
-        #[arg(long)]
-        bytes: Option<u64>,
-    },
-    /// Drop a log group that is not needed any more.
-    #[command(
-        after_help = "Examples:\n  standfast log group drop -D /srv/sf 2\n\nThe current group, one that is not archived and one that recovery needs are refused: `standfast switch-logfile` and\n`standfast checkpoint` (at the primary) make a group droppable. Exit codes: 0 ok, 3 refused, 4 the instance does not run."
-    )]
-    Drop {
-        /// Its number.
-        group: usize,
-    },
-    /// Drop a log group and add one of another size, in one step.
-    #[command(
-        after_help = "Examples:\n  standfast log group resize -D /srv/sf 2 --bytes 268435456\n\nThe new group has another number. Enlarge the logs of standbys first. Exit codes: 0 ok, 3 refused as for drop,\n4 the instance does not run."
-    )]
-    Resize {
-        /// Its number.
-        group: usize,
-        /// Bytes of each file of the new group.
-        #[arg(long)]
-        bytes: u64,
-    },
-    /// List the log groups and their members.
-    #[command(after_help = "Examples:\n  standfast log group list -D /srv/sf --json")]
-    List {
-        /// As JSON.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub enum MemberCommand {
-    /// Add a member to every log group, or bring back one that was lost.
-    #[command(
-        after_help = "Examples:\n  standfast log member add -D /srv/sf /disk2/redo\n\nThe files are made anew and given what the other members hold; whatever was there is not believed. Exit codes: 0 ok,\n1 a file cannot be made, 3 refused, 4 the instance does not run."
-    )]
-    Add {
-        /// Its directory, absolute or relative to the instance directory.
-        #[arg(value_name = "MEMBER_DIR")]
-        place: PathBuf,
-    },
-    /// Drop a member of every log group, living or lost.
-    #[command(
-        after_help = "Examples:\n  standfast log member drop -D /srv/sf /disk2/redo\n\nExit codes: 0 ok, 3 a group would have no living member left, 4 the instance does not run."
-    )]
-    Drop {
-        /// Its directory, as it was added.
-        #[arg(value_name = "MEMBER_DIR")]
-        place: PathBuf,
-    },
 }

@@ -6,10 +6,9 @@ use standfast_instance::InstanceError;
 use standfast_instance::alert::utc_text;
 use standfast_instance::config::Config;
 use standfast_instance::control::{Control, Role};
-use standfast_instance::log_layout::log_config;
 use standfast_instance::paths::Paths;
 use standfast_io::{DirectDisk, Disk};
-use standfast_log::{RecordReader, RedoLog};
+use standfast_log::{LogConfig, RecordReader, RedoLog};
 use standfast_types::Scn;
 use std::io::Write;
 use std::path::Path;
@@ -120,7 +119,18 @@ fn open_instance(directory: &Path) -> Result<(Arc<RedoLog>, Scn, Scn), InstanceE
     })?;
     let control = Control::load(&DirectDisk, &paths.control)?;
     let kind = if control.role == Role::Primary { LogKind::Online } else { LogKind::Standby };
-    let config = log_config(&config, &paths, &control, kind);
+    let unnamed_groups = usize::from(kind == LogKind::Standby);
+    let distrusted = control.stale_members.iter().map(|path| paths.directory.join(path)).collect();
+    let config = LogConfig {
+        kind,
+        member_directories: paths.members,
+        groups: config.redo.groups + unnamed_groups,
+        unnamed_groups,
+        group_bytes: config.redo.group_bytes,
+        block_bytes: config.redo.block_bytes,
+        archive_directory: paths.archive,
+        distrusted,
+    };
     // The instance may run: nothing is mended.
     let (log, recovered) = RedoLog::look(Arc::new(DirectDisk), config)?;
     let start = log

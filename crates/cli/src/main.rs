@@ -9,7 +9,6 @@ mod destination;
 mod destination_args;
 mod dump;
 mod generated;
-mod log_groups;
 mod show;
 
 use args::{ApplyCommand, Args, Command, LogCommand, RegisterCommand, StandbyCommand};
@@ -160,8 +159,6 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         Command::Log { command: LogCommand::Dump { file, from, limit, json } } => {
             dump::dump(&directory, file.as_deref(), from, limit, json)?;
         }
-        Command::Log { command: LogCommand::Group { command } } => log_groups::group(&directory, command)?,
-        Command::Log { command: LogCommand::Member { command } } => log_groups::member(&directory, command)?,
         Command::Config { defaults } => {
             let config = if defaults { Config::default() } else { Config::load(&directory)? };
             print!("{}", config.to_toml());

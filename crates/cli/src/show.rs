@@ -240,27 +240,3 @@ fn destinations(destinations: &Value) {
         }
     }
 }
-
-/// Prints log groups with their members.
-pub fn groups(groups: &Value) {
-    println!(
-        "{:>5} {:<9} {:>13} {:>9} {:>14} {:<9} members",
-        "group", "state", "bytes", "sequence", "first SCN", "archived"
-    );
-    for group in list(groups) {
-        let unless_unused = |key: &str| if group[key].is_null() { "-".to_owned() } else { text(&group[key]) };
-        println!(
-            "{:>5} {:<9} {:>13} {:>9} {:>14} {:<9} {}",
-            text(&group["group"]),
-            text(&group["state"]),
-            text(&group["bytes"]),
-            unless_unused("sequence"),
-            unless_unused("first_scn"),
-            if group["archived"] == true { "yes" } else { "no" },
-            list(&group["members"]).iter().map(text).collect::<Vec<_>>().join(" "),
-        );
-        for member in list(&group["lost_members"]) {
-            println!("      LOST {}", text(member));
-        }
-    }
-}

@@ -133,8 +133,7 @@ pub enum TlsSetting {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RedoConfig {
-    /// Log groups, 2 to 64, at `init`. This and the next three are what the log begins with; later, `standfast log group`
-    /// and `standfast log member` change groups and members.
+    /// Log groups, 2 to 64. This and the next two cannot be changed once the files are there.
     pub groups: usize,
     /// Bytes of each log file, 8 MiB or more.
     pub group_bytes: u64,

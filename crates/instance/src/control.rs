@@ -3,7 +3,6 @@
 //! One line with a checksum, then JSON; replaced atomically and durably on every change.
 
 use crate::error::InstanceError;
-use crate::log_layout::RedoLayouts;
 use serde::{Deserialize, Serialize};
 use standfast_format::crc32c;
 use standfast_io::Disk;
@@ -144,9 +143,6 @@ pub struct Control {
     /// has brought them in line. Within the instance directory relative to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stale_members: Vec<PathBuf>,
-    /// Groups and members of the redo logs, once they are no longer as configured.
-    #[serde(default, skip_serializing_if = "RedoLayouts::is_empty")]
-    pub redo_layouts: RedoLayouts,
     /// PROTECTION_MODE of this instance as a primary.
     #[serde(default)]
     pub protection_mode: ProtectionMode,
@@ -245,7 +241,6 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log_layout::RedoLayout;
 
     #[test]
     fn a_control_file_survives_and_damage_is_found() {
@@ -266,14 +261,6 @@ mod tests {
             replays: vec![],
             left_out: vec![(DatabaseId(3), Scn(4))],
             stale_members: vec!["redo2/online_1b.log".into()],
-            redo_layouts: RedoLayouts {
-                standby: Some(RedoLayout {
-                    groups: [(1, 8 << 20), (4, 16 << 20)].into(),
-                    members: [('a', "redo".into()), ('c', "/other".into())].into(),
-                    configured: (3, 8 << 20, vec!["redo".into()]),
-                }),
-                online: None,
-            },
             protection_mode: ProtectionMode::MaximumProtection,
             gap: None,
             fenced: None,

@@ -33,7 +33,6 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
         archive_directory: paths.archive.clone(),
         distrusted: Vec::new(),
         unnamed_groups: usize::from(kind == LogKind::Standby),
-        layout: None,
     }
 }
 
@@ -145,7 +144,6 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         replays: Vec::new(),
         left_out: Vec::new(),
         stale_members: Vec::new(),
-        redo_layouts: Default::default(),
         protection_mode: Default::default(),
         gap: None,
         fenced: None,
@@ -372,7 +370,6 @@ fn copy_into(
         replays: Vec::new(),
         left_out: Vec::new(),
         stale_members: Vec::new(),
-        redo_layouts: Default::default(),
         protection_mode: Default::default(),
         gap: None,
         fenced: None,

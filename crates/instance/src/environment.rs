@@ -88,7 +88,20 @@ impl Environment {
 
     /// Geometry of the online or standby redo log.
     pub fn log_config(&self, kind: LogKind) -> LogConfig {
-        crate::log_layout::log_config(&self.config, &self.paths, &self.lock(), kind)
+        let redo = &self.config.redo;
+        // A standby has one group more than its primary, so that a slow archiver does not stop the receiver.
+        let unnamed_groups = usize::from(kind == LogKind::Standby);
+        let stale = self.lock().stale_members.clone();
+        LogConfig {
+            kind,
+            member_directories: self.paths.members.clone(),
+            groups: redo.groups + unnamed_groups,
+            unnamed_groups,
+            group_bytes: redo.group_bytes,
+            block_bytes: redo.block_bytes,
+            archive_directory: self.paths.archive.clone(),
+            distrusted: stale.iter().map(|path| self.paths.directory.join(path)).collect(),
+        }
     }
 
     /// Whose redo this instance writes in its current incarnation.

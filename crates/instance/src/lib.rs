@@ -32,8 +32,6 @@ pub mod failover;
 pub mod file_system;
 pub mod forwarding;
 pub mod local_archive;
-pub mod log_changes;
-pub mod log_layout;
 pub mod members;
 pub mod open_primary;
 pub mod paths;

@@ -57,9 +57,8 @@ fn alert(notice: &MemberNotice) -> String {
             let (path, living) = (path.display(), living.display());
             format!(
                 "REDO LOG MEMBER LOST: {path} is not used, its group goes on with {living} alone: {cause} | hint: mend the \
-                 device or the directory, then `standfast log member add` brings it back while the instance runs, or a \
-                 restart (a file that is gone is then made by copying {living} to {path} while the instance is stopped); \
-                 `standfast log member drop` gives it up"
+                 device or the directory, then restart; a file that is gone is made by copying {living} to {path} while \
+                 the instance is stopped, and a member that is not wanted any more is removed from redo.members"
             )
         }
         MemberNotice::Mended { path, blocks, damaged: true } => format!(

@@ -10,8 +10,6 @@
 
 mod log_switch;
 
-use log_switch::LogWork;
-
 use crate::baseline::BaselineJob;
 use crate::database::Database;
 use crate::error::InstanceError;
@@ -93,8 +91,6 @@ pub struct PrimaryShared {
     ended: AtomicBool,
     commands: Mutex<Vec<Command>>,
     commands_waiting: AtomicUsize,
-    /// Work on the log itself, which is also done while a log switch waits.
-    log_work: Mutex<Vec<LogWork>>,
 }
 
 /// Work for the log writer thread, in the order of the stream.
@@ -117,7 +113,6 @@ impl PrimaryShared {
             ended: AtomicBool::new(false),
             commands: Mutex::default(),
             commands_waiting: AtomicUsize::new(0),
-            log_work: Mutex::default(),
         }
     }
 
@@ -469,9 +464,6 @@ impl Primary {
     /// # Errors
     /// Any error here ends the primary: what was not acknowledged stays so.
     pub fn step(&mut self) -> Result<Step, InstanceError> {
-        if self.shared.commands_waiting.load(SeqCst) != 0 {
-            self.do_log_work();
-        }
         for command in self.shared.take_commands() {
             command(self)?;
         }

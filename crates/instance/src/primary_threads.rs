@@ -10,7 +10,7 @@ use crate::error::InstanceError;
 use crate::failed_files::FailedFiles;
 use crate::primary::{Primary, PrimaryShared, Step, SwitchHelper};
 use crate::sessions::SessionWatch;
-use standfast_log::{LogError, LogSwitch, LogWriter, RedoLog, SwitchBlocked, archive_group, remove_archived};
+use standfast_log::{LogError, LogSwitch, RedoLog, SwitchBlocked, archive_group, remove_archived};
 use standfast_session::DatabaseState;
 use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -310,19 +310,6 @@ impl PrimaryThreads {
         *self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Runs `work` on the log itself and waits for it, also while a log switch waits.
-    ///
-    /// # Errors
-    /// The work's, or that the primary has failed.
-    pub fn call_writer<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut LogWriter) -> Result<T, InstanceError> + Send + 'static,
-    ) -> Result<T, InstanceError> {
-        let (answer, result) = channel();
-        self.shared.work_on_log(move |writer| _ = answer.send(work(writer)));
-        self.await_answer(&result)
-    }
-
     /// Runs `work` on the log writer thread and waits for it.
     ///
     /// # Errors
@@ -336,10 +323,6 @@ impl PrimaryThreads {
             let _ = answer.send(work(primary));
             Ok(())
         }));
-        self.await_answer(&result)
-    }
-
-    fn await_answer<T>(&self, result: &Receiver<Result<T, InstanceError>>) -> Result<T, InstanceError> {
         loop {
             match result.recv_timeout(Duration::from_millis(100)) {
                 Ok(result) => return result,

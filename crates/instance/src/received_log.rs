@@ -87,11 +87,6 @@ impl ReceivedLog {
         self.has_archiver = true;
     }
 
-    /// The log writer.
-    pub(crate) fn writer(&mut self) -> &mut LogWriter {
-        &mut self.writer
-    }
-
     /// Positions.
     pub fn shared(&self) -> &Arc<StandbyShared> {
         &self.shared

@@ -1,32 +1,30 @@
 //! A running instance in its role, and what can be asked of it.
 
-use crate::config::{CONFIG_FILE, DestinationConfig};
+mod databases;
+mod destinations;
+mod role_change;
+mod service;
+
+use self::service::Service;
+use crate::config::DestinationConfig;
 use crate::control::Role;
 use crate::create;
-use crate::database::committed_pages;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failover;
 use crate::far_sync::{self, FarSync};
-use crate::forwarding::{self, Forwarding};
+use crate::forwarding::Forwarding;
 use crate::local_archive::LocalStatus;
-use crate::open_primary::{OpenedPrimary, install_hook, open_primary};
-use crate::primary::Entry;
+use crate::open_primary::{OpenedPrimary, open_primary};
 use crate::primary_threads::{PrimaryThreads, Wiring};
-use crate::protect;
 use crate::protection::TransportMonitor;
 use crate::refusals::Refusals;
 use crate::server;
-use crate::shipping::{Destinations, FencedCall, PrimarySource, peer_identity};
+use crate::shipping::{Destinations, PrimarySource};
 use crate::standby::{LentLog, ReceivedLog, Standby};
 use standfast_session::{DatabaseState, FileId, Segment};
-use standfast_transport as transport;
-use standfast_transport::{
-    CertificateGrant, CertificateRequest, CertificateRight, Receiver, ReceiverConfig, ReceiverEvent,
-    ReceiverService, RedoSource, Refusal, StandbyLog, Wish,
-};
+use standfast_transport::{Receiver, ReceiverConfig, StandbyLog};
 use standfast_types::Scn;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
@@ -75,10 +73,6 @@ pub struct RunningStandby {
 }
 
 impl RunningStandby {
-    pub(crate) fn received_log(&self) -> Arc<Mutex<ReceivedLog>> {
-        self.log.clone()
-    }
-
     /// The log that the receiver fills.
     pub(crate) fn received(&self) -> &Arc<Mutex<ReceivedLog>> {
         &self.log
@@ -168,22 +162,6 @@ impl Running {
     /// Whether it is being stopped in good order.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(SeqCst)
-    }
-
-    pub(crate) fn note_local(&self, local: Vec<LocalStatus>) {
-        *self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = local;
-    }
-
-    /// State of the local destinations.
-    pub fn local_destinations(&self) -> Vec<LocalStatus> {
-        self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
-    }
-
-    /// How far destinations of this primary have redo on disk, by name.
-    pub(crate) fn hardened_at_destinations(&self) -> Vec<(String, Scn)> {
-        let Some(primary) = self.primary() else { return Vec::new() };
-        let status = primary.destinations().status();
-        status.into_iter().map(|(status, _)| (status.name, status.hardened)).collect()
     }
 
     /// In maximum protection nobody has been able to protect commits for too long: ends this process in good order.
@@ -344,25 +322,6 @@ impl Running {
         Ok(())
     }
 
-    fn start_destinations(
-        &self,
-        shared: &Arc<crate::primary::PrimaryShared>,
-        source: &Arc<PrimarySource>,
-        before: Option<&Destinations>,
-    ) -> Result<Arc<Destinations>, InstanceError> {
-        let me = self.me.clone();
-        let fenced: FencedCall = Arc::new(move |why: String| {
-            let me = me.clone();
-            // Not on the sender's own thread, which the change of role ends.
-            let _ = std::thread::Builder::new().name("fence".into()).spawn(move || {
-                if let Some(running) = me.upgrade() {
-                    running.fence(&why);
-                }
-            });
-        });
-        Destinations::start(&self.environment, shared, source, &self.configured(), before, &fenced)
-    }
-
     fn needed_from(&self) -> Scn {
         match self.mode.try_lock().as_deref() {
             Ok(Mode::Primary(primary)) => primary.destinations().needed_from(),
@@ -416,105 +375,6 @@ impl Running {
         }
     }
 
-    /// Protects a database, or all databases in a directory; returns their names.
-    ///
-    /// # Errors
-    /// `Refused` with cause and remedy. Databases of a directory that come before are protected then.
-    pub fn protect(&self, path: &Path, name: Option<&str>) -> Result<Vec<String>, InstanceError> {
-        let protected = self.environment.control().databases;
-        let mut paths = protect::databases_at(path, &protected)?;
-        let beside_new = |path: &PathBuf| !protect::is_protected(&protected, path);
-        if paths.iter().any(beside_new) {
-            paths.retain(beside_new);
-        }
-        if paths.len() > 1 && name.is_some() {
-            return Err(InstanceError::refused(
-                "one name for several databases",
-                "leave --name away for a directory",
-            ));
-        }
-        self.with_primary(|primary| {
-            let mut names = Vec::new();
-            for path in &paths {
-                names.push(self.protect_one(primary, path, name)?);
-            }
-            Ok(names)
-        })
-    }
-
-    fn protect_one(
-        &self,
-        primary: &RunningPrimary,
-        path: &Path,
-        name: Option<&str>,
-    ) -> Result<String, InstanceError> {
-        let environment = &self.environment;
-        let shared = primary.threads.shared();
-        let _no_copy_begins = primary.source.hold_copies();
-        if let Some(known) = protect::renew_marker(environment, shared, path)? {
-            return Ok(known);
-        }
-        let database = Arc::new(protect::open_for_protection(environment, path, name)?);
-        let record = database.record().clone();
-        shared.segment.set_state(record.id.0, DatabaseState::Recovering);
-        shared.segment.reset_hints(record.id.0);
-        install_hook(shared, &database, Duration::from_secs(10))?;
-        environment.update_control(|control| {
-            control.next_database = record.id.0 + 1;
-            control.databases.push(record.clone());
-        })?;
-        environment.write_marker(&record, database.file())?;
-        let copy_now = environment.control().copied || !self.configured().is_empty();
-        let served = database.clone();
-        primary.threads.call(move |primary| {
-            let (_, (position, pages)) = served.snapshot_and(|connection, header| {
-                Ok((header.position(), committed_pages(connection, header)?))
-            })?;
-            let capture = served.capture_from(position, pages)?;
-            let entry = if copy_now { Entry::NewWithCopy } else { Entry::New };
-            primary.serve(served.clone(), capture, entry)?;
-            if copy_now {
-                primary.start_baseline(crate::baseline::BaselineJob::begin(&served)?);
-            }
-            Ok(())
-        })?;
-        shared.segment.set_state(record.id.0, DatabaseState::Open);
-        environment.alert.say(format!("database {} protected: {}", record.name, record.path.display()));
-        Ok(record.name)
-    }
-
-    /// Ends the protection of a database, by path or name.
-    ///
-    /// # Errors
-    /// When it is not protected here.
-    pub fn unprotect(&self, name: &str) -> Result<String, InstanceError> {
-        let control = self.environment.control();
-        let canonical = Path::new(name).canonicalize().ok();
-        let by_path = canonical.as_ref().and_then(|path| path.to_str());
-        let found =
-            control.database_named(name).or_else(|| by_path.and_then(|path| control.database_named(path)));
-        let Some(record) = found.cloned() else {
-            let what = format!("{name} is not protected by this instance");
-            return Err(InstanceError::refused(what, "`standfast status` lists the protected databases"));
-        };
-        self.with_primary(|primary| {
-            let segment = primary.threads.shared().segment;
-            segment.set_state(record.id.0, DatabaseState::Stopped);
-            primary.threads.call(|primary| {
-                primary.look_for_unnoticed();
-                primary.step_once()
-            })?;
-            let id = record.id;
-            primary.threads.call(move |primary| primary.release_database(id))?;
-            self.environment.update_control(|control| control.forget(id))?;
-            self.environment.remove_marker(&record)?;
-            segment.set_state(id.0, DatabaseState::Absent);
-            segment.wake_all(id.0);
-            self.environment.alert.say(format!("database {} is no longer protected", record.name));
-            Ok(record.name.clone())
-        })
-    }
-
     /// Begins a new log sequence.
     ///
     /// # Errors
@@ -534,120 +394,6 @@ impl Running {
     /// When a file cannot be synced.
     pub fn checkpoint(&self) -> Result<(), InstanceError> {
         self.with_primary(|primary| primary.threads.checkpoint())
-    }
-
-    /// Takes `configured` for the destinations, durably and at once: the file first, then the senders.
-    ///
-    /// # Errors
-    /// When the configuration is not valid with them, or cannot be written. Nothing is changed then.
-    pub(crate) fn change_destinations(
-        &self,
-        change: impl FnOnce(&mut Vec<DestinationConfig>) -> Result<(), InstanceError>,
-    ) -> Result<(), InstanceError> {
-        let _one = self.one_command();
-        let mut configured = self.configured();
-        change(&mut configured)?;
-        crate::protection::check(self.environment.control().protection_mode, &configured)?;
-        let mut config = self.environment.config.clone();
-        config.destinations = configured;
-        let path = self.environment.paths.directory.join(CONFIG_FILE);
-        let config = crate::config::Config::parse(&config.to_toml(), &path)?;
-        self.environment
-            .disk
-            .replace(&path, config.to_toml().as_bytes())
-            .map_err(InstanceError::io("write the configuration", &path))?;
-        *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = config.destinations;
-        if let Some(primary) = self.primary() {
-            self.restart_destinations(&primary)?;
-        }
-        self.forwarding().map_or(Ok(()), |forwarding| forwarding.configure(&self.configured()))
-    }
-
-    /// Chooses among the destinations again.
-    pub(crate) fn use_destinations_anew(&self) -> Result<(), InstanceError> {
-        let _one = self.one_command();
-        self.primary().map_or(Ok(()), |primary| self.restart_destinations(&primary))
-    }
-
-    fn restart_destinations(&self, primary: &RunningPrimary) -> Result<(), InstanceError> {
-        let shared = primary.threads.shared().clone();
-        let before = primary.destinations();
-        // The new senders are in force before the old ones end, so that no commit slips between them.
-        let fresh = self.start_destinations(&shared, &primary.source, Some(&*before))?;
-        shared.ship_through(fresh.clone());
-        let mut destinations = primary.destinations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        *destinations = fresh.clone();
-        drop(destinations);
-        fresh.let_others_go(&before);
-        before.stop_without(&fresh);
-        Ok(())
-    }
-
-    /// Makes this standby the primary, with what its source still has if that comes within `patience`; returns where
-    /// the new incarnation begins, and how that went.
-    ///
-    /// # Errors
-    /// When this is no standby, or it cannot be completed; see [`failover`].
-    pub fn failover(&self, patience: Duration) -> Result<(Scn, Option<(bool, String)>), InstanceError> {
-        let drained = self.drain(patience);
-        let mut mode = self.mode();
-        match &*mode {
-            Mode::Standby(_) => {}
-            Mode::Primary(_) => {
-                return Err(InstanceError::refused(
-                    "this instance is the primary already",
-                    "nothing is to be done",
-                ));
-            }
-            Mode::Stuck(why) => return Err(failover::stuck(why)),
-            Mode::FarSync(_) => return Err(far_sync::has_no_databases()),
-            _ => return Err(InstanceError::refused("this instance is no standby", "fail over another one")),
-        }
-        let Mode::Standby(standby) = std::mem::replace(&mut *mode, Mode::Changing) else {
-            return Err(InstanceError::Failed("the role changed meanwhile".into()));
-        };
-        drop(mode);
-        self.environment.alert.say("failover begins");
-        if let Some(receiver) = self.receiver().as_ref() {
-            receiver.detach();
-        }
-        let RunningStandby { standby, log, segment: _segment, forwarding } = *standby;
-        // Before everything counts as confirmed: destinations must not be told that of redo without an end.
-        forwarding.stop();
-        let done = failover::become_primary(&self.environment, standby, &log);
-        drop(log);
-        let done = done.map_err(|error| self.standby_again(&error))?;
-        if let Err(error) = self.open_as_primary() {
-            let fenced = matches!(&*self.mode(), Mode::Fenced(_));
-            return Err(if fenced { error } else { self.stuck(&error) });
-        }
-        drop(done.keepers);
-        self.environment.alert.say(format!(
-            "failover complete: primary of incarnation {} from SCN {}",
-            self.environment.control().incarnation().number,
-            done.branch
-        ));
-        Ok((done.branch, drained))
-    }
-
-    /// After a failover that failed: goes on as the standby that the control file says this still is, as after a
-    /// restart. Returns what the operator is told.
-    fn standby_again(&self, error: &InstanceError) -> InstanceError {
-        match failover::is_still_standby(&self.environment).and_then(|()| self.open_as_standby()) {
-            Ok(()) => {
-                let told = failover::failed(error);
-                self.environment.alert.say(told.to_string().replace("\nhint: ", " | hint: "));
-                told
-            }
-            Err(second) => self.stuck(&InstanceError::Failed(format!("{error}; and as a standby: {second}"))),
-        }
-    }
-
-    fn stuck(&self, error: &InstanceError) -> InstanceError {
-        let told = failover::stuck(&error.to_string().replace('\n', "; "));
-        self.environment.alert.say(told.to_string().replace("\nhint: ", " | hint: "));
-        *self.mode() = Mode::Stuck(error.to_string());
-        told
     }
 
     /// Stops in good order.
@@ -706,59 +452,6 @@ fn fenced_error(why: &str) -> InstanceError {
         format!("this instance may not open: another one has taken over ({why})"),
         "make it a standby of the new primary: move the directory away and run `standfast standby create --from HOST:PORT`",
     )
-}
-
-/// The instance as the receiver sees it.
-struct Service {
-    running: Weak<Running>,
-    environment: Arc<Environment>,
-    refusals: Refusals,
-}
-
-impl ReceiverService for Service {
-    fn identity(&self) -> transport::PeerIdentity {
-        peer_identity(&self.environment, self.environment.control().role.of_peer())
-    }
-
-    fn admit(&self, hello: &transport::SenderHello) -> Result<(), transport::Refusal> {
-        forwarding::upstream(&self.environment.control(), hello).map(drop)
-    }
-
-    fn source(&self) -> Option<Arc<dyn RedoSource>> {
-        let running = self.running.upgrade()?;
-        match &*running.mode() {
-            Mode::Primary(primary) => Some(primary.source.clone()),
-            _ => None,
-        }
-    }
-
-    fn status(&self) -> String {
-        self.running
-            .upgrade()
-            .map_or_else(|| "{}".into(), |running| crate::status::status(&running).to_string())
-    }
-
-    fn event(&self, event: &ReceiverEvent) {
-        if self.refusals.is_news(event) {
-            self.environment.alert.say(format!("receiver: {event}"));
-        }
-    }
-
-    fn authorise(&self, peer: &str, wish: Wish) -> Result<(), Refusal> {
-        self.environment.authorise(peer, wish)
-    }
-
-    fn vouched(&self, source: &str, peers: &[String]) {
-        self.environment.note_vouched(source, peers);
-    }
-
-    fn certify(
-        &self,
-        wish: &CertificateRequest,
-        right: &CertificateRight,
-    ) -> Result<CertificateGrant, Refusal> {
-        self.environment.certify(wish, right)
-    }
 }
 
 /// Makes a directory for tests and the command line alike.

@@ -10,7 +10,6 @@ use crate::control_socket;
 use crate::destination_config::State;
 use crate::environment::Environment;
 use crate::error::InstanceError;
-use crate::log_changes::LogChange;
 use crate::paths::Paths;
 use crate::running::Running;
 use serde::{Deserialize, Serialize};
@@ -48,11 +47,6 @@ pub enum Request {
     },
     /// New log sequence.
     SwitchLogfile,
-    /// Change groups or members of the redo log.
-    ChangeLog {
-        /// How.
-        change: LogChange,
-    },
     /// An archived log that was copied to this standby by hand.
     RegisterLogfile {
         /// It, absolute.
@@ -144,7 +138,6 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     let _ = std::fs::remove_file(&paths.ready);
     raise_file_limit();
     let control = Control::load(&DirectDisk, &paths.control)?;
-    crate::log_layout::check_configuration(&config, &control)?;
     let alert = AlertLog::new(&paths.alert);
     alert.say(format!(
         "starting {} {} as {}",
@@ -334,7 +327,6 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
         Request::Protect { path, name } => json!({ "protected": running.protect(&path, name.as_deref())? }),
         Request::Unprotect { name } => json!({ "unprotected": running.unprotect(&name)? }),
         Request::SwitchLogfile => json!({ "sequence": running.switch_logfile()? }),
-        Request::ChangeLog { change } => running.change_log(change)?,
         Request::RegisterLogfile { path } => {
             let registered = running.register_logfile(&path)?;
             json!({ "sequence": registered.sequence, "end": registered.end })

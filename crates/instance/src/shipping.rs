@@ -9,7 +9,7 @@ use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
 use crate::retention::{self, Holder, LeftBehind};
 use standfast_format::StreamCrc;
-use standfast_log::{LogError, RedoChunk, RedoLog};
+use standfast_log::{LogConfig, LogError, RedoChunk, RedoLog};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport as transport;
@@ -170,9 +170,9 @@ impl RedoSource for PrimarySource {
     }
 
     fn logs(&self) -> Option<transport::LogGeometry> {
-        let (layout, block_bytes) = (self.log.layout(), self.log.config().block_bytes);
-        let group_bytes = layout.groups.values().max().copied()?;
-        Some(transport::LogGeometry { groups: layout.groups.len(), group_bytes, block_bytes })
+        let config = self.log.config();
+        let LogConfig { groups, group_bytes, block_bytes, .. } = *config;
+        Some(transport::LogGeometry { groups, group_bytes, block_bytes })
     }
 
     fn archived_from(&self, from: Scn) -> Result<Option<(Vec<ArchivedLogInfo>, StreamCrc)>, SourceError> {

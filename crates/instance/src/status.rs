@@ -30,7 +30,7 @@ pub fn status(running: &Running) -> Value {
         "alerts": environment.alert.last(),
         "security": security(environment),
         "log": {
-            "group_bytes": log_config.layout().groups.values().max(),
+            "group_bytes": log_config.group_bytes,
             "block_bytes": log_config.block_bytes,
             "checkpoint": control.checkpoint,
         },
@@ -274,7 +274,6 @@ fn groups(log: &standfast_log::RedoLog) -> Value {
                 "first_scn": group.header.map(|header| header.first_scn),
                 "next_scn": group.next_scn,
                 "archived": group.archived,
-                "bytes": group.bytes,
                 "members": group.members,
                 "lost_members": group.dropped,
             })

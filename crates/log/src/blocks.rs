@@ -183,11 +183,6 @@ impl Blocks {
         Ok(self.next_block()?.map(payload))
     }
 
-    /// Goes on where another one ended, see [`Blocks::end`].
-    pub fn go_on_at(&mut self, end: (u32, Scn, StreamCrc)) {
-        (self.number, self.expected, self.crc) = end;
-    }
-
     /// Number of the next block, position and sum after the last valid one.
     pub fn end(&self) -> (u32, Scn, StreamCrc) {
         (self.number, self.expected, self.crc)

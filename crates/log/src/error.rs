@@ -55,7 +55,7 @@ pub enum LogError {
     },
     /// Existing files do not have the geometry of the configuration.
     #[error(
-        "redo log {path} has {setting} = {found}, but {configured} is configured\nhint: set {setting} = {found} again in standfast.toml; `standfast log group` changes the groups of an instance that runs"
+        "redo log {path} has {setting} = {found}, but {configured} is configured\nhint: set {setting} = {found} again in standfast.toml; existing logs cannot be resized"
     )]
     Geometry {
         /// File concerned.
@@ -76,14 +76,6 @@ pub enum LogError {
         path: PathBuf,
         /// First position that cannot be read.
         at: Scn,
-    },
-    /// A file holds newer redo than the groups that are known.
-    #[error(
-        "redo log {path} holds newer redo than all groups that the control file names\nhint: the control file is older than the redo log; bring back the one that belongs to it, or create the instance anew"
-    )]
-    Unlisted {
-        /// File concerned.
-        path: PathBuf,
     },
     /// A group without members was to be read.
     #[error("a redo log group has no member that can be read")]

@@ -3,7 +3,6 @@
 use crate::error::LogError;
 use crate::hole::{Hole, Leftover};
 use crate::keeper::MemberKeeper;
-use crate::layout::Layout;
 use standfast_format::{BlockHeader, FILE_HEADER_BYTES, LogFileHeader, LogKind, StreamCrc};
 use standfast_io::{Disk, LogFile};
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
@@ -32,8 +31,6 @@ pub struct LogConfig {
     /// line. Whoever opens a log to write to it remembers [`RedoLog::dropped_members`] durably before the first
     /// write, and gives it here at the next start.
     pub distrusted: Vec<PathBuf>,
-    /// Groups and members, when they are no longer those of the first four settings: these are what the log began with.
-    pub layout: Option<Layout>,
 }
 
 /// Whose redo a log holds.
@@ -157,37 +154,11 @@ pub(crate) struct Catalog {
     pub hole: Option<Hole>,
     /// What is still to be done on disk before anything is written.
     pub leftover: Leftover,
-    /// Groups and members; groups are by number, and a place without one is empty.
-    pub layout: Layout,
-}
-
-impl Group {
-    /// A place without a group.
-    pub fn absent() -> Group {
-        Group {
-            members: Vec::new(),
-            dropped: Vec::new(),
-            header: None,
-            next_scn: None,
-            archived: false,
-            cuts: None,
-        }
-    }
 }
 
 impl Catalog {
     pub fn new(groups: Vec<Group>, current: usize, archived: Vec<ArchivedLog>) -> Catalog {
-        let (leftover, layout) = (Leftover::default(), Layout::default());
-        Catalog { groups, current, archived, hole: None, leftover, layout }
-    }
-
-    /// The newest log that a group holds.
-    pub fn newest(&self) -> Option<usize> {
-        let held = self.groups.iter().enumerate().filter_map(|(index, group)| {
-            let header = group.header?;
-            Some(((header.incarnation, header.sequence), index))
-        });
-        held.max().map(|(_, index)| index)
+        Catalog { groups, current, archived, hole: None, leftover: Leftover::default() }
     }
 }
 
@@ -204,8 +175,6 @@ pub struct GroupView {
     pub next_scn: Option<Scn>,
     /// Whether it has been archived.
     pub archived: bool,
-    /// Bytes of each of its files.
-    pub bytes: u64,
     /// Its members.
     pub members: Vec<PathBuf>,
     /// Members that are neither read nor written: lost since the start, or not there then.
@@ -229,10 +198,9 @@ impl RedoLog {
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         config: LogConfig,
-        mut catalog: Catalog,
+        catalog: Catalog,
         notices: Vec<MemberNotice>,
     ) -> RedoLog {
-        catalog.layout = config.layout();
         let (catalog, checkpoint) = (Mutex::new(catalog), AtomicU64::new(0));
         let reuse_limit = AtomicU64::new(u64::MAX);
         RedoLog { disk, config, catalog, checkpoint, reuse_limit, notices, keeper: Mutex::default() }
@@ -255,14 +223,7 @@ impl RedoLog {
 
     /// Files of all members, living and dropped.
     pub fn members(&self) -> Vec<PathBuf> {
-        let layout = self.layout();
-        let indexes = layout.groups.keys().map(|number| number - 1);
-        indexes.flat_map(|index| layout.paths_at(self.config.kind, index)).collect()
-    }
-
-    /// Groups and members as they are now.
-    pub fn layout(&self) -> Layout {
-        self.catalog().layout.clone()
+        (0..self.config.groups).flat_map(|group| member_paths(&self.config, group)).collect()
     }
 
     /// Files of all members that are not written to. They lack redo from the first write on.
@@ -291,22 +252,18 @@ impl RedoLog {
     /// As [`RedoLog::create_files`], but goes on with the other files where one cannot be created: a log can be
     /// started with one member of each group. Returns what went wrong.
     pub fn create_living_files(disk: &dyn Disk, config: &LogConfig) -> Vec<LogError> {
-        let layout = config.layout();
-        let create = |(path, bytes): (PathBuf, u64)| {
+        let create = |path: PathBuf| {
             let create = || {
                 match disk.open(&path) {
-                    Ok(file) if file.len()? >= bytes => return Ok(()),
+                    Ok(file) if file.len()? >= config.group_bytes => return Ok(()),
                     Ok(_) => disk.remove(&path)?,
                     Err(_) => {}
                 }
-                disk.create(&path, bytes).map(drop)
+                disk.create(&path, config.group_bytes).map(drop)
             };
             create().map_err(LogError::io("create the redo log", &path)).err()
         };
-        let files = layout.groups.iter().flat_map(|(number, bytes)| {
-            layout.paths_at(config.kind, number - 1).into_iter().map(|path| (path, *bytes))
-        });
-        files.filter_map(create).collect()
+        (0..config.groups).flat_map(|group| member_paths(config, group)).filter_map(create).collect()
     }
 
     /// Removes all group files.
@@ -314,9 +271,8 @@ impl RedoLog {
     /// # Errors
     /// When a file cannot be removed.
     pub fn remove_files(disk: &dyn Disk, config: &LogConfig) -> Result<(), LogError> {
-        let layout = config.layout();
-        for number in layout.groups.keys() {
-            for path in layout.paths_at(config.kind, number - 1) {
+        for group in 0..config.groups {
+            for path in member_paths(config, group) {
                 disk.remove(&path).map_err(LogError::io("remove the redo log", &path))?;
             }
         }
@@ -342,15 +298,13 @@ impl RedoLog {
             header: group.header,
             next_scn: group.next_scn,
             archived: group.archived,
-            bytes: catalog.layout.bytes_at(index).unwrap_or(0),
             members: group.members.iter().map(|member| member.path.clone()).collect(),
             dropped: group.dropped.clone(),
         };
-        let is_there = |(index, _): &(usize, &Group)| catalog.layout.bytes_at(*index).is_some();
-        catalog.groups.iter().enumerate().filter(is_there).map(view).collect()
+        catalog.groups.iter().enumerate().map(view).collect()
     }
 
-    pub(crate) fn state_of(&self, catalog: &Catalog, index: usize) -> GroupState {
+    fn state_of(&self, catalog: &Catalog, index: usize) -> GroupState {
         let group = &catalog.groups[index];
         match (group.header, group.next_scn) {
             (None, _) => GroupState::Unused,
@@ -384,27 +338,20 @@ impl RedoLog {
     /// The group that may be written next, or why none may.
     pub(crate) fn next_group(&self) -> Result<usize, SwitchBlocked> {
         let catalog = self.catalog();
-        let places = catalog.groups.len();
-        let mut blocked = None;
-        for index in (1..places).map(|step| (catalog.current + step) % places) {
-            if catalog.layout.bytes_at(index).is_none() || catalog.is_last_before_hole(index) {
-                continue;
-            }
-            let group = &catalog.groups[index];
-            let why = match (group.header, group.next_scn) {
-                (None, _) => return Ok(index),
-                (Some(_), _) if !group.archived => SwitchBlocked::ArchivingNeeded,
-                (Some(_), Some(end)) if end > self.reuse_limit() => SwitchBlocked::ArchivingNeeded,
-                // On a standby what is not applied yet is read from the archived log: redo that comes in does not wait
-                // for apply.
-                (Some(_), _) if self.config.kind == LogKind::Standby => return Ok(index),
-                (Some(_), Some(end)) if end <= self.checkpoint() => return Ok(index),
-                _ => SwitchBlocked::CheckpointIncomplete,
-            };
-            // That of the group whose turn it is.
-            blocked = blocked.or(Some(why));
+        let mut next = (catalog.current + 1) % catalog.groups.len();
+        if catalog.is_last_before_hole(next) {
+            next = (next + 1) % catalog.groups.len();
         }
-        Err(blocked.unwrap_or(SwitchBlocked::ArchivingNeeded))
+        let group = &catalog.groups[next];
+        match (group.header, group.next_scn) {
+            (None, _) => Ok(next),
+            (Some(_), _) if !group.archived => Err(SwitchBlocked::ArchivingNeeded),
+            (Some(_), Some(end)) if end > self.reuse_limit() => Err(SwitchBlocked::ArchivingNeeded),
+            // On a standby what is not applied yet is read from the archived log: redo that comes in does not wait for apply.
+            (Some(_), _) if self.config.kind == LogKind::Standby => Ok(next),
+            (Some(_), Some(end)) if end <= self.checkpoint() => Ok(next),
+            _ => Err(SwitchBlocked::CheckpointIncomplete),
+        }
     }
 
     /// Logs that begin after `after` and at or before `upto`, ascending.
@@ -458,6 +405,14 @@ pub(crate) fn file_prefix(kind: LogKind) -> &'static str {
     if kind == LogKind::Online { "online" } else { "standby" }
 }
 
+/// Files of a group, one per member.
+pub(crate) fn member_paths(config: &LogConfig, group: usize) -> Vec<PathBuf> {
+    let prefix = file_prefix(config.kind);
+    let name = |member: usize| format!("{prefix}_{}{}.log", group + 1, char::from(b'a' + member as u8));
+    let place = |(member, directory): (usize, &PathBuf)| directory.join(name(member));
+    config.member_directories.iter().enumerate().map(place).collect()
+}
+
 pub(crate) fn read_header(file: &dyn LogFile, path: &Path) -> Result<Option<LogFileHeader>, LogError> {
     let mut block = [0; FILE_HEADER_BYTES];
     file.read_at(&mut block, 0).map_err(LogError::io("read the header of the redo log", path))?;
@@ -473,7 +428,6 @@ pub(crate) fn read_header(file: &dyn LogFile, path: &Path) -> Result<Option<LogF
 
 pub(crate) fn header_for(
     config: &LogConfig,
-    file_bytes: u64,
     identity: &LogIdentity,
     switch: &LogSwitch,
     stream_crc: StreamCrc,
@@ -488,7 +442,7 @@ pub(crate) fn header_for(
         first_scn: switch.first_scn,
         next_scn: None,
         first_time_us: switch.time_us,
-        file_bytes,
+        file_bytes: config.group_bytes,
         stream_crc,
         first_record: switch.first_record,
     }

@@ -4,7 +4,6 @@
 //! `docs/format.md` draws files and blocks. Nothing here decides when to write, switch or archive; the
 //! instance does.
 
-mod alter;
 mod archive;
 mod blocks;
 mod buffer;
@@ -12,7 +11,6 @@ mod error;
 mod groups;
 mod hole;
 mod keeper;
-mod layout;
 mod log_writer;
 mod members;
 mod open;
@@ -21,7 +19,6 @@ mod records;
 mod recovery;
 mod repair;
 
-pub use alter::{NewGroup, NewMember};
 pub use archive::{archive_group, archived_logs, remove_archived};
 pub use buffer::{LogBuffer, RedoChunk};
 pub use error::LogError;
@@ -31,7 +28,6 @@ pub use groups::{
 };
 pub use hole::{Chain, Hole, Verified, verify_archived};
 pub use keeper::MemberKeeper;
-pub use layout::{Layout, Refusal};
 pub use log_writer::{LogWriter, WriteCounts};
 pub use records::RecordReader;
 pub use recovery::Recovered;

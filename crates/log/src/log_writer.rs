@@ -63,17 +63,15 @@ impl LogWriter {
         identity: LogIdentity,
         writer: BlockWriter,
     ) -> Result<LogWriter, LogError> {
-        let (group, targets, layout) = {
+        let (group, targets) = {
             let catalog = log.catalog();
-            (catalog.current, catalog.groups[catalog.current].members.clone(), catalog.layout.clone())
+            (catalog.current, catalog.groups[catalog.current].members.clone())
         };
         let config = log.config();
-        let members = MemberWriters::new(layout.members.len(), log.disk.in_turns()).map_err(LogError::io(
-            "begin threads that write the redo log archived in",
-            &config.archive_directory,
-        ))?;
-        let bytes = layout.bytes_at(group).unwrap_or(0);
-        let blocks_per_group = (bytes / config.block_bytes as u64) as u32;
+        let members = MemberWriters::new(config.member_directories.len(), log.disk.in_turns()).map_err(
+            LogError::io("begin threads that write the redo log archived in", &config.archive_directory),
+        )?;
+        let blocks_per_group = (config.group_bytes / config.block_bytes as u64) as u32;
         Ok(LogWriter {
             group,
             targets,
@@ -133,7 +131,7 @@ impl LogWriter {
         self.writer.number == 1
     }
 
-    pub(crate) fn usable(&self) -> Result<(), LogError> {
+    fn usable(&self) -> Result<(), LogError> {
         match &self.poisoned {
             None => Ok(()),
             Some((at, cause)) => Err(LogError::Poisoned { at: *at, cause: cause.clone() }),
@@ -262,17 +260,6 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Number of the block that is written next.
-    pub(crate) fn block_number(&self) -> u32 {
-        self.writer.number
-    }
-
-    pub(crate) fn provide_for(&mut self, members: usize) -> Result<(), LogError> {
-        let directory = &self.log.config().archive_directory;
-        let failed = LogError::io("begin threads that write the redo log archived in", directory);
-        self.members.provide_for(members).map_err(failed)
-    }
-
     /// Why the log cannot be switched now, if so.
     pub fn switch_blocked(&self) -> Option<SwitchBlocked> {
         self.log.next_group().err()
@@ -319,8 +306,7 @@ impl LogWriter {
     /// # Errors
     /// As [`LogWriter::write`].
     pub(crate) fn begin(&mut self, group: usize, switch: &LogSwitch) -> Result<(), LogError> {
-        let bytes = self.log.catalog().layout.bytes_at(group).unwrap_or(0);
-        let header = header_for(self.log.config(), bytes, &self.identity, switch, self.writer.stream_crc);
+        let header = header_for(self.log.config(), &self.identity, switch, self.writer.stream_crc);
         let block_bytes = self.writer.block_bytes;
         header.encode(&mut self.buffer(1)[..block_bytes]);
         self.write_to(group);
@@ -345,11 +331,8 @@ impl LogWriter {
     }
 
     /// From now on that group is written.
-    pub(crate) fn write_to(&mut self, group: usize) {
-        let catalog = self.log.catalog();
-        self.targets.clone_from(&catalog.groups[group].members);
-        let bytes = catalog.layout.bytes_at(group).unwrap_or(0);
-        self.blocks_per_group = (bytes / self.writer.block_bytes as u64) as u32;
+    fn write_to(&mut self, group: usize) {
+        self.targets.clone_from(&self.log.catalog().groups[group].members);
         self.group = group;
     }
 
@@ -393,10 +376,11 @@ impl LogWriter {
             self.buffer(1)[..block_bytes].fill(0);
             self.write_blocks(block_bytes, 0)?;
             let mut catalog = self.log.catalog();
+            let groups = catalog.groups.len();
             catalog.groups[current].header = None;
             catalog.groups[current].next_scn = None;
-            let previous = catalog.newest().unwrap_or(keep);
-            catalog.current = previous;
+            catalog.current = (current + groups - 1) % groups;
+            let previous = catalog.current;
             catalog.groups[previous].next_scn = None;
             catalog.groups[previous].archived = false;
         }

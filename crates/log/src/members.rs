@@ -76,14 +76,6 @@ impl MemberWriters {
         failures
     }
 
-    /// Makes room for so many members.
-    pub fn provide_for(&mut self, members: usize) -> Result<()> {
-        while self.in_turns.is_none() && self.others.len() + 1 < members {
-            self.others.push(Helper::spawn()?);
-        }
-        Ok(())
-    }
-
     /// Whether writes can be queued, which needs one more thread.
     pub fn can_queue(&mut self) -> bool {
         if self.first.is_none() && self.in_turns.is_none() {

@@ -1,8 +1,7 @@
 //! Opening the files of all groups: which members live, and do they have the geometry of the configuration?
 
 use crate::error::LogError;
-use crate::groups::{Group, LogConfig, Member, MemberNotice, file_prefix, read_header};
-use crate::layout::Layout;
+use crate::groups::{Group, LogConfig, Member, MemberNotice, file_prefix, member_paths, read_header};
 use standfast_format::LogFileHeader;
 use standfast_io::{AlignedBuf, Disk};
 use std::path::{Path, PathBuf};
@@ -98,20 +97,11 @@ impl Opened {
 pub(crate) fn open_groups(disk: &dyn Disk, config: &LogConfig) -> Result<Opened, LogError> {
     check_number_of_groups(disk, config)?;
     let mut groups = Vec::new();
-    let layout = config.layout();
-    for index in 0..layout.places() {
-        let Some(bytes) = layout.bytes_at(index) else {
-            groups.push(OpenGroup::default());
-            continue;
-        };
+    for index in 0..config.groups {
         let mut group = open_members(disk, config, index, &config.distrusted)?;
-        check_geometry(&mut group, config, bytes)?;
+        check_geometry(&mut group, config)?;
         group.check_alive()?;
         groups.push(group);
-    }
-    if config.layout.is_some() {
-        let newest = groups.iter().filter_map(OpenGroup::header).map(|header| order(&header)).max();
-        check_unlisted(disk, config, &layout, newest)?;
     }
     Ok(Opened { groups, notices: Vec::new() })
 }
@@ -123,12 +113,7 @@ pub(crate) fn open_for_new(
 ) -> Result<(Vec<Group>, Vec<MemberNotice>), LogError> {
     let zeros = AlignedBuf::new(config.block_bytes);
     let mut groups = Vec::new();
-    let layout = config.layout();
-    for index in 0..layout.places() {
-        if layout.bytes_at(index).is_none() {
-            groups.push(OpenGroup::default());
-            continue;
-        }
+    for index in 0..config.groups {
         let mut group = open_members(disk, config, index, &[])?;
         // Also where there is nothing to void: a member that cannot be written is found out before the log begins.
         group.drop_members(|OpenMember { member: Member { file, path }, .. }| {
@@ -150,7 +135,7 @@ fn open_members(
     distrusted: &[PathBuf],
 ) -> Result<OpenGroup, LogError> {
     let mut group = OpenGroup::default();
-    for path in config.layout().paths_at(config.kind, index) {
+    for path in member_paths(config, index) {
         match open_member(disk, &path) {
             Ok((member, header)) => {
                 let distrusted = distrusted.contains(&path);
@@ -172,9 +157,6 @@ fn open_member(disk: &dyn Disk, path: &Path) -> Result<(Member, Option<LogFileHe
 
 /// Fewer groups than there are files would leave out redo, and more would look like files that were lost.
 fn check_number_of_groups(disk: &dyn Disk, config: &LogConfig) -> Result<(), LogError> {
-    if config.layout.is_some() {
-        return Ok(());
-    }
     let prefix = format!("{}_", file_prefix(config.kind));
     let number = |path: PathBuf| {
         let name = path.file_stem()?.to_str()?.strip_prefix(&prefix)?;
@@ -200,42 +182,10 @@ fn check_number_of_groups(disk: &dyn Disk, config: &LogConfig) -> Result<(), Log
     }
 }
 
-/// Which of two logs is the newer one.
-fn order(header: &LogFileHeader) -> (u32, u64) {
-    (header.incarnation, header.sequence)
-}
-
-/// Files of groups that the layout does not name are what is left of a change; they hold nothing that counts. One that
-/// holds newer redo than all groups means that the layout is not that of this log: a control file from a backup.
-fn check_unlisted(
-    disk: &dyn Disk,
-    config: &LogConfig,
-    layout: &Layout,
-    newest: Option<(u32, u64)>,
-) -> Result<(), LogError> {
-    let prefix = format!("{}_", file_prefix(config.kind));
-    for (letter, directory) in &layout.members {
-        for path in disk.list(directory).unwrap_or_default() {
-            let number = path.file_name().and_then(|name| {
-                let name = name.to_str()?.strip_prefix(&prefix)?.strip_suffix(".log")?;
-                name.strip_suffix(*letter)?.parse::<usize>().ok()
-            });
-            if number.is_none_or(|number| layout.groups.contains_key(&number)) {
-                continue;
-            }
-            let Ok((_, Some(header))) = open_member(disk, &path) else { continue };
-            if newest.is_none_or(|newest| order(&header) > newest) {
-                return Err(LogError::Unlisted { path });
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Drops members that do not have the size that their group has, and refuses a group that was made with other
 /// settings.
-fn check_geometry(group: &mut OpenGroup, config: &LogConfig, bytes: u64) -> Result<(), LogError> {
-    group.drop_members(|open| differs(open, config, bytes).err());
+fn check_geometry(group: &mut OpenGroup, config: &LogConfig) -> Result<(), LogError> {
+    group.drop_members(|open| differs(open, config).err());
     let alive = group.members.iter().any(|open| !open.distrusted);
     let differing = group.dropped.iter().position(|(_, cause)| matches!(cause, LogError::Geometry { .. }));
     match differing {
@@ -244,17 +194,17 @@ fn check_geometry(group: &mut OpenGroup, config: &LogConfig, bytes: u64) -> Resu
     }
 }
 
-fn differs(open: &OpenMember, config: &LogConfig, group_bytes: u64) -> Result<(), LogError> {
+fn differs(open: &OpenMember, config: &LogConfig) -> Result<(), LogError> {
     let Member { file, path } = &open.member;
     let check = |setting, found, configured| match found == configured {
         true => Ok(()),
         false => Err(LogError::Geometry { path: path.clone(), setting, found, configured }),
     };
     if let Some(header) = open.header.filter(|_| !open.distrusted) {
-        check("redo.group_bytes", header.file_bytes, group_bytes)?;
+        check("redo.group_bytes", header.file_bytes, config.group_bytes)?;
         check("redo.block_bytes", header.block_bytes.into(), config.block_bytes as u64)?;
     }
     // A full group of a standby may have grown.
     let bytes = file.len().map_err(LogError::io("read the size of the redo log", path))?;
-    check("redo.group_bytes", bytes.min(group_bytes), group_bytes)
+    check("redo.group_bytes", bytes.min(config.group_bytes), config.group_bytes)
 }

@@ -90,7 +90,7 @@ impl RedoLog {
         })?;
         let (current, header) = newest;
         let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
-        close_older_groups(&mut groups, current, &archived)?;
+        close_older_groups(&mut groups, current, &archived);
         let scan = scan(source_of(&groups[current], &header))?;
         groups[current].cuts = Some(scan.cuts.clone());
         let mut confirmed = scan.confirmed;
@@ -125,8 +125,7 @@ impl RedoLog {
         let (groups, notices) = open_for_new(disk.as_ref(), &config)?;
         let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
         let block_bytes = config.block_bytes;
-        let first = config.layout().groups.first_key_value().map_or(0, |(number, _)| number - 1);
-        let catalog = Catalog::new(groups, first, archived);
+        let catalog = Catalog::new(groups, 0, archived);
         let log = Arc::new(RedoLog::new(disk, config, catalog, notices));
         let writer = BlockWriter {
             block_bytes,
@@ -138,7 +137,7 @@ impl RedoLog {
             incarnation_tag: incarnation_tag(identity.incarnation_id),
         };
         let mut writer = LogWriter::new(log.clone(), identity, writer)?;
-        writer.begin(first, &start)?;
+        writer.begin(0, &start)?;
         Ok((log, writer))
     }
 }
@@ -152,11 +151,7 @@ fn newest_group(groups: &[Group]) -> Option<(usize, LogFileHeader)> {
 }
 
 /// A group ends where the next sequence begins; a log that was archived needs no further copy.
-fn close_older_groups(
-    groups: &mut [Group],
-    current: usize,
-    archived: &[crate::groups::ArchivedLog],
-) -> Result<(), LogError> {
+fn close_older_groups(groups: &mut [Group], current: usize, archived: &[crate::groups::ArchivedLog]) {
     let mut starts: Vec<(usize, Scn)> = groups
         .iter()
         .enumerate()
@@ -164,16 +159,7 @@ fn close_older_groups(
         .collect();
     starts.sort_by_key(|(index, scn)| (*scn, *index == current));
     for pair in starts.windows(2) {
-        let (group, next) = (&groups[pair[0].0], groups[pair[1].0].header);
-        // The group between them was dropped: this one ends where its blocks do.
-        let gap = group.header.zip(next).is_some_and(|(header, next)| {
-            header.incarnation_id == next.incarnation_id && next.sequence > header.sequence + 1
-        });
-        let end = match group.header.filter(|_| gap) {
-            Some(header) => scan(source_of(group, &header))?.writer.position,
-            None => pair[1].1,
-        };
-        groups[pair[0].0].next_scn = Some(end);
+        groups[pair[0].0].next_scn = Some(pair[1].1);
     }
     groups[current].next_scn = None;
     for group in groups.iter_mut() {
@@ -184,7 +170,6 @@ fn close_older_groups(
                 && log.header.next_scn == group.next_scn
         });
     }
-    Ok(())
 }
 
 fn source_of(group: &Group, fallback: &LogFileHeader) -> Source {
@@ -273,7 +258,6 @@ impl RedoLog {
             archive_directory: directory,
             distrusted: Vec::new(),
             unnamed_groups: 0,
-            layout: None,
         };
         Ok(Arc::new(RedoLog::new(disk, config, Catalog::new(vec![group], 0, Vec::new()), Vec::new())))
     }

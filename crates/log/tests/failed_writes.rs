@@ -92,7 +92,6 @@ fn after_a_piece_that_failed_nothing_more_is_written_and_what_was_before_it_is_r
         archive_directory: directory.clone(),
         distrusted: Vec::new(),
         unnamed_groups: 0,
-        layout: None,
     };
     RedoLog::create_files(&disk, &config).unwrap();
     let identity =

@@ -52,7 +52,6 @@ fn config(kind: LogKind, place: &str) -> LogConfig {
         archive_directory: PathBuf::from(place).join("archive"),
         distrusted: Vec::new(),
         unnamed_groups: 0,
-        layout: None,
     }
 }
 

@@ -293,7 +293,6 @@ impl Site {
             archive_directory: directory.join("archive"),
             distrusted: Vec::new(),
             unnamed_groups: 0,
-            layout: None,
         };
         let disk = Arc::new(machine.disk());
         RedoLog::create_files(disk.as_ref(), &config).unwrap();

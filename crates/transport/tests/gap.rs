@@ -193,11 +193,13 @@ fn a_standby_that_falls_behind_the_logs_is_noticed_by_the_primary() {
     let archive = ArchiveTransport { poll: Duration::from_millis(50), ..settings(4, 1) };
     let pair = pair(source, empty_standby(), archive);
     pair.observer.wait_event("the stream begins", |event| matches!(event, SenderEvent::Connected { .. }));
-    for _ in 0..10 {
-        pair.source.write(&redo(pair.source.end(), LOG_BYTES, 1));
-        pair.source.switch();
-    }
+    // At once: the sender looks at the source whenever it likes, and must find it without the redo or far ahead of it.
     pair.source.0.change(|state| {
+        for _ in 0..10 {
+            state.bytes.extend(redo(state.end(), LOG_BYTES, 1));
+            state.begin_log();
+        }
+        state.durable = state.end();
         state.archiving = true;
         state.buffer_from = state.end();
         // The stream gets no further than this.

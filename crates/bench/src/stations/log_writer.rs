@@ -51,7 +51,6 @@ impl RunningLog {
             archive_directory: directory.to_owned(),
             distrusted: Vec::new(),
             unnamed_groups: 0,
-            layout: None,
         };
         RedoLog::create_files(&DirectDisk, &config).map_err(failed)?;
         let rounds = Rounds::start(config).map_err(failed)?;

@@ -85,11 +85,7 @@ fn live(world: &mut World) -> Result<(), ()> {
         if breaks == Some(nth) {
             world.break_member(&mut rng);
         }
-        let event = match rng.below(100) {
-            0 | 1 => world.change_groups(&mut rng),
-            2 => world.bring_members_back(),
-            _ => world.event(),
-        };
+        let event = world.event();
         world.settle(event, HARSH)?;
     }
     if rng.chance(60) {

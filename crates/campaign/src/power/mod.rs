@@ -12,7 +12,7 @@
 //!
 //! Half of the histories have redo logs with two members. While the power is away one of them may be lost, damaged, or
 //! come back as it once was, and its device may fail while the power is on (see [`members`]); nothing of what follows may
-//! depend on it. Groups of the log are added, dropped and resized, and lost members brought back, meanwhile.
+//! depend on it.
 //!
 //! What must hold after every power loss: each database of the primary is in a state that was committed, no older
 //! than the newest acknowledged commit; a standby never shows a state that was not committed, and holds all redo
@@ -25,7 +25,6 @@ mod application;
 mod crash;
 mod history;
 mod link;
-mod log_changes;
 mod members;
 #[cfg(test)]
 mod pace;

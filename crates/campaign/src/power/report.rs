@@ -23,9 +23,6 @@ pub struct PowerReport {
     /// Redo log members whose device failed while the instance ran.
     #[serde(default)]
     pub failed_members: u64,
-    /// Changes of groups and members of redo logs.
-    #[serde(default)]
-    pub log_changes: u64,
     /// Times that blocks of redo log members were damaged, each in one of two members.
     #[serde(default)]
     pub damaged_members: u64,
@@ -100,7 +97,6 @@ impl PowerReport {
         self.failovers += other.failovers;
         self.lost_members += other.lost_members;
         self.failed_members += other.failed_members;
-        self.log_changes += other.log_changes;
         self.damaged_members += other.damaged_members;
         self.acknowledged += other.acknowledged;
         self.lost += other.lost;
@@ -123,8 +119,8 @@ impl std::fmt::Display for PowerReport {
         )?;
         writeln!(
             f,
-            "members of the redo log: {} lost, {} failed, {} damaged; {} changes of groups and members",
-            self.lost_members, self.failed_members, self.damaged_members, self.log_changes
+            "members of the redo log: {} lost, {} failed, {} damaged",
+            self.lost_members, self.failed_members, self.damaged_members
         )?;
         write!(
             f,

@@ -76,7 +76,6 @@ impl Geometry {
             archive_directory: paths.archive,
             distrusted: Vec::new(),
             unnamed_groups: usize::from(kind == LogKind::Standby),
-            layout: None,
         }
     }
 
@@ -110,7 +109,6 @@ impl Geometry {
             replays: Vec::new(),
             left_out: Vec::new(),
             stale_members: Vec::new(),
-            redo_layouts: Default::default(),
             protection_mode: Default::default(),
             gap: None,
             fenced: None,
@@ -137,7 +135,6 @@ impl Geometry {
             replays: Vec::new(),
             left_out: Vec::new(),
             stale_members: Vec::new(),
-            redo_layouts: Default::default(),
             protection_mode: Default::default(),
             gap: None,
             fenced: None,

@@ -22,7 +22,6 @@ mod far_sync;
 mod foreign;
 mod gap;
 mod left_out;
-mod log_groups;
 mod log_volume;
 mod lost_members;
 mod marker;

@@ -66,7 +66,6 @@ fn groups(bytes: &[u8], members: usize) {
         member_directories: MEMBERS[..members].iter().map(|directory| (*directory).into()).collect(),
         groups: GROUPS,
         unnamed_groups: 0,
-        layout: None,
         group_bytes: GROUP_BYTES as u64,
         block_bytes: 512,
         archive_directory: "/a".into(),

@@ -1,32 +1,11 @@
 //! Log switches of a primary, and what commits wait for meanwhile.
 
-use super::{Primary, PrimaryShared};
+use super::Primary;
 use crate::error::InstanceError;
 use crate::now_us;
 use crate::waits::WaitEvent;
-use standfast_log::LogWriter;
-
-/// Work on the log, in the order of the stream.
-pub(super) type LogWork = Box<dyn FnOnce(&mut LogWriter) + Send>;
-
-impl PrimaryShared {
-    /// Hands work on the log itself to the log writer thread; it is done also while a log switch waits, which it may
-    /// end.
-    pub fn work_on_log(&self, work: impl FnOnce(&mut LogWriter) + Send + 'static) {
-        self.log_work.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Box::new(work));
-        // Looked for where commands are.
-        self.command(Box::new(|_| Ok(())));
-    }
-}
 
 impl Primary {
-    pub(super) fn do_log_work(&mut self) {
-        let mut waiting = self.shared.log_work.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let taken = std::mem::take(&mut *waiting);
-        drop(waiting);
-        taken.into_iter().for_each(|work| work(&mut self.writer));
-    }
-
     /// Switches the log now, if it holds anything.
     ///
     /// # Errors
@@ -61,7 +40,6 @@ impl Primary {
             if let Some(why) = self.writer.switch_blocked() {
                 self.shared.waits.enter(why.into());
                 self.helper.blocked(why)?;
-                self.do_log_work();
                 continue;
             }
             self.shared.waits.enter(WaitEvent::SwitchCompletion);

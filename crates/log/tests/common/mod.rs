@@ -45,7 +45,6 @@ impl Rig {
             archive_directory,
             distrusted: Vec::new(),
             unnamed_groups: 0,
-            layout: None,
         };
         RedoLog::create_files(&DirectDisk, &config).unwrap();
         Rig { directory, config, stream: Vec::new() }

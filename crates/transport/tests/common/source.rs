@@ -131,16 +131,7 @@ impl MemorySource {
     }
 
     pub fn switch(&self) {
-        self.0.change(|state| {
-            let last = state.logs.last().unwrap();
-            let next = LogSwitch {
-                sequence: last.sequence + 1,
-                first_scn: state.end(),
-                time_us: last.time_us + 1,
-                first_record: 3,
-            };
-            state.logs.push(next);
-        });
+        self.0.change(SourceState::begin_log);
     }
 }
 
@@ -163,6 +154,17 @@ impl SourceState {
             }
         };
         self.logs.windows(2).map(info).collect()
+    }
+
+    pub fn begin_log(&mut self) {
+        let last = self.logs.last().unwrap();
+        let next = LogSwitch {
+            sequence: last.sequence + 1,
+            first_scn: self.end(),
+            time_us: last.time_us + 1,
+            first_record: 3,
+        };
+        self.logs.push(next);
     }
 
     pub fn end(&self) -> Scn {

@@ -1,0 +1,94 @@
+//! Which senders a primary or a standby runs, and the change from one set of them to another.
+
+use super::{Running, RunningPrimary};
+use crate::config::{CONFIG_FILE, Config, DestinationConfig};
+use crate::error::InstanceError;
+use crate::local_archive::LocalStatus;
+use crate::primary::PrimaryShared;
+use crate::shipping::{Destinations, FencedCall, PrimarySource};
+use standfast_types::Scn;
+use std::sync::Arc;
+
+impl Running {
+    pub(super) fn start_destinations(
+        &self,
+        shared: &Arc<PrimaryShared>,
+        source: &Arc<PrimarySource>,
+        before: Option<&Destinations>,
+    ) -> Result<Arc<Destinations>, InstanceError> {
+        let me = self.me.clone();
+        let fenced: FencedCall = Arc::new(move |why: String| {
+            let me = me.clone();
+            // Not on the sender's own thread, which the change of role ends.
+            let _ = std::thread::Builder::new().name("fence".into()).spawn(move || {
+                if let Some(running) = me.upgrade() {
+                    running.fence(&why);
+                }
+            });
+        });
+        Destinations::start(&self.environment, shared, source, &self.configured(), before, &fenced)
+    }
+
+    /// Takes `configured` for the destinations, durably and at once: the file first, then the senders.
+    ///
+    /// # Errors
+    /// When the configuration is not valid with them, or cannot be written. Nothing is changed then.
+    pub(crate) fn change_destinations(
+        &self,
+        change: impl FnOnce(&mut Vec<DestinationConfig>) -> Result<(), InstanceError>,
+    ) -> Result<(), InstanceError> {
+        let _one = self.one_command();
+        let mut configured = self.configured();
+        change(&mut configured)?;
+        crate::protection::check(self.environment.control().protection_mode, &configured)?;
+        let mut config = self.environment.config.clone();
+        config.destinations = configured;
+        let path = self.environment.paths.directory.join(CONFIG_FILE);
+        let config = Config::parse(&config.to_toml(), &path)?;
+        self.environment
+            .disk
+            .replace(&path, config.to_toml().as_bytes())
+            .map_err(InstanceError::io("write the configuration", &path))?;
+        *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = config.destinations;
+        if let Some(primary) = self.primary() {
+            self.restart_destinations(&primary)?;
+        }
+        self.forwarding().map_or(Ok(()), |forwarding| forwarding.configure(&self.configured()))
+    }
+
+    /// Chooses among the destinations again.
+    pub(crate) fn use_destinations_anew(&self) -> Result<(), InstanceError> {
+        let _one = self.one_command();
+        self.primary().map_or(Ok(()), |primary| self.restart_destinations(&primary))
+    }
+
+    fn restart_destinations(&self, primary: &RunningPrimary) -> Result<(), InstanceError> {
+        let shared = primary.threads.shared().clone();
+        let before = primary.destinations();
+        // The new senders are in force before the old ones end, so that no commit slips between them.
+        let fresh = self.start_destinations(&shared, &primary.source, Some(&*before))?;
+        shared.ship_through(fresh.clone());
+        let mut destinations = primary.destinations.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *destinations = fresh.clone();
+        drop(destinations);
+        fresh.let_others_go(&before);
+        before.stop_without(&fresh);
+        Ok(())
+    }
+
+    pub(crate) fn note_local(&self, local: Vec<LocalStatus>) {
+        *self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = local;
+    }
+
+    /// State of the local destinations.
+    pub fn local_destinations(&self) -> Vec<LocalStatus> {
+        self.local.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// How far destinations of this primary have redo on disk, by name.
+    pub(crate) fn hardened_at_destinations(&self) -> Vec<(String, Scn)> {
+        let Some(primary) = self.primary() else { return Vec::new() };
+        let status = primary.destinations().status();
+        status.into_iter().map(|(status, _)| (status.name, status.hardened)).collect()
+    }
+}

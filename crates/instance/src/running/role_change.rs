@@ -1,0 +1,77 @@
+//! A standby on its way to be the primary.
+
+use super::{Mode, Running, RunningStandby};
+use crate::error::InstanceError;
+use crate::failover;
+use crate::far_sync;
+use standfast_types::Scn;
+use std::time::Duration;
+
+impl Running {
+    /// Makes this standby the primary, with what its source still has if that comes within `patience`; returns where
+    /// the new incarnation begins, and how that went.
+    ///
+    /// # Errors
+    /// When this is no standby, or it cannot be completed; see [`failover`].
+    pub fn failover(&self, patience: Duration) -> Result<(Scn, Option<(bool, String)>), InstanceError> {
+        let drained = self.drain(patience);
+        let mut mode = self.mode();
+        match &*mode {
+            Mode::Standby(_) => {}
+            Mode::Primary(_) => {
+                return Err(InstanceError::refused(
+                    "this instance is the primary already",
+                    "nothing is to be done",
+                ));
+            }
+            Mode::Stuck(why) => return Err(failover::stuck(why)),
+            Mode::FarSync(_) => return Err(far_sync::has_no_databases()),
+            _ => return Err(InstanceError::refused("this instance is no standby", "fail over another one")),
+        }
+        let Mode::Standby(standby) = std::mem::replace(&mut *mode, Mode::Changing) else {
+            return Err(InstanceError::Failed("the role changed meanwhile".into()));
+        };
+        drop(mode);
+        self.environment.alert.say("failover begins");
+        if let Some(receiver) = self.receiver().as_ref() {
+            receiver.detach();
+        }
+        let RunningStandby { standby, log, segment: _segment, forwarding } = *standby;
+        // Before everything counts as confirmed: destinations must not be told that of redo without an end.
+        forwarding.stop();
+        let done = failover::become_primary(&self.environment, standby, &log);
+        drop(log);
+        let done = done.map_err(|error| self.standby_again(&error))?;
+        if let Err(error) = self.open_as_primary() {
+            let fenced = matches!(&*self.mode(), Mode::Fenced(_));
+            return Err(if fenced { error } else { self.stuck(&error) });
+        }
+        drop(done.keepers);
+        self.environment.alert.say(format!(
+            "failover complete: primary of incarnation {} from SCN {}",
+            self.environment.control().incarnation().number,
+            done.branch
+        ));
+        Ok((done.branch, drained))
+    }
+
+    /// After a failover that failed: goes on as the standby that the control file says this still is, as after a
+    /// restart. Returns what the operator is told.
+    fn standby_again(&self, error: &InstanceError) -> InstanceError {
+        match failover::is_still_standby(&self.environment).and_then(|()| self.open_as_standby()) {
+            Ok(()) => {
+                let told = failover::failed(error);
+                self.environment.alert.say(told.to_string().replace("\nhint: ", " | hint: "));
+                told
+            }
+            Err(second) => self.stuck(&InstanceError::Failed(format!("{error}; and as a standby: {second}"))),
+        }
+    }
+
+    fn stuck(&self, error: &InstanceError) -> InstanceError {
+        let told = failover::stuck(&error.to_string().replace('\n', "; "));
+        self.environment.alert.say(told.to_string().replace("\nhint: ", " | hint: "));
+        *self.mode() = Mode::Stuck(error.to_string());
+        told
+    }
+}

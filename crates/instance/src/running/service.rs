@@ -1,0 +1,66 @@
+//! The instance as its receiver sees it.
+
+use super::{Mode, Running};
+use crate::environment::Environment;
+use crate::forwarding;
+use crate::refusals::Refusals;
+use crate::shipping::peer_identity;
+use standfast_transport as transport;
+use standfast_transport::{
+    CertificateGrant, CertificateRequest, CertificateRight, ReceiverEvent, ReceiverService, RedoSource,
+    Refusal, Wish,
+};
+use std::sync::{Arc, Weak};
+
+/// See the module.
+pub(super) struct Service {
+    pub running: Weak<Running>,
+    pub environment: Arc<Environment>,
+    pub refusals: Refusals,
+}
+
+impl ReceiverService for Service {
+    fn identity(&self) -> transport::PeerIdentity {
+        peer_identity(&self.environment, self.environment.control().role.of_peer())
+    }
+
+    fn admit(&self, hello: &transport::SenderHello) -> Result<(), transport::Refusal> {
+        forwarding::upstream(&self.environment.control(), hello).map(drop)
+    }
+
+    fn source(&self) -> Option<Arc<dyn RedoSource>> {
+        let running = self.running.upgrade()?;
+        match &*running.mode() {
+            Mode::Primary(primary) => Some(primary.source.clone()),
+            _ => None,
+        }
+    }
+
+    fn status(&self) -> String {
+        self.running
+            .upgrade()
+            .map_or_else(|| "{}".into(), |running| crate::status::status(&running).to_string())
+    }
+
+    fn event(&self, event: &ReceiverEvent) {
+        if self.refusals.is_news(event) {
+            self.environment.alert.say(format!("receiver: {event}"));
+        }
+    }
+
+    fn authorise(&self, peer: &str, wish: Wish) -> Result<(), Refusal> {
+        self.environment.authorise(peer, wish)
+    }
+
+    fn vouched(&self, source: &str, peers: &[String]) {
+        self.environment.note_vouched(source, peers);
+    }
+
+    fn certify(
+        &self,
+        wish: &CertificateRequest,
+        right: &CertificateRight,
+    ) -> Result<CertificateGrant, Refusal> {
+        self.environment.certify(wish, right)
+    }
+}
