@@ -155,6 +155,11 @@ pub enum Command {
         #[command(subcommand)]
         command: ApplyCommand,
     },
+    /// Give this standby what it lacks by hand.
+    Register {
+        #[command(subcommand)]
+        command: RegisterCommand,
+    },
     /// Begin a new redo log.
     SwitchLogfile,
     /// Move everything into the databases and the start of recovery to the end of the redo.
@@ -338,6 +343,22 @@ pub enum ApplyCommand {
         after_help = "Examples:\n  standfast apply stop -D /srv/sf-b\n\nRedo is received, hardened and acknowledged as before. Exit codes: 0 ok, 3 it is no standby, 4 the instance does\nnot run."
     )]
     Stop,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RegisterCommand {
+    /// Take an archived log that was copied here, when its source cannot be reached or has it no more. It is checked from
+    /// its first to its last block, copied to the archive directory, and applied. Logs are registered in order.
+    ///
+    /// Exit codes: 0 registered, 1 failed, 2 usage, 3 it is not the log that is missing (the message says which is),
+    /// 4 the instance does not run.
+    #[command(
+        after_help = "Examples:\n  standfast register logfile -D /srv/sf /mnt/1_00000042_7f3a12bc90de4411.arc"
+    )]
+    Logfile {
+        /// The file; it is left where it is.
+        file: PathBuf,
+    },
 }
 
 #[derive(Debug, Subcommand)]

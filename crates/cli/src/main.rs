@@ -12,7 +12,7 @@ mod generated;
 mod log_groups;
 mod show;
 
-use args::{ApplyCommand, Args, Command, LogCommand, StandbyCommand};
+use args::{ApplyCommand, Args, Command, LogCommand, RegisterCommand, StandbyCommand};
 use clap::FromArgMatches;
 use serde_json::Value;
 use standfast_instance::InstanceError;
@@ -143,6 +143,11 @@ fn run(args: Args) -> Result<bool, InstanceError> {
                 ApplyCommand::Stop => (false, false),
             };
             println!("{}", text(&server::ask(&directory, &Request::Apply { on, no_delay })?));
+        }
+        Command::Register { command: RegisterCommand::Logfile { file } } => {
+            let path = std::path::absolute(&file).unwrap_or(file);
+            let answer = server::ask(&directory, &Request::RegisterLogfile { path })?;
+            println!("log {} registered; the redo goes on to SCN {}", answer["sequence"], answer["end"]);
         }
         Command::SwitchLogfile => {
             let answer = server::ask(&directory, &Request::SwitchLogfile)?;

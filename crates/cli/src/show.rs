@@ -155,7 +155,24 @@ fn standby(standby: &Value) {
             text(&standby["source_end"]),
         );
     }
+    gap(&standby["gap"]);
     stopped(&standby["stopped_databases"], "");
+}
+
+/// Archived logs that are missing and on their way.
+fn gap(gap: &Value) {
+    if gap.is_null() {
+        return;
+    }
+    println!(
+        "             GAP: logs {} to {} are missing, {} of {} left over {} connections; the stream goes on at SCN {}",
+        text(&gap["low_sequence"]),
+        text(&gap["high_sequence"]),
+        bytes(&gap["bytes_left"]),
+        bytes(&gap["bytes"]),
+        text(&gap["connections"]),
+        text(&gap["to"]),
+    );
 }
 
 /// The databases to which redo is not applied, and why.
@@ -212,6 +229,7 @@ fn destinations(destinations: &Value) {
         {
             println!("             {trouble}");
         }
+        gap(&destination["gap"]);
     }
     for destination in list(destinations) {
         let databases = &destination["stopped_databases"];

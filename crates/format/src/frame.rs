@@ -47,12 +47,19 @@ pub enum FrameKind {
     /// From the standby, before the acknowledgement whose `applied` does not speak of them: all databases to which
     /// redo is not applied. a: how many; payload JSON. Holds until the next one.
     Stopped = 10,
+    /// From the standby, on a connection for archived logs: it wants a unit. a: log sequence; b: first byte in the file;
+    /// c: bytes; d: incarnation id, little-endian.
+    Fetch = 20,
+    /// A piece of the unit that was asked for. a: log sequence; b: first byte in the file.
+    Unit = 21,
+    /// The unit is complete. a: log sequence; b: first byte in the file; c: bytes; d: CRC-32C of all of them.
+    UnitEnd = 22,
 }
 
 impl FrameKind {
     fn from_u16(value: u16) -> Option<FrameKind> {
         use FrameKind::*;
-        [Hello, Redo, Confirm, Switch, Ack, Refuse, Request, Data, Done, Stopped]
+        [Hello, Redo, Confirm, Switch, Ack, Refuse, Request, Data, Done, Stopped, Fetch, Unit, UnitEnd]
             .into_iter()
             .find(|kind| *kind as u16 == value)
     }

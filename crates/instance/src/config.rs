@@ -157,6 +157,12 @@ pub struct RedoConfig {
     pub archive_min_succeed: usize,
     /// Bytes of redo kept in memory for destinations that are a little behind.
     pub buffer_bytes: usize,
+    /// Archivers that send archived logs to destinations that lack whole ones, for all destinations together: 1 to 30
+    /// (LOG_ARCHIVE_MAX_PROCESSES). With 1, a destination that is behind is fed over its stream alone. Each has a connection
+    /// of its own; max_connections of the destination says how many work on one log.
+    pub archive_processes: u32,
+    /// Bytes of an archived log that are asked for and awaited at a time, 65536 to 1073741824, a multiple of 4096.
+    pub archive_unit_bytes: u64,
 }
 
 impl Default for RedoConfig {
@@ -171,6 +177,8 @@ impl Default for RedoConfig {
             archive_min_succeed: 1,
             archive_lag_target_s: 0,
             buffer_bytes: 64 << 20,
+            archive_processes: 4,
+            archive_unit_bytes: 10 << 20,
         }
     }
 }
@@ -347,6 +355,18 @@ impl Config {
                 "0 for none, or 60 to 7200 seconds",
             );
         }
+        if !(1..=30).contains(&redo.archive_processes) {
+            return fail("redo.archive_processes", redo.archive_processes.to_string(), "1 to 30 archivers");
+        }
+        if !(64 << 10..=1 << 30).contains(&redo.archive_unit_bytes)
+            || !redo.archive_unit_bytes.is_multiple_of(4096)
+        {
+            return fail(
+                "redo.archive_unit_bytes",
+                redo.archive_unit_bytes.to_string(),
+                "65536 to 1073741824, a multiple of 4096",
+            );
+        }
         if self.commit_mode_bits().is_none() {
             return fail(
                 "commit.write",
@@ -462,6 +482,8 @@ mod tests {
             assert!(error(&text).contains("redo.archive_lag_target_s"), "{wrong}");
         }
         assert!(error("[standby]\napply_delay_s = 604801").contains("0 to 604800"));
+        assert!(error("[redo]\narchive_processes = 31").contains("1 to 30"));
+        assert!(error("[redo]\narchive_unit_bytes = 100000").contains("a multiple of 4096"));
         assert!(error("[redo]\ngruops = 3").contains("gruops"));
         assert!(error("[commit]\nwrite = \"later\"").contains("commit.write = later"));
     }

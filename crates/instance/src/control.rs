@@ -98,6 +98,19 @@ pub struct Upstream {
     pub logs: Option<transport::LogGeometry>,
 }
 
+/// Redo that is missing on a standby, between redo that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GapRecord {
+    /// End of the redo without a hole when it was found.
+    pub from: Scn,
+    /// Where the redo goes on.
+    pub to: Scn,
+    /// Sequence of the first log that was missing.
+    pub low_sequence: u64,
+    /// Sequence of the last one.
+    pub high_sequence: u64,
+}
+
 /// The content of the control file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
@@ -137,6 +150,10 @@ pub struct Control {
     /// PROTECTION_MODE of this instance as a primary.
     #[serde(default)]
     pub protection_mode: ProtectionMode,
+    /// On a standby: redo that is missing although later redo is there. Written before anything beyond it, removed when it
+    /// is filled or what lay beyond is dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<GapRecord>,
     /// Set while this instance may not open because another one has taken over; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fenced: Option<String>,
@@ -258,6 +275,7 @@ mod tests {
                 online: None,
             },
             protection_mode: ProtectionMode::MaximumProtection,
+            gap: None,
             fenced: None,
             upstream: None,
             clean: false,

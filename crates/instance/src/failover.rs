@@ -19,6 +19,7 @@ use rusqlite::Connection;
 use standfast_format::{LogKind, RecordBuilder};
 use standfast_log::{LogIdentity, LogSwitch, RedoLog};
 use standfast_sqlite_wal::guard::Guard;
+use standfast_transport::GivenUp;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::{DatabaseId, IncarnationId, Scn};
 use std::sync::{Arc, Mutex};
@@ -95,6 +96,13 @@ pub fn take_over(
     let received = LentLog(received.clone());
     // Recovery replays as far as is confirmed: it must not end before what the databases may hold.
     received.confirm_everything()?;
+    if let Some(GivenUp { end, to, received }) = received.given_up() {
+        environment.alert.say(format!(
+            "a gap was open: redo {end}..{to} never came, and what had come beyond it, {to}..{received}, is not applied; \
+             commits of the old primary from SCN {end} on are not here | hint: none of them was acknowledged because of this \
+             standby; if another standby has more, fail over that one"
+        ));
+    }
     let branch = applier.apply_everything()?;
     let stopped = applier.shared().stopped().databases;
     for stopped in &stopped {

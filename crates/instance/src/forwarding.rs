@@ -9,6 +9,7 @@
 //! Commits of the primary do not wait for these destinations, unless one is synchronous and for standbys alone
 //! (VALID_FOR): then this standby acknowledges only what that destination has, too, until it degrades ([`Passing`]).
 
+use crate::archive_source;
 use crate::config::DestinationConfig;
 use crate::control::{Control, Upstream};
 use crate::destination_config::State;
@@ -22,8 +23,9 @@ use crate::standby::StandbyShared;
 use standfast_format::StreamCrc;
 use standfast_transport as transport;
 use standfast_transport::{
-    DatabaseInfo, DestinationStatus, Hop, LogGeometry, Passing, PeerIdentity, Piece, RedoSource, Refusal,
-    RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver, SnapshotInfo, SourceError,
+    ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, DestinationStatus, Hop, LogGeometry, Passing,
+    PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver,
+    SnapshotInfo, SourceError,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -144,6 +146,15 @@ impl RedoSource for ForwardingSource {
         self.shared.log.log_containing(at).map(log_switch)
     }
 
+    fn archived_from(&self, from: Scn) -> Result<Option<(Vec<ArchivedLogInfo>, StreamCrc)>, SourceError> {
+        let history = self.environment.control().incarnations;
+        archive_source::archived_from(&self.shared.log, &history, from, self.shared.confirmed())
+    }
+
+    fn open_archived(&self, log: &ArchivedLogInfo) -> Result<Box<dyn ArchivedFile>, SourceError> {
+        archive_source::open(self.environment.disk.as_ref(), &self.shared.log, log)
+    }
+
     fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError> {
         Err(no_copies())
     }
@@ -170,6 +181,7 @@ pub struct Forwarding {
     senders: Mutex<Senders>,
     /// Told when a destination has acknowledged more, or is waited for no longer.
     moved: Arc<Moved>,
+    archivers: Arc<Archivers>,
 }
 
 #[derive(Default)]
@@ -210,6 +222,7 @@ impl Forwarding {
             oldest_then: shared.log.oldest(),
             senders: Mutex::default(),
             moved: Arc::default(),
+            archivers: Archivers::new(environment.config.redo.archive_processes),
         });
         forwarding.configure(configured)?;
         shared.forward_through(&forwarding);
@@ -248,7 +261,7 @@ impl Forwarding {
     }
 
     fn start_sender(&self, destination: &DestinationConfig) -> Result<Arc<Sender>, InstanceError> {
-        let mut config = sender_config(destination, &self.environment, &Arc::default());
+        let mut config = sender_config(destination, &self.environment, &Arc::default(), &self.archivers);
         if !is_waited_for(destination) {
             config.destination.mode = transport::TransportMode::Async;
         }

@@ -80,7 +80,7 @@ impl Running {
             return change_log(&self.environment, primary.source.redo_log(), &call, change);
         }
         let received = match &*self.mode() {
-            Mode::Standby(standby) => standby.received_log(),
+            Mode::Standby(standby) => standby.received().clone(),
             _ => {
                 let hint = "look at `standfast status`, and try again when it is open";
                 return Err(InstanceError::refused("the instance is neither primary nor standby now", hint));
@@ -171,9 +171,8 @@ impl Site<'_> {
     ) -> Result<Vec<PathBuf>, InstanceError> {
         let made = add.as_ref().map(NewGroup::files).unwrap_or_default();
         let remember = self.remember();
-        let work: Work = Box::new(move |writer| {
-            writer.change_groups(drop, add, |layout, files| remember(layout, files))
-        });
+        let work: Work =
+            Box::new(move |writer| writer.change_groups(drop, add, |layout, files| remember(layout, files)));
         match (self.on_writer)(work) {
             Ok(unused) => Ok(self.remove(unused)),
             Err(error) => {

@@ -1,6 +1,7 @@
 //! The standby redo log as the receiver writes it.
 
-use crate::control::{Incarnation, Upstream};
+use crate::archive_store;
+use crate::control::{GapRecord, Incarnation, Upstream};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::members::note_members;
@@ -12,7 +13,8 @@ use standfast_log::{
 };
 use standfast_transport as transport;
 use standfast_transport::{
-    Passing, Refusal, SenderHello, StandbyLog, StationError, StoppedDatabase, StreamStart,
+    Gap, GivenUp, OpenedGap, Passing, Refusal, SenderHello, StandbyLog, StationError, StoppedDatabase,
+    StreamStart,
 };
 use standfast_types::Scn;
 use std::sync::atomic::Ordering::SeqCst;
@@ -21,10 +23,16 @@ use std::time::Duration;
 
 /// See the module.
 pub struct ReceivedLog {
-    environment: Arc<Environment>,
-    shared: Arc<StandbyShared>,
-    writer: LogWriter,
-    archive: Arc<dyn Fn() + Send + Sync>,
+    pub(crate) environment: Arc<Environment>,
+    pub(crate) shared: Arc<StandbyShared>,
+    pub(crate) writer: LogWriter,
+    /// While a gap is open: what the primary has confirmed beyond it.
+    pub(crate) beyond_gap: Option<Scn>,
+    /// What the newest stream brought beyond a gap that was not filled.
+    pub(crate) given_up: Option<GivenUp>,
+    pub(crate) archive: Arc<dyn Fn() + Send + Sync>,
+    /// A thread archives what is full.
+    pub(crate) has_archiver: bool,
     /// Who has introduced itself for the stream that is to begin.
     upstream: Option<Upstream>,
 }
@@ -36,24 +44,47 @@ impl ReceivedLog {
     /// When it cannot be opened.
     pub fn open(environment: &Arc<Environment>) -> Result<ReceivedLog, InstanceError> {
         let config = environment.log_config(LogKind::Standby);
-        let (log, writer, recovered) = RedoLog::open(environment.disk.clone(), config)?;
+        let (disk, gap) = (environment.disk.clone(), environment.control().gap);
+        let archive = &environment.paths.archive;
+        archive_store::remove_unfinished(disk.as_ref(), archive)
+            .map_err(InstanceError::io("remove unfinished archived logs in", archive))?;
+        let hole = gap.as_ref().map(GapRecord::hole);
+        let (log, mut writer, recovered) = RedoLog::open_after_hole(disk, config, hole)?;
         note_members(environment, &log)?;
+        writer.settle()?;
+        if let Some(gap) = gap {
+            if recovered.end < gap.to {
+                environment.alert.say(format!(
+                    "logs {} to {} were missing at the stop: redo beyond {} is dropped and has to be sent again; none of it \
+                     was acknowledged",
+                    gap.low_sequence, gap.high_sequence, gap.to
+                ));
+            }
+            environment.update_control(|control| control.gap = None)?;
+        }
         // What is in synced databases counts as confirmed: it was when it was applied.
         let confirmed = recovered.confirmed.max(environment.control().checkpoint).min(recovered.end);
         let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed));
         shared.note_upstream(environment.control().upstream.as_ref());
-        Ok(ReceivedLog {
+        let mut received = ReceivedLog {
             environment: environment.clone(),
             shared,
             writer,
+            beyond_gap: None,
+            given_up: None,
             archive: Arc::new(|| {}),
+            has_archiver: false,
             upstream: None,
-        })
+        };
+        received.forget_strangers()?;
+        received.lead_on()?;
+        Ok(received)
     }
 
     /// What is called when a log is full, and again and again while the next group cannot be used yet.
     pub fn when_full(&mut self, archive: Arc<dyn Fn() + Send + Sync>) {
         self.archive = archive;
+        self.has_archiver = true;
     }
 
     /// The log writer.
@@ -71,6 +102,9 @@ impl ReceivedLog {
     /// # Errors
     /// When the log cannot be written.
     pub fn confirm_everything(&mut self) -> Result<(), InstanceError> {
+        // The threads of the standby have ended. Normally done when the stream ended.
+        self.has_archiver = false;
+        self.give_up()?;
         let end = self.writer.position();
         if end > self.shared.confirmed() {
             self.writer.write_confirmed(end)?;
@@ -86,6 +120,8 @@ impl ReceivedLog {
     /// When the log cannot be written or archived.
     pub fn close_at(&mut self, end: Scn) -> Result<StreamCrc, InstanceError> {
         self.writer.cut(end, end)?;
+        // Of an abandoned branch from now on.
+        self.remove_archived_beyond(end)?;
         let crc = self.writer.stream_crc();
         let log = self.shared.log.clone();
         let keep = log.checkpoint();
@@ -98,9 +134,17 @@ impl ReceivedLog {
         Ok(crc)
     }
 
-    fn note_end(&self, confirmed: Scn) {
-        self.shared.hardened.store(self.writer.position().0, SeqCst);
-        self.shared.confirmed.fetch_max(confirmed.0, SeqCst);
+    fn note_end(&mut self, confirmed: Scn) {
+        match &mut self.beyond_gap {
+            Some(beyond) => {
+                *beyond = confirmed.max(*beyond);
+                self.shared.confirmed_beyond.fetch_max(confirmed.0, SeqCst);
+            }
+            None => {
+                self.shared.hardened.store(self.writer.position().0, SeqCst);
+                self.shared.confirmed.fetch_max(confirmed.0, SeqCst);
+            }
+        }
         self.shared.last_heard_us.store(crate::now_us(), SeqCst);
     }
 
@@ -108,7 +152,7 @@ impl ReceivedLog {
     /// when the primary says so, hence groups here are at least as large as the primary's.
     fn write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
         // Recovery believes the newest block.
-        let confirmed = confirmed.max(self.shared.confirmed());
+        let confirmed = confirmed.max(StandbyLog::confirmed(self));
         let end = self.writer.write(slices, confirmed)?;
         let bytes = slices.concat();
         let buffer = self.shared.buffer().clone();
@@ -125,7 +169,24 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn confirmed(&self) -> Scn {
-        self.shared.confirmed()
+        self.beyond_gap.unwrap_or_else(|| self.shared.confirmed())
+    }
+
+    fn contiguous_end(&self) -> Scn {
+        self.shared.log.end_before_hole().unwrap_or_else(|| self.writer.position())
+    }
+
+    fn open_gap(&mut self, gap: &Gap, log: &transport::LogSwitch) -> Result<OpenedGap, StationError> {
+        let identity = self.identity_of(log);
+        Ok(self.open_gap_to(gap, &switch_of(log), identity)?)
+    }
+
+    fn fill_gap(&mut self) -> Result<(), StationError> {
+        Ok(self.fill()?)
+    }
+
+    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StationError> {
+        Ok(self.give_up()?)
     }
 
     fn applied(&self) -> Scn {
@@ -193,6 +254,7 @@ impl StandbyLog for ReceivedLog {
 
     fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
         self.shared.told().begin_stream();
+        self.given_up = None;
         let known = |incarnation: &transport::Incarnation| Incarnation {
             number: incarnation.number,
             id: incarnation.id,
@@ -217,7 +279,7 @@ impl StandbyLog for ReceivedLog {
             }
             control.upstream = upstream;
         })?;
-        Ok(())
+        Ok(self.forget_strangers()?)
     }
 
     fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
@@ -230,12 +292,7 @@ impl StandbyLog for ReceivedLog {
         if log.sequence == self.writer.sequence() && identity == self.writer.identity() {
             return Ok(());
         }
-        let switch = standfast_log::LogSwitch {
-            sequence: log.sequence,
-            first_scn: log.first_scn,
-            time_us: log.time_us,
-            first_record: log.first_record,
-        };
+        let switch = switch_of(log);
         loop {
             match self.writer.switch_to(&switch, identity)? {
                 Ok(_) => break,
@@ -286,6 +343,15 @@ impl ReceivedLog {
     }
 }
 
+fn switch_of(log: &transport::LogSwitch) -> standfast_log::LogSwitch {
+    standfast_log::LogSwitch {
+        sequence: log.sequence,
+        first_scn: log.first_scn,
+        time_us: log.time_us,
+        first_record: log.first_record,
+    }
+}
+
 /// The log as the receiver holds it; the instance keeps the other reference for a failover.
 pub struct LentLog(pub Arc<Mutex<ReceivedLog>>);
 
@@ -296,6 +362,11 @@ impl LentLog {
     /// As there.
     pub fn confirm_everything(&self) -> Result<(), InstanceError> {
         self.log().confirm_everything()
+    }
+
+    /// What had come beyond a gap that was not filled, and is lost with its source.
+    pub fn given_up(&self) -> Option<GivenUp> {
+        self.log().given_up
     }
 
     /// See [`ReceivedLog::close_at`].
@@ -357,6 +428,18 @@ impl StandbyLog for LentLog {
     fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
         self.log().confirm(confirmed)
     }
+    fn contiguous_end(&self) -> Scn {
+        self.log().contiguous_end()
+    }
+    fn open_gap(&mut self, gap: &Gap, log: &transport::LogSwitch) -> Result<OpenedGap, StationError> {
+        self.log().open_gap(gap, log)
+    }
+    fn fill_gap(&mut self) -> Result<(), StationError> {
+        self.log().fill_gap()
+    }
+    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StationError> {
+        self.log().give_up_gap()
+    }
     fn hardened_notice(&self) {
         self.log().hardened_notice();
     }
@@ -369,7 +452,7 @@ impl StandbyLog for LentLog {
 pub fn archive_confirmed(environment: &Environment, shared: &StandbyShared) -> Result<(), LogError> {
     let log = &shared.log;
     for (group, next) in log.to_archive() {
-        if next > shared.confirmed() {
+        if next > shared.archivable() {
             break;
         }
         // A pause between pieces leaves the device to the receiver.

@@ -23,7 +23,7 @@ use crate::server;
 use crate::shipping::{Destinations, PrimarySource};
 use crate::standby::{LentLog, ReceivedLog, Standby};
 use standfast_session::{DatabaseState, FileId, Segment};
-use standfast_transport::{Receiver, ReceiverConfig, StandbyLog};
+use standfast_transport::{GapStatus, Receiver, ReceiverConfig, StandbyLog};
 use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -73,8 +73,9 @@ pub struct RunningStandby {
 }
 
 impl RunningStandby {
-    pub(crate) fn received_log(&self) -> Arc<Mutex<ReceivedLog>> {
-        self.log.clone()
+    /// The log that the receiver fills.
+    pub(crate) fn received(&self) -> &Arc<Mutex<ReceivedLog>> {
+        &self.log
     }
 }
 
@@ -243,6 +244,11 @@ impl Running {
     /// The address on which it listens.
     pub fn listening(&self) -> Option<String> {
         self.receiver().as_ref().map(|receiver| receiver.local_addr().to_string())
+    }
+
+    /// The gap that is being resolved here.
+    pub fn gap(&self) -> Option<GapStatus> {
+        self.receiver().as_ref().and_then(Receiver::gap)
     }
 
     /// Whether redo is arriving.

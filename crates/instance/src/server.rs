@@ -53,6 +53,11 @@ pub enum Request {
         /// How.
         change: LogChange,
     },
+    /// An archived log that was copied to this standby by hand.
+    RegisterLogfile {
+        /// It, absolute.
+        path: PathBuf,
+    },
     /// Checkpoint everything.
     Checkpoint,
     /// Standby becomes primary.
@@ -330,6 +335,10 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
         Request::Unprotect { name } => json!({ "unprotected": running.unprotect(&name)? }),
         Request::SwitchLogfile => json!({ "sequence": running.switch_logfile()? }),
         Request::ChangeLog { change } => running.change_log(change)?,
+        Request::RegisterLogfile { path } => {
+            let registered = running.register_logfile(&path)?;
+            json!({ "sequence": registered.sequence, "end": registered.end })
+        }
         Request::Checkpoint => {
             running.checkpoint()?;
             json!("checkpoint complete")

@@ -1,5 +1,6 @@
 //! The primary's redo as its senders read it, and the senders as the commit path sees them.
 
+use crate::archive_source;
 use crate::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
 use crate::destination_config::State;
 use crate::destination_groups::{Uses, judge, shipped};
@@ -7,6 +8,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
 use crate::retention::{self, Holder, LeftBehind};
+use standfast_format::StreamCrc;
 use standfast_log::{LogError, RedoChunk, RedoLog};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::snapshot::read_pages;
@@ -14,8 +16,9 @@ use standfast_transport as transport;
 use standfast_transport::protection::{Member, ProtectionMode};
 use standfast_transport::selection::Use;
 use standfast_transport::{
-    Batch, DatabaseInfo, DestinationStatus, PeerIdentity, Piece, RedoSource, Sender, SenderConfig,
-    SenderEvent, SenderObserver, Siblings, SnapshotInfo, SourceError, Standing, StreamShape,
+    ArchiveTransport, ArchivedFile, ArchivedLogInfo, Archivers, Batch, DatabaseInfo, DestinationStatus,
+    GapSettings, PeerIdentity, Piece, RedoSource, Sender, SenderConfig, SenderEvent, SenderObserver,
+    Siblings, SnapshotInfo, SourceError, Standing, StreamShape,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -172,6 +175,15 @@ impl RedoSource for PrimarySource {
         Some(transport::LogGeometry { groups: layout.groups.len(), group_bytes, block_bytes })
     }
 
+    fn archived_from(&self, from: Scn) -> Result<Option<(Vec<ArchivedLogInfo>, StreamCrc)>, SourceError> {
+        let history = self.environment.control().incarnations;
+        archive_source::archived_from(&self.log, &history, from, self.durable())
+    }
+
+    fn open_archived(&self, log: &ArchivedLogInfo) -> Result<Box<dyn ArchivedFile>, SourceError> {
+        archive_source::open(self.environment.disk.as_ref(), &self.log, log)
+    }
+
     fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError> {
         let _membership = self.hold_copies();
         // Durable before anybody has a copy.
@@ -260,6 +272,7 @@ pub struct Destinations {
     environment: Arc<Environment>,
     senders: Vec<Arc<Sender>>,
     siblings: Arc<Siblings>,
+    archivers: Arc<Archivers>,
     /// What each of the senders was started for.
     configured: Vec<DestinationConfig>,
     /// What is in use of all that a primary ships to.
@@ -292,6 +305,10 @@ impl Destinations {
         let (_, uses) = judge(&shipped, before);
         let rests = |at: &&DestinationConfig| uses.get(&at.name) == Some(&Use::Rests);
         let in_use: Vec<&DestinationConfig> = shipped.iter().filter(|at| !rests(at)).collect();
+        let archivers = before.map_or_else(
+            || Archivers::new(environment.config.redo.archive_processes),
+            |before| before.archivers.clone(),
+        );
         for destination in &in_use {
             if let Some(sender) = before.and_then(|before| before.sender_for(destination)) {
                 senders.push(sender.clone());
@@ -303,7 +320,7 @@ impl Destinations {
                 name: destination.name.clone(),
                 fenced: fenced.clone(),
             };
-            let config = sender_config(destination, environment, &siblings);
+            let config = sender_config(destination, environment, &siblings, &archivers);
             let sender = Sender::start(0, config, source.clone(), Arc::new(observer))
                 .map_err(|error| InstanceError::Failed(error.to_string()))?;
             senders.push(Arc::new(sender));
@@ -315,6 +332,7 @@ impl Destinations {
             oldest_then: before.map_or_else(|| log.oldest(), |before| before.oldest_then),
             senders,
             siblings,
+            archivers,
             configured: in_use.into_iter().cloned().collect(),
             uses,
             buffer: shared.buffer.clone(),
@@ -443,6 +461,7 @@ pub(crate) fn sender_config(
     destination: &DestinationConfig,
     environment: &Environment,
     siblings: &Arc<Siblings>,
+    archivers: &Arc<Archivers>,
 ) -> SenderConfig {
     let (on_timeout, sync_latency) = policy(destination, environment.control().protection_mode, environment);
     SenderConfig {
@@ -472,6 +491,15 @@ pub(crate) fn sender_config(
         delay: (destination.delay_min > 0)
             .then(|| Duration::from_secs(60 * u64::from(destination.delay_min))),
         siblings: siblings.clone(),
+        archive: ArchiveTransport {
+            settings: GapSettings {
+                connections: environment.config.redo.archive_processes,
+                per_log: u32::from(destination.max_connections),
+                unit_bytes: environment.config.redo.archive_unit_bytes,
+            },
+            archivers: archivers.clone(),
+            ..ArchiveTransport::default()
+        },
     }
 }
 

@@ -45,6 +45,8 @@ pub struct StandbyShared {
     pub log: Arc<RedoLog>,
     pub(crate) hardened: AtomicU64,
     pub(crate) confirmed: AtomicU64,
+    /// What the primary has confirmed beyond a gap: it may be archived, not applied.
+    pub(crate) confirmed_beyond: AtomicU64,
     pub(crate) applied: AtomicU64,
     pub(crate) transactions: AtomicU64,
     stop: Arc<AtomicBool>,
@@ -78,6 +80,7 @@ impl StandbyShared {
             log,
             hardened: AtomicU64::new(end.0),
             confirmed: AtomicU64::new(confirmed.0),
+            confirmed_beyond: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             transactions: AtomicU64::new(0),
             stop: Arc::default(),
@@ -105,6 +108,22 @@ impl StandbyShared {
     pub fn confirmed(&self) -> Scn {
         Scn(self.confirmed.load(SeqCst))
     }
+    /// With a gap open: an archived log has come, and perhaps more of the redo is without a hole now. What archived logs
+    /// hold is confirmed.
+    pub(crate) fn note_contiguous(&self) {
+        if let Some(end) = self.log.end_before_hole() {
+            self.hardened.fetch_max(end.0, SeqCst);
+            self.confirmed.fetch_max(end.0, SeqCst);
+            self.wake();
+            self.wake_senders();
+        }
+    }
+
+    /// What may be archived: it is never taken back.
+    pub(crate) fn archivable(&self) -> Scn {
+        self.confirmed().max(Scn(self.confirmed_beyond.load(SeqCst)))
+    }
+
     /// How far apply is, in the databases that are not stopped.
     pub fn applied(&self) -> Scn {
         Scn(self.applied.load(SeqCst))

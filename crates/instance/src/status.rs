@@ -169,6 +169,7 @@ fn destinations(of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Value {
                 "round_trip_us": destination.round_trip_us,
                 "failures": destination.failures,
                 "last_trouble": destination.last_trouble,
+                "gap": destination.gap,
             })
         })
         .collect()
@@ -227,6 +228,7 @@ fn add_received(status: &mut Value, running: &Running, shared: &StandbyShared, f
     let source_end = shared.source_end();
     status["standby"] = json!({
         "connected": running.is_streaming(),
+        "gap": running.gap(),
         "received": shared.hardened(),
         "hardened": shared.hardened(),
         "confirmed": shared.confirmed(),

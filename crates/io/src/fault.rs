@@ -27,6 +27,8 @@ pub enum Fault {
     Replace,
     /// Before redo is handed to a destination's socket.
     Send,
+    /// Before a piece of an archived log is read to be sent to a standby that lacks it.
+    ArchiveSend,
     /// After redo arrived at a standby, before it is written.
     Received,
     /// Before apply commits a batch to a standby database.
@@ -49,7 +51,7 @@ pub enum Fault {
     DatabaseWrite,
 }
 
-const POINTS: [(&str, Fault); 17] = [
+const POINTS: [(&str, Fault); 18] = [
     ("log-write", Fault::LogWrite),
     ("log-written", Fault::LogWritten),
     ("copy", Fault::Copy),
@@ -57,6 +59,7 @@ const POINTS: [(&str, Fault); 17] = [
     ("create", Fault::Create),
     ("replace", Fault::Replace),
     ("send", Fault::Send),
+    ("archive-send", Fault::ArchiveSend),
     ("received", Fault::Received),
     ("apply-commit", Fault::ApplyCommit),
     ("apply-committed", Fault::ApplyCommitted),

@@ -5,15 +5,19 @@ use crate::error::LogError;
 use crate::groups::{ArchivedLog, RedoLog, read_header};
 use standfast_format::{BlockWriter, LogFileHeader, LogKind, incarnation_tag, payload_capacity};
 use standfast_io::{AlignedBuf, Disk};
-use standfast_types::Scn;
+use standfast_types::{IncarnationId, IncarnationNo, Scn};
 use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = "arc";
 const COPY_BYTES: usize = 1 << 20;
 
-/// Where the archived log with this header belongs.
-pub(crate) fn archive_path(directory: &Path, header: &LogFileHeader) -> PathBuf {
-    let LogFileHeader { incarnation, sequence, incarnation_id, .. } = header;
+/// Where the archived log with this number belongs.
+pub(crate) fn archive_path(
+    directory: &Path,
+    incarnation: IncarnationNo,
+    incarnation_id: IncarnationId,
+    sequence: u64,
+) -> PathBuf {
     directory.join(format!("{incarnation}_{sequence:08}_{incarnation_id}.{SUFFIX}"))
 }
 
@@ -63,7 +67,7 @@ pub fn archive_group(
     header.file_bytes = (blocks * block_bytes) as u64;
 
     let directory = &log.config.archive_directory;
-    let path = archive_path(directory, &header);
+    let path = archive_path(directory, header.incarnation, header.incarnation_id, header.sequence);
     let part = path.with_extension("part");
     log.disk.remove(&part).map_err(LogError::io("remove the unfinished archived log", &part))?;
     let copied = copy(log, &header, &part, pace);

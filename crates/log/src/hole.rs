@@ -17,7 +17,7 @@ use crate::error::LogError;
 use crate::groups::{ArchivedLog, Catalog, Group, Member, RedoLog};
 use standfast_format::{LogFileHeader, StreamCrc};
 use standfast_io::Disk;
-use standfast_types::Scn;
+use standfast_types::{IncarnationId, IncarnationNo, Scn};
 use std::path::{Path, PathBuf};
 
 /// Redo that is not held, between redo that is.
@@ -219,9 +219,14 @@ impl RedoLog {
         Some(catalog.not_archived(hole.from, hole.to).unwrap_or(hole.to))
     }
 
-    /// Where the archived log with this header belongs.
-    pub fn archive_path(&self, header: &LogFileHeader) -> PathBuf {
-        crate::archive::archive_path(&self.config.archive_directory, header)
+    /// Where the archived log with this number belongs.
+    pub fn archive_path(
+        &self,
+        incarnation: IncarnationNo,
+        incarnation_id: IncarnationId,
+        sequence: u64,
+    ) -> PathBuf {
+        crate::archive::archive_path(&self.config.archive_directory, incarnation, incarnation_id, sequence)
     }
 
     /// A whole archived log has been put into the archive directory: from now on it is read.

@@ -347,7 +347,8 @@ fn what_would_lose_redo_or_stop_the_log_is_refused_with_what_to_do() {
     let mut open = site.open();
     site.write(&mut open, 12).unwrap();
     let refused = |open: &mut Open, number: usize| -> String {
-        let done = open.writer.change_groups::<Failed>(Some(number), None, |_, _| panic!("it was remembered"));
+        let done =
+            open.writer.change_groups::<Failed>(Some(number), None, |_, _| panic!("it was remembered"));
         done.unwrap_err().to_string()
     };
     for (number, words) in

@@ -84,7 +84,7 @@ fn hole_of(disk: &dyn Disk) -> Option<Hole> {
 
 /// Brings the archived log to the standby as a fetch does.
 fn fetch(disk: &dyn Disk, log: &RedoLog, original: &ArchivedLog) -> Result<(), LogError> {
-    let path = log.archive_path(&original.header);
+    let path = log.archive_path(1, original.header.incarnation_id, original.header.sequence);
     let io = |source| LogError::Io { doing: "fetch", path: PathBuf::new(), source };
     let part = path.with_extension("fetch");
     let bytes = disk.read(&original.path).map_err(io)?;

@@ -46,6 +46,7 @@ fn stream(tls: bool, mode: TransportMode) -> Stream {
         security: security("paris"),
         shape: StreamShape::default(),
         delay: None,
+        archive: ArchiveTransport::default(),
         siblings: Arc::default(),
     };
     let sender = Sender::start(0, config, source.clone(), observer.clone()).unwrap();

@@ -2,7 +2,9 @@
 //! something is to be done, what.
 
 use crate::error::{Refusal, RefuseCode};
+use crate::gap::GapStatus;
 use crate::identity::Incarnation;
+use crate::standby::GivenUp;
 use crate::stopped::StoppedDatabase;
 use standfast_types::Scn;
 use std::fmt;
@@ -28,6 +30,22 @@ pub enum SenderEvent {
     FromBuffer {
         /// First position read from the log buffer.
         from: Scn,
+    },
+    /// The standby lacks whole archived logs: they are sent over connections of their own, and the stream goes on beyond.
+    GapFound(GapStatus),
+    /// It has them all.
+    GapResolved {
+        /// As it was found.
+        gap: GapStatus,
+        /// How long it took.
+        took: Duration,
+    },
+    /// An archived log that the standby lacks cannot be sent; what it holds is left to the stream.
+    ArchiveUnusable {
+        /// Its sequence.
+        sequence: u64,
+        /// Why.
+        reason: String,
     },
     /// The connection is lost; a new attempt follows.
     Disconnected {
@@ -85,6 +103,22 @@ pub enum SenderEvent {
     },
 }
 
+fn gap_text(gap: &GapStatus) -> String {
+    let GapStatus { low_sequence, high_sequence, from, to, bytes, bytes_left, connections } = gap;
+    format!(
+        "logs {low_sequence} to {high_sequence} are missing ({from}..{to}): {bytes_left} of {bytes} bytes over \
+         {connections} connections; the stream goes on at {to}"
+    )
+}
+
+fn resolved_text(gap: &GapStatus, took: Duration) -> String {
+    let GapStatus { low_sequence, high_sequence, to, bytes_left, .. } = gap;
+    format!(
+        "logs {low_sequence} to {high_sequence} up to {to}, {bytes_left} bytes transferred in {:.1} s",
+        took.as_secs_f64()
+    )
+}
+
 impl fmt::Display for SenderEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use SenderEvent::*;
@@ -96,6 +130,11 @@ impl fmt::Display for SenderEvent {
             ),
             CatchingUp { from } => write!(f, "catching up from the logs at {from}"),
             FromBuffer { from } => write!(f, "sending from the log buffer at {from}"),
+            GapFound(gap) => write!(f, "GAP: {}", gap_text(gap)),
+            GapResolved { gap, took } => write!(f, "gap resolved: {}", resolved_text(gap, *took)),
+            ArchiveUnusable { sequence, reason } => {
+                write!(f, "the archived log {sequence} cannot be sent: {reason}")
+            }
             Disconnected { reason } => write!(f, "disconnected: {reason}"),
             Degraded { reason, acknowledged, captured } => write!(
                 f,
@@ -153,6 +192,17 @@ pub enum ReceiverEvent {
         /// End of what was held.
         end: Scn,
     },
+    /// Whole logs are missing: they are fetched over connections of their own.
+    GapFound(GapStatus),
+    /// All of them are there.
+    GapResolved {
+        /// As it was found.
+        gap: GapStatus,
+        /// How long it took.
+        took: Duration,
+    },
+    /// The stream ended before a gap was filled; what had come beyond it was dropped and will be sent again.
+    GapGivenUp(GivenUp),
     /// A stream has ended.
     Ended {
         /// `db_unique_name` of the primary.
@@ -199,6 +249,13 @@ impl fmt::Display for ReceiverEvent {
         match self {
             Connected { primary, from } => write!(f, "receiving from `{primary}` at {from}"),
             Cut { at, end } => write!(f, "dropped redo {at}..{end}, which the primary never made durable"),
+            GapFound(gap) => write!(f, "GAP: {}", gap_text(gap)),
+            GapResolved { gap, took } => write!(f, "gap resolved: {}", resolved_text(gap, *took)),
+            GapGivenUp(GivenUp { end, to, received }) => write!(
+                f,
+                "the gap {end}..{to} is not filled: redo {to}..{received}, received beyond it, is dropped and has to be \
+                 sent again; none of it was acknowledged"
+            ),
             Ended { primary, received, reason } => {
                 write!(f, "stream from `{primary}` ended at {received}: {reason}")
             }

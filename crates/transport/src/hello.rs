@@ -25,6 +25,9 @@ pub struct SenderHello {
     /// Receive buffer that the socket of the receiver is to have; 0 = the system's own choice.
     #[serde(default)]
     pub receive_buffer_bytes: u32,
+    /// The connection is for archived logs of the gap that ends here, beside the stream of the same primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archives_to: Option<Scn>,
     /// Instances through which the redo comes to `source`, the primary first; empty when that is the primary.
     #[serde(default)]
     pub via: Vec<Hop>,

@@ -20,6 +20,7 @@ mod destination;
 mod error;
 mod event;
 pub mod framing;
+pub mod gap;
 pub mod hello;
 mod identity;
 pub mod link;
@@ -48,6 +49,7 @@ pub use error::{
     PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StationError, TransportError,
 };
 pub use event::{ReceiverEvent, SenderEvent};
+pub use gap::{ArchivedLogInfo, Gap, GapSettings, GapStatus};
 pub use hello::{Hop, LogGeometry, SenderHello};
 pub use identity::{Incarnation, PeerIdentity, Role, history_at, incarnation_of};
 pub use link::{Identities, Security};
@@ -55,11 +57,15 @@ pub use packing::Compression;
 pub use receiver::{Limits, Receiver, ReceiverConfig, ReceiverCounts};
 pub use release::{ReleaseView, releasable, withheld_by};
 pub use resolve::{Verdict, View, resolve};
-pub use sender::{Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape};
+pub use sender::{
+    ArchiveTransport, Archivers, Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape,
+};
 pub use siblings::{Others, Siblings};
 pub use snapshot::{Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status};
-pub use source::{DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
-pub use standby::{Passing, ReceiverService, StandbyLog, StreamStart, Wish};
+pub use source::{ArchivedFile, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
+pub use standby::{
+    ArchivePart, ArchiveStore, GivenUp, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart, Wish,
+};
 pub use stats::{DestinationStats, LatencyCounts};
 pub use stopped::{StoppedDatabase, StoppedDatabases};
 

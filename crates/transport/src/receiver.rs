@@ -3,6 +3,7 @@
 
 mod admission;
 mod claims;
+mod fetch;
 mod handshake;
 mod once;
 mod outgoing;
@@ -10,11 +11,13 @@ mod slot;
 mod stream;
 
 use crate::error::TransportError;
+use crate::gap::GapStatus;
 use crate::link::{self, Link, LinkEnd, Security};
 use crate::lock;
 use crate::standby::{ReceiverService, StandbyLog};
 use crate::sys;
 use admission::{Admission, Stranger};
+use fetch::Fetch;
 use once::Once;
 use slot::Slot;
 use std::collections::HashMap;
@@ -94,6 +97,8 @@ pub(crate) struct Shared {
     config: ReceiverConfig,
     service: Arc<dyn ReceiverService>,
     slot: Slot,
+    /// The gap that is being resolved.
+    fetch: Mutex<Option<Arc<Fetch>>>,
     counts: ReceiverCounts,
     listener: TcpListener,
     stopping: AtomicBool,
@@ -131,6 +136,7 @@ impl Receiver {
             config,
             service,
             slot: Slot::new(log),
+            fetch: Mutex::default(),
             counts: ReceiverCounts::default(),
             listener,
             stopping: AtomicBool::new(false),
@@ -169,6 +175,11 @@ impl Receiver {
     /// Whether a stream is live.
     pub fn is_streaming(&self) -> bool {
         self.shared.slot.is_live()
+    }
+
+    /// The gap that is being resolved, if there is one.
+    pub fn gap(&self) -> Option<GapStatus> {
+        lock(&self.shared.fetch).as_ref().map(|fetch| fetch.status())
     }
 
     /// Closes the port and all connections; returns when all threads have ended.

@@ -7,11 +7,15 @@
 mod acks;
 mod connect;
 mod feed;
+mod gap;
+
+pub use gap::Archivers;
 
 use crate::destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
 use crate::error::TransportError;
 use crate::event::SenderEvent;
 use crate::framing::FrameReader;
+use crate::gap::{GapSettings, GapStatus};
 use crate::identity::Role;
 use crate::link::{LinkEnd, Security};
 use crate::packing::Compression;
@@ -22,9 +26,11 @@ use crate::stats::DestinationStats;
 use crate::stopped::StoppedDatabases;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
+use gap::OpenGap;
 use serde::Serialize;
 use standfast_io::fault::{self, Fault};
-use standfast_types::Scn;
+use standfast_types::{IncarnationId, Scn};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread::{JoinHandle, Thread};
@@ -47,6 +53,30 @@ pub struct SenderConfig {
     pub delay: Option<Duration>,
     /// The destinations of this primary.
     pub siblings: Arc<Siblings>,
+    /// How archived logs go there.
+    pub archive: ArchiveTransport,
+}
+
+/// How archived logs go to a destination that lacks whole ones (ARCH).
+#[derive(Clone, Debug)]
+pub struct ArchiveTransport {
+    /// In what units and over how many connections.
+    pub settings: GapSettings,
+    /// Who sends them; shared by all destinations of an instance.
+    pub archivers: Arc<Archivers>,
+    /// How often it is looked whether a standby that is fed from the logs has such a gap.
+    pub poll: Duration,
+}
+
+impl Default for ArchiveTransport {
+    fn default() -> Self {
+        let settings = GapSettings::default();
+        ArchiveTransport {
+            settings,
+            archivers: Archivers::new(settings.connections),
+            poll: Duration::from_secs(60),
+        }
+    }
 }
 
 /// How redo looks on the wire.
@@ -120,6 +150,8 @@ pub struct DestinationStatus {
     pub round_trip_us: u64,
     /// Newest trouble, also when it is over.
     pub last_trouble: Option<String>,
+    /// Archived logs that it lacks and that are being sent.
+    pub gap: Option<GapStatus>,
 }
 
 /// Sends redo to one destination. Stopped on drop.
@@ -153,6 +185,10 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     last_trouble: Mutex<Option<String>>,
     role: Mutex<Option<Role>>,
+    /// The gap that is being resolved.
+    gap: Mutex<Option<Arc<OpenGap>>>,
+    /// Archived logs that could not be sent: they are in no further gap.
+    unusable: Mutex<HashSet<(IncarnationId, u64)>>,
     stats: DestinationStats,
 }
 
@@ -204,6 +240,8 @@ impl Sender {
             stopping: AtomicBool::new(false),
             last_trouble: Mutex::default(),
             role: Mutex::default(),
+            gap: Mutex::default(),
+            unusable: Mutex::default(),
             stats: DestinationStats::default(),
         });
         // Required from the start, and for the siblings as well.
@@ -308,6 +346,7 @@ impl Sender {
             wire_bytes: shared.stats.wire_bytes.load(Relaxed),
             round_trip_us: u64::try_from(shared.stats.round_trip.mean().as_micros()).unwrap_or(u64::MAX),
             last_trouble: lock(&shared.last_trouble).clone(),
+            gap: lock(&shared.gap).as_ref().map(|open| open.status()),
         }
     }
 
@@ -450,9 +489,13 @@ impl Shared {
             self.observer.acknowledged(self.index);
         }
         for event in &news.events {
-            self.note_trouble(event);
-            self.observer.event(self.index, event);
+            self.report(event);
         }
+    }
+
+    fn report(&self, event: &SenderEvent) {
+        self.note_trouble(event);
+        self.observer.event(self.index, event);
     }
 
     fn note_trouble(&self, event: &SenderEvent) {
@@ -465,6 +508,7 @@ impl Shared {
                 | Refused(_)
                 | Fenced { .. }
                 | GaveUp { .. }
+                | ArchiveUnusable { .. }
         ) {
             *lock(&self.last_trouble) = Some(event.to_string());
         }

@@ -1,7 +1,8 @@
 //! What a sender needs from its instance.
 
-use crate::error::{Refusal, SourceError};
+use crate::error::{Refusal, SourceError, StationError};
 use crate::event::SenderEvent;
+use crate::gap::ArchivedLogInfo;
 use crate::hello::{Hop, LogGeometry};
 use crate::identity::PeerIdentity;
 use serde::{Deserialize, Serialize};
@@ -169,6 +170,24 @@ pub trait RedoSource: Send + Sync {
     /// The log that contains `at`, or would contain the next byte there. `None` when no such log is left.
     fn log_containing(&self, at: Scn) -> Option<LogSwitch>;
 
+    /// Archived logs that lead on from `from` without a hole, the first of which contains it, and the running sum after
+    /// the last one. `None` when there are none, or they are not known to be of this stream.
+    ///
+    /// # Errors
+    /// When a log cannot be read.
+    fn archived_from(&self, from: Scn) -> Result<Option<(Vec<ArchivedLogInfo>, StreamCrc)>, SourceError> {
+        let _ = from;
+        Ok(None)
+    }
+
+    /// Opens an archived log to be sent.
+    ///
+    /// # Errors
+    /// `Gone` when it exists no more; `Failed` when it cannot be read or is not what it was.
+    fn open_archived(&self, log: &ArchivedLogInfo) -> Result<Box<dyn ArchivedFile>, SourceError> {
+        Err(SourceError::Gone { wanted: log.first_scn, oldest: self.oldest() })
+    }
+
     /// All protected databases, for a copy: what is protected from now on comes with the redo.
     ///
     /// # Errors
@@ -186,6 +205,15 @@ pub trait RedoSource: Send + Sync {
         database: DatabaseId,
         sink: &mut dyn FnMut(PageNo, &[u8]) -> std::io::Result<()>,
     ) -> Result<SnapshotInfo, SourceError>;
+}
+
+/// An archived log as it is sent.
+pub trait ArchivedFile: Send {
+    /// Fills `out` from `offset`, whole blocks. Every block is checked.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a block is damaged; the text names file and place.
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StationError>;
 }
 
 /// Whom a sender tells. Calls come from the sender's threads and must be short; they must not call back into

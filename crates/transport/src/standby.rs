@@ -3,6 +3,7 @@
 use crate::certificate::{CertificateGrant, CertificateRequest, CertificateRight};
 use crate::error::{Refusal, RefuseCode, StationError};
 use crate::event::ReceiverEvent;
+use crate::gap::{ArchivedLogInfo, Gap};
 use crate::hello::SenderHello;
 use crate::identity::PeerIdentity;
 use crate::source::{LogSwitch, RedoSource};
@@ -24,6 +25,60 @@ pub struct StreamStart {
     pub keep: Scn,
     /// The primary's log that contains `from`. When it begins exactly at `from`, a switch to it follows.
     pub log: LogSwitch,
+    /// The stream begins beyond a gap, which is filled meanwhile: what it lacks from `from` on comes in archived logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
+}
+
+impl StreamStart {
+    /// First position of the stream.
+    pub fn first(&self) -> Scn {
+        self.gap.as_ref().map_or(self.from, |gap| gap.to)
+    }
+}
+
+/// What a standby does with archived logs that come over connections of their own.
+pub trait ArchiveStore: Send + Sync {
+    /// Begins to take an archived log; one that was begun before is given up.
+    ///
+    /// # Errors
+    /// When no file can be made for it.
+    fn create(&self, log: &ArchivedLogInfo) -> Result<Arc<dyn ArchivePart>, StationError>;
+}
+
+/// An archived log on its way. Several threads write to it, each byte once.
+pub trait ArchivePart: Send + Sync {
+    /// Writes `bytes` at `offset` of the file.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StationError>;
+
+    /// All bytes have been written. Every block is checked, and that the log is the one that was announced; then it is
+    /// made durable and counts as held. False: something in it is wrong.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    fn complete(&self) -> Result<bool, StationError>;
+}
+
+/// What a standby has given up, because the gap before it was not filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// End of the redo that is held without a hole.
+    pub end: Scn,
+    /// The gap ended here.
+    pub to: Scn,
+    /// End of the redo that was held beyond it.
+    pub received: Scn,
+}
+
+/// A gap as a standby has opened it.
+pub struct OpenedGap {
+    /// Where its archived logs go.
+    pub store: Arc<dyn ArchiveStore>,
+    /// For each log of the gap, whether it is held already.
+    pub held: Vec<bool>,
 }
 
 /// Destinations of a standby for which the commits of its primary wait, too.
@@ -117,6 +172,37 @@ pub trait StandbyLog: Send {
     /// # Errors
     /// As `append`.
     fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError>;
+
+    /// End of the redo that is held without a hole: all that is acknowledged as hardened.
+    fn contiguous_end(&self) -> Scn {
+        self.received_end()
+    }
+
+    /// The redo goes on beyond `gap`, in the log `log`, while archived logs fill it. Remembered durably before anything is
+    /// written there. Until the gap is filled nothing beyond it counts as held.
+    ///
+    /// # Errors
+    /// When that cannot be made durable.
+    fn open_gap(&mut self, gap: &Gap, log: &LogSwitch) -> Result<OpenedGap, StationError> {
+        Err(format!("this log takes no redo beyond a gap ({} to log {})", gap.from, log.sequence).into())
+    }
+
+    /// All logs of the gap are held: what lies beyond it counts.
+    ///
+    /// # Errors
+    /// When that cannot be made durable, or something is missing.
+    fn fill_gap(&mut self) -> Result<(), StationError> {
+        Ok(())
+    }
+
+    /// The stream has ended before the gap was filled, if one is open: gives up what lies beyond it, and goes on where the
+    /// archived logs lead that have come. Returns what was given up.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StationError> {
+        Ok(None)
+    }
 
     /// Called after the acknowledgement of what was appended or confirmed: apply may go on.
     fn hardened_notice(&self);

@@ -67,6 +67,8 @@ pub struct DestinationStats {
     pub redo_bytes: AtomicU64,
     /// Bytes of redo read from logs instead of the log buffer.
     pub logged_bytes: AtomicU64,
+    /// Bytes of archived logs sent over connections of their own.
+    pub archived_bytes: AtomicU64,
     /// Confirmations sent without redo.
     pub confirms: AtomicU64,
     /// Acknowledgements received.

@@ -119,6 +119,7 @@ fn strangers_are_refused_by_both_ends() {
         shape: StreamShape::default(),
         delay: None,
         siblings: Arc::default(),
+        archive: ArchiveTransport::default(),
     };
     let _sender = Sender::start(0, config, source, observer.clone()).unwrap();
     let SenderEvent::Refused(refusal) = observer.wait_refused(RefuseCode::WrongPeer) else { panic!() };
@@ -254,7 +255,8 @@ fn a_start_that_would_undo_apply_is_refused() {
         peer.hello(source.identity());
         let _: ReceiverHello = hello::decode(&peer.reader.read().unwrap()).unwrap();
         let log = source.log_containing(Scn(5000)).unwrap();
-        let start = StreamStart { source: source.identity(), from: Scn(from), keep: Scn(keep), log };
+        let start =
+            StreamStart { source: source.identity(), from: Scn(from), keep: Scn(keep), log, gap: None };
         peer.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).unwrap();
         assert_eq!(peer.refusal().code, RefuseCode::Protocol, "from {from} keeping {keep}");
     }

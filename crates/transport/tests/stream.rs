@@ -385,7 +385,8 @@ fn what_is_held_is_kept_up_to_the_first_byte_that_differs() {
         let answer: ReceiverHello = hello::decode(&peer.reader.read().unwrap()).unwrap();
         assert_eq!(answer.positions.unwrap().end.scn, held_end);
         let log = source.log_containing(confirmed).unwrap();
-        let start = StreamStart { source: source.identity(), from: confirmed, keep: held_end, log };
+        let start =
+            StreamStart { source: source.identity(), from: confirmed, keep: held_end, log, gap: None };
         peer.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).unwrap();
         let bytes = source.0.read(|state| state.slice(confirmed, end).to_vec());
         let mut stream = peer.reader.inner().try_clone().unwrap();

@@ -58,6 +58,7 @@ fn sending(
         security,
         shape: StreamShape::default(),
         delay: None,
+        archive: ArchiveTransport::default(),
         siblings: Arc::default(),
     };
     (Sender::start(0, config, source.clone(), observer.clone()).unwrap(), observer)

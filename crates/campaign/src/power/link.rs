@@ -134,7 +134,7 @@ impl Link {
         if keep < held.end.scn {
             log.cut(keep).map_err(|error| error.to_string())?;
         }
-        let start = StreamStart { source: view.source, from, keep, log: begins };
+        let start = StreamStart { source: view.source, from, keep, log: begins, gap: None };
         log.begin(&start).map_err(|error| error.to_string())?;
         Ok(start)
     }

@@ -1,17 +1,20 @@
 //! The begin of every connection: a primary that wants to send, or a request.
 
+use super::fetch::{self, Fetch};
 use super::slot::Unavailable;
 use super::{Shared, claims, stream};
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, StationError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
+use crate::gap::Gap;
 use crate::hello::{self, PositionSum, ReceiverHello, Request, SenderHello, StandbyPositions};
 use crate::identity::PeerIdentity;
 use crate::link::{self, LinkEnd};
-use crate::snapshot;
 use crate::standby::{StandbyLog, StreamStart};
+use crate::{lock, snapshot};
 use standfast_format::FrameKind;
 use standfast_types::Scn;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -76,7 +79,10 @@ impl Greeting<'_> {
                     claims::may_send(self.stream, service, &hello.source.name)?;
                 }
                 self.let_in();
-                self.take_stream(&hello)
+                match hello.archives_to {
+                    Some(_) => self.take_archives(&hello),
+                    None => self.take_stream(&hello),
+                }
             }
             First::Request(request) => {
                 let right = claims::may_ask(self.stream, &*shared.service, &request)?;
@@ -145,6 +151,19 @@ impl Greeting<'_> {
             })
     }
 
+    /// A connection for archived logs, beside a stream of the same primary.
+    fn take_archives(&mut self, hello: &SenderHello) -> Result<(), TransportError> {
+        self.peer = format!("archiver of `{}` at {}", hello.source.name, self.peer);
+        let identity = self.shared.service.identity();
+        if !may_send(&identity, &hello.source) {
+            return Err(TransportError::Refused(not_from_you(&identity, &hello.source)));
+        }
+        self.shared.service.admit(hello).map_err(TransportError::Refused)?;
+        // Without it the transfer is only slower.
+        let _ = self.stream.set_buffers(0, hello.receive_buffer_bytes);
+        fetch::serve(self.shared, self.stream, &mut self.reader, &mut self.writer, hello)
+    }
+
     fn agree_and_receive(
         &mut self,
         hello: &SenderHello,
@@ -152,12 +171,16 @@ impl Greeting<'_> {
         log: &mut dyn StandbyLog,
     ) -> Result<(), TransportError> {
         log.admit(hello).map_err(TransportError::Refused)?;
+        // Of a stream that ended while its gap was open: normally that is done by then.
+        self.give_up_gap(log)?;
         let positions = positions(log).map_err(|error| standby_log(&*error))?;
         let answer =
             ReceiverHello { standby, positions: Some(positions), sdu_bytes: self.shared.config.sdu_bytes };
         self.writer
             .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
             .map_err(TransportError::io("greeting the primary"))?;
+        // The logs of a gap make a long message; the peer has introduced itself.
+        self.reader.allow_redo();
         let start: StreamStart = {
             let frame = hello::await_frame(&mut self.reader, self.deadline)?;
             hello::expect(&frame, FrameKind::Hello)?;
@@ -172,20 +195,56 @@ impl Greeting<'_> {
         if self.stream.is_tls() {
             self.shared.service.vouched(&hello.source.name, &hello.peers);
         }
+        let gap = self.open_gap(log, &start)?;
         let primary = hello.source.name.clone();
         self.event(&ReceiverEvent::Connected { primary: primary.clone(), from: start.from });
         self.shared.counts.streams.fetch_add(1, Relaxed);
         let timeout = Duration::from_millis(hello.net_timeout_ms).min(NET_TIMEOUT_MAX);
         // Without it the stream is only slower.
         let _ = self.stream.set_buffers(0, hello.receive_buffer_bytes);
-        let ended =
-            stream::receive(self.shared, self.stream, &mut self.reader, log, hello.mode, timeout, &start);
+        if let Some(fetch) = &gap {
+            self.event(&fetch.found());
+        }
+        let ended = stream::receive(
+            self.shared,
+            self.stream,
+            &mut self.reader,
+            log,
+            (hello.mode, timeout),
+            &start,
+            gap.as_ref(),
+        );
+        if let Some(fetch) = gap {
+            *lock(&self.shared.fetch) = None;
+            fetch.close();
+        }
+        // When the log cannot be written any more, the next handshake or start does it.
+        let _ = self.give_up_gap(log);
         let received = log.received_end();
         let reason = ended.to_string();
         if let TransportError::Refused(refusal) = ended {
             self.tell(&refusal);
         }
         self.event(&ReceiverEvent::Ended { primary, received, reason });
+        Ok(())
+    }
+
+    fn open_gap(
+        &self,
+        log: &mut dyn StandbyLog,
+        start: &StreamStart,
+    ) -> Result<Option<Arc<Fetch>>, TransportError> {
+        let Some(gap) = &start.gap else { return Ok(None) };
+        let opened = log.open_gap(gap, &start.log).map_err(|error| standby_log(&*error))?;
+        let fetch = Arc::new(Fetch::new(gap.clone(), start.source.clone(), opened));
+        *lock(&self.shared.fetch) = Some(fetch.clone());
+        Ok(Some(fetch))
+    }
+
+    fn give_up_gap(&self, log: &mut dyn StandbyLog) -> Result<(), TransportError> {
+        if let Some(given_up) = log.give_up_gap().map_err(|error| standby_log(&*error))? {
+            self.event(&ReceiverEvent::GapGivenUp(given_up));
+        }
         Ok(())
     }
 
@@ -291,6 +350,9 @@ fn accept_start(
         && start.from >= held.confirmed.scn
         && start.from <= start.keep
         && start.keep <= held.end.scn;
+    if let Some(gap) = &start.gap {
+        accept_gap(held, start, gap)?;
+    }
     if sound {
         return Ok(());
     }
@@ -299,6 +361,17 @@ fn accept_start(
         start.from, start.keep, held.confirmed.scn, held.end.scn
     );
     Err(TransportError::Refused(Refusal::new(RefuseCode::Protocol, text)))
+}
+
+/// A gap begins exactly where the redo ends that is held, and nothing of that is in doubt.
+fn accept_gap(held: &StandbyPositions, start: &StreamStart, gap: &Gap) -> Result<(), TransportError> {
+    let in_place = start.from == held.end.scn && start.keep == held.end.scn && start.log.first_scn == gap.to;
+    let checked =
+        gap.check(held.end.scn).and(in_place.then_some(()).ok_or("the stream does not go on at its end"));
+    checked.map_err(|why| {
+        let text = format!("a gap {}..{} that cannot be: {why}", gap.from, gap.to);
+        TransportError::Refused(Refusal::new(RefuseCode::Protocol, text))
+    })
 }
 
 fn standby_log(error: &(dyn std::error::Error + Send + Sync)) -> TransportError {

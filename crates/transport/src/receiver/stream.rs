@@ -1,6 +1,7 @@
 //! A live stream: frames in, redo to the standby log, acknowledgements out.
 
 use super::Shared;
+use super::fetch::Fetch;
 use super::outgoing::Outgoing;
 use crate::ack::{Ack, AckSender, AckTimes};
 use crate::destination::TransportMode;
@@ -12,10 +13,11 @@ use crate::link::LinkEnd;
 use crate::packing::Unpacker;
 use crate::source::LogSwitch;
 use crate::standby::{StandbyLog, StreamStart};
-use crate::{now_us, stopped};
+use crate::{lock, now_us, stopped};
 use standfast_format::{Frame, FrameKind};
 use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -25,9 +27,9 @@ pub(super) fn receive(
     stream: &LinkEnd,
     reader: &mut FrameReader<LinkEnd>,
     log: &mut dyn StandbyLog,
-    mode: TransportMode,
-    net_timeout: Duration,
+    (mode, net_timeout): (TransportMode, Duration),
     start: &StreamStart,
+    gap: Option<&Arc<Fetch>>,
 ) -> TransportError {
     let prepared = prepare(shared, stream, net_timeout);
     let acks = match prepared {
@@ -41,7 +43,8 @@ pub(super) fn receive(
         log,
         acks: Outgoing::new(acks, passing),
         ack_on_receipt: mode == TransportMode::FastSync,
-        position: start.from,
+        position: start.first(),
+        gap: gap.cloned(),
         durable: Scn::ZERO,
         source_end: None,
         echo_us: 0,
@@ -80,6 +83,8 @@ struct Intake<'a> {
     ack_on_receipt: bool,
     /// End of what this stream has delivered. What the log holds beyond is from before and not yet compared.
     position: Scn,
+    /// What is missing before the beginning of this stream, while it is.
+    gap: Option<Arc<Fetch>>,
     /// Newest durable position of the primary.
     durable: Scn,
     /// End of the source's redo when the newest frame was sent.
@@ -134,6 +139,7 @@ impl Intake<'_> {
             if let Some(source_end) = self.source_end {
                 self.log.heard(self.position, source_end);
             }
+            self.look_at_gap()?;
             self.acknowledge(self.position)?;
             self.log.hardened_notice();
         }
@@ -256,14 +262,30 @@ impl Intake<'_> {
         self.durable.min(end).max(self.log.confirmed())
     }
 
+    /// When everything before this stream has come, what it brought counts.
+    fn look_at_gap(&mut self) -> Result<(), TransportError> {
+        let Some(fetch) = &self.gap else { return Ok(()) };
+        if let Some(refusal) = fetch.failure() {
+            return Err(TransportError::Refused(refusal));
+        }
+        if fetch.is_filled() {
+            self.log.fill_gap().map_err(|error| failed(&error))?;
+            self.shared.service.event(&fetch.resolved());
+            *lock(&self.shared.fetch) = None;
+            fetch.close();
+            self.gap = None;
+        }
+        Ok(())
+    }
+
     fn acknowledge(&mut self, received: Scn) -> Result<(), TransportError> {
-        let ack = Ack {
-            received,
-            hardened: self.position,
-            applied: self.log.applied(),
-            echo_us: self.echo_us,
-            times: self.times,
+        // Nothing beyond a gap is acknowledged, in no mode: commits do not count a standby that has one.
+        let (received, hardened) = match self.gap {
+            Some(_) => (self.log.contiguous_end(), self.log.contiguous_end()),
+            None => (received, self.position),
         };
+        let ack =
+            Ack { received, hardened, applied: self.log.applied(), echo_us: self.echo_us, times: self.times };
         if let Some((version, databases)) = self.log.stopped(self.stopped_known) {
             self.stopped_known = version;
             self.acks.send(&stopped::encode(&databases)).map_err(TransportError::io("acknowledging"))?;

@@ -1,6 +1,7 @@
 //! The ack reader: acknowledgements in, and the time.
 
 use super::Shared;
+use super::gap;
 use crate::ack::AckTimes;
 use crate::error::{Refusal, TransportError};
 use crate::framing::{FrameReader, FramingError};
@@ -44,6 +45,7 @@ pub(super) fn run(shared: &Shared) {
 struct Ticks {
     next: Instant,
     apart: Duration,
+    next_poll: Instant,
 }
 
 impl Ticks {
@@ -51,7 +53,9 @@ impl Ticks {
         let config = &shared.config.destination;
         let latency = Some(config.sync_latency).filter(|latency| !latency.is_zero());
         let apart = config.net_timeout.min(latency.unwrap_or(Duration::MAX)) / 16;
-        Ticks { next: Instant::now(), apart: apart.clamp(Duration::from_millis(20), Duration::from_secs(1)) }
+        let next_poll = Instant::now() + shared.config.archive.poll;
+        let apart = apart.clamp(Duration::from_millis(20), Duration::from_secs(1));
+        Ticks { next: Instant::now(), apart, next_poll }
     }
 
     /// Returns why the connection is to be closed.
@@ -61,6 +65,12 @@ impl Ticks {
             return None;
         }
         self.next = now + self.apart;
+        if now >= self.next_poll {
+            self.next_poll = now + shared.config.archive.poll;
+            if let Some(reason) = gap::poll(shared) {
+                return Some(reason);
+            }
+        }
         let captured = shared.source.captured();
         shared.deciding(|destination, now| destination.tick(now, captured))
     }
@@ -115,6 +125,7 @@ fn take_frames(shared: &Shared, reader: &mut FrameReader<LinkEnd>) -> Result<(),
     if let Some([received, hardened, applied]) = newest {
         let captured = shared.source.captured();
         shared.with_destination(|at, now| at.acked(now, received, hardened, applied, captured));
+        gap::hardened(shared, hardened);
     }
     ended
 }

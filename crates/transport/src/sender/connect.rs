@@ -1,6 +1,7 @@
 //! From nothing to a stream: connect and handshake.
 
 use super::Shared;
+use super::gap::{self, OpenGap};
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, TransportError};
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, ReceiverHello, SenderHello};
@@ -13,6 +14,7 @@ use crate::standby::StreamStart;
 use crate::wire::Wire;
 use standfast_format::FrameKind;
 use standfast_types::{BATCH_BYTES_MAX, Scn};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
@@ -56,7 +58,7 @@ impl From<SourceError> for Failure {
 }
 
 /// Connects, agrees with the standby where to go on, and sets the stream up.
-pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
+pub(super) fn establish(shared: &Shared) -> Result<Option<Arc<OpenGap>>, Failure> {
     if let Some(refusal) = shared.source.objection(&shared.config.destination.name) {
         return Err(Failure::Refused(refusal));
     }
@@ -80,7 +82,7 @@ pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
         .map_err(|error| abandon(shared, Failure::Lost(format!("compression cannot begin: {error}"))))?;
     // A log that begins right here may be unknown to the standby: it is announced (again).
     let announced =
-        if start.log.first_scn == start.from { Scn(start.from.0 - 1) } else { start.log.first_scn };
+        if start.log.first_scn == start.first() { Scn(start.first().0 - 1) } else { start.log.first_scn };
     let captured = shared.source.captured();
     shared.stats.connects.fetch_add(1, Relaxed);
     let (applied, passed) = (held.applied, held.passed);
@@ -89,10 +91,15 @@ pub(super) fn establish(shared: &Shared) -> Result<(), Failure> {
         at.resolved(now, start.from, start.keep, applied, captured);
     });
     shared.acknowledged_epoch.store(epoch, SeqCst);
-    *lock(&shared.wire) = Some(Wire::new(stream, start.from, announced, epoch).with(sdu_bytes, packer));
+    let gap = start.gap.clone().map(OpenGap::new);
+    if let Some(open) = &gap {
+        shared.report(&open.found());
+    }
+    *lock(&shared.gap) = gap.clone();
+    *lock(&shared.wire) = Some(Wire::new(stream, start.first(), announced, epoch).with(sdu_bytes, packer));
     lock(&shared.link).reader = Some(reader);
     shared.link_changed.notify_all();
-    Ok(())
+    Ok(gap)
 }
 
 fn abandon(shared: &Shared, failure: Failure) -> Failure {
@@ -135,6 +142,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         logs: shared.source.logs(),
         // Who listens on plain TCP could be anybody.
         peers: if stream.is_tls() { shared.source.peers() } else { Vec::new() },
+        archives_to: None,
     };
     let greet = TransportError::io("greeting the standby");
     writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).map_err(&greet)?;
@@ -185,8 +193,16 @@ fn decide(
     };
     match (resolve(&view, peer), peer.positions) {
         (Verdict::Start { from, keep }, Some(held)) => {
-            let log = source.log_containing(from).ok_or_else(|| no_log(from))?;
-            Ok((StreamStart { source: view.source, from, keep, log }, held))
+            // Redo that may have to be compared comes over the stream.
+            let in_place = from == held.end.scn && from == keep;
+            let gap = if in_place { gap::find(shared, from)? } else { None };
+            let first = gap.as_ref().map_or(from, |gap| gap.to);
+            let log = source.log_containing(first).ok_or_else(|| no_log(first))?;
+            // The log after the last archived one begins where that ends; anything else is no gap that can be met.
+            let gap = gap.filter(|gap| log.first_scn == gap.to);
+            let log =
+                if gap.is_some() { log } else { source.log_containing(from).ok_or_else(|| no_log(from))? };
+            Ok((StreamStart { source: view.source, from, keep, log, gap }, held))
         }
         (Verdict::Fenced(incarnation), _) => {
             Err(Failure::Fenced { incarnation, peer: peer.standby.name.clone() })

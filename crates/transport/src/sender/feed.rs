@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::connect::{self, Failure};
+use super::gap;
 use crate::error::SourceError;
 use crate::link::LinkEnd;
 use crate::source::Piece;
@@ -36,7 +37,7 @@ pub(super) fn run(shared: &Shared) {
             }
         }
         match connect::establish(shared) {
-            Ok(()) => feed(shared),
+            Ok(gap) => gap::beside(shared, gap, || feed(shared)),
             Err(_) if shared.stopping() => {}
             Err(Failure::Lost(reason)) => shared.deciding(|at, now| at.lost(now, reason)),
             Err(Failure::Refused(refusal)) => shared.deciding(|at, now| at.refused(now, refusal)),

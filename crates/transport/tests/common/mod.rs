@@ -4,9 +4,12 @@
 #![allow(clippy::unwrap_used)] // Not in functions marked as tests, but tests all the same.
 
 pub mod family;
+mod relay;
 mod source;
 mod standby;
 
+#[allow(unused_imports)]
+pub use relay::Relay;
 #[allow(unused_imports)]
 pub use source::{MemorySource, SourceState};
 #[allow(unused_imports)]
@@ -228,6 +231,25 @@ pub fn send_shaped(
     shape: StreamShape,
     source: &Arc<MemorySource>,
 ) -> (Sender, Arc<Observer>) {
+    send_as(address, destination, shape, source, ArchiveTransport::default())
+}
+
+pub fn send_with(
+    address: SocketAddr,
+    destination: DestinationConfig,
+    source: &Arc<MemorySource>,
+    archive: ArchiveTransport,
+) -> (Sender, Arc<Observer>) {
+    send_as(address, destination, StreamShape::default(), source, archive)
+}
+
+fn send_as(
+    address: SocketAddr,
+    destination: DestinationConfig,
+    shape: StreamShape,
+    source: &Arc<MemorySource>,
+    archive: ArchiveTransport,
+) -> (Sender, Arc<Observer>) {
     let observer = Arc::new(Observer::default());
     let config = SenderConfig {
         destination,
@@ -237,6 +259,7 @@ pub fn send_shaped(
         shape,
         delay: None,
         siblings: Arc::default(),
+        archive,
     };
     (Sender::start(3, config, source.clone(), observer.clone()).unwrap(), observer)
 }
@@ -280,7 +303,9 @@ impl Pair {
     /// Waits until the standby holds the primary's whole stream, and compares.
     pub fn caught_up(&self) {
         let end = self.source.end();
-        let standby = self.standby.when("the standby has everything", |state| state.end() == end);
+        let standby = self
+            .standby
+            .when("the standby has everything", |state| state.end() == end && state.gap.is_none());
         self.source
             .0
             .read(|source| assert!(source.slice(standby.first, end) == standby.bytes, "other bytes"));
@@ -319,6 +344,7 @@ impl ByHand {
             delay_ms: None,
             logs: None,
             peers: Vec::new(),
+            archives_to: None,
         };
         self.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).unwrap();
     }
@@ -341,7 +367,7 @@ impl ByHand {
         let answer: ReceiverHello = hello::decode(&peer.reader.read().unwrap()).unwrap();
         let from = answer.positions.unwrap().end.scn;
         let log = source.log_containing(from).unwrap();
-        let start = StreamStart { source: source.identity(), from, keep: from, log };
+        let start = StreamStart { source: source.identity(), from, keep: from, log, gap: None };
         peer.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).unwrap();
         peer
     }

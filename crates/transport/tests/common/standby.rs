@@ -4,7 +4,7 @@ use super::Watched;
 use standfast_format::StreamCrc;
 use standfast_transport::*;
 use standfast_types::Scn;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 #[derive(Default)]
 pub struct StandbyState {
@@ -28,11 +28,80 @@ pub struct StandbyState {
     pub hold: bool,
     /// Writes fail while this is set.
     pub broken: bool,
+    /// The gap that is open.
+    pub gap: Option<MemoryGap>,
+    /// Archived logs that have come, over all gaps.
+    pub archived: Vec<(ArchivedLogInfo, Vec<u8>)>,
+    /// Gaps that were opened, filled and given up.
+    pub opened: u32,
+    pub filled: u32,
+    pub given_up: Vec<GivenUp>,
+}
+
+pub struct MemoryGap {
+    pub gap: Gap,
+    /// What the stream has brought beyond it.
+    pub beyond: Vec<u8>,
 }
 
 impl StandbyState {
     pub fn end(&self) -> Scn {
-        self.first + self.bytes.len() as u64
+        match &self.gap {
+            Some(open) => open.gap.to + open.beyond.len() as u64,
+            None => self.first + self.bytes.len() as u64,
+        }
+    }
+
+    /// End without a hole.
+    pub fn contiguous(&self) -> Scn {
+        let mut at = self.first + self.bytes.len() as u64;
+        while let Some((log, _)) =
+            self.archived.iter().find(|(log, _)| log.first_scn <= at && at < log.next_scn)
+        {
+            at = log.next_scn;
+        }
+        at
+    }
+
+    fn lead_on(&mut self) {
+        loop {
+            let at = self.first + self.bytes.len() as u64;
+            let next = self.archived.iter().find(|(log, _)| log.first_scn <= at && at < log.next_scn);
+            let Some((log, redo)) = next else { return };
+            let redo = redo[at.bytes_since(log.first_scn) as usize..].to_vec();
+            self.bytes.extend(redo);
+        }
+    }
+}
+
+struct MemoryStore(Standby, Gap);
+
+struct MemoryPart(Standby, Gap, ArchivedLogInfo, Mutex<Vec<u8>>);
+
+impl ArchivePart for MemoryPart {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), StationError> {
+        let at = offset as usize;
+        let mut file = self.3.lock().unwrap();
+        assert!(file[at..at + bytes.len()].iter().all(|byte| *byte == 0xEE), "written twice");
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+    fn complete(&self) -> Result<bool, StationError> {
+        let MemoryPart(standby, gap, log, file) = self;
+        let redo = file.lock().unwrap()[512..][..log.next_scn.bytes_since(log.first_scn) as usize].to_vec();
+        let next = gap.logs.iter().find(|other| other.first_scn == log.next_scn);
+        let whole = StreamCrc(log.crc).after(&redo).0 == next.map_or(gap.crc, |next| next.crc);
+        if whole {
+            standby.change(|state| state.archived.push((*log, redo)));
+        }
+        Ok(whole)
+    }
+}
+
+impl ArchiveStore for MemoryStore {
+    fn create(&self, log: &ArchivedLogInfo) -> Result<Arc<dyn ArchivePart>, StationError> {
+        let file = Mutex::new(vec![0xEE; log.bytes as usize]);
+        Ok(Arc::new(MemoryPart(self.0.clone(), self.1.clone(), *log, file)))
     }
 }
 
@@ -94,7 +163,11 @@ impl StandbyLog for MemoryLog {
             if state.broken {
                 return Err("the disk is gone; replace it".into());
             }
-            slices.iter().for_each(|slice| state.bytes.extend_from_slice(slice));
+            let target = match &mut state.gap {
+                Some(open) => &mut open.beyond,
+                None => &mut state.bytes,
+            };
+            slices.iter().for_each(|slice| target.extend_from_slice(slice));
             state.writes += 1;
             state.largest_write = state.largest_write.max(slices.iter().map(|slice| slice.len()).sum());
             state.set_confirmed(confirmed);
@@ -113,6 +186,41 @@ impl StandbyLog for MemoryLog {
     fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
         self.0.change(|state| state.set_confirmed(confirmed));
         Ok(())
+    }
+    fn contiguous_end(&self) -> Scn {
+        self.0.read(StandbyState::contiguous)
+    }
+    fn open_gap(&mut self, gap: &Gap, log: &LogSwitch) -> Result<OpenedGap, StationError> {
+        let held = self.0.change(|state| {
+            assert_eq!((gap.from, gap.to), (state.end(), log.first_scn));
+            state.gap = Some(MemoryGap { gap: gap.clone(), beyond: Vec::new() });
+            state.logs.push(*log);
+            state.opened += 1;
+            gap.logs.iter().map(|log| state.archived.iter().any(|(held, _)| held == log)).collect()
+        });
+        Ok(OpenedGap { store: Arc::new(MemoryStore(self.0.clone(), gap.clone())), held })
+    }
+    fn fill_gap(&mut self) -> Result<(), StationError> {
+        self.0.change(|state| {
+            let open = state.gap.take().unwrap();
+            state.lead_on();
+            assert_eq!(state.end(), open.gap.to, "filled");
+            state.bytes.extend(open.beyond);
+            state.filled += 1;
+        });
+        Ok(())
+    }
+    fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StationError> {
+        Ok(self.0.change(|state| {
+            let open = state.gap.take()?;
+            let received = open.gap.to + open.beyond.len() as u64;
+            state.lead_on();
+            state.logs.retain(|log| log.first_scn < open.gap.to);
+            let given_up = GivenUp { end: state.end(), to: open.gap.to, received };
+            state.confirmed = state.confirmed.min(state.end());
+            state.given_up.push(given_up);
+            Some(given_up)
+        }))
     }
     fn hardened_notice(&self) {
         self.0.change(|state| state.notices += 1);

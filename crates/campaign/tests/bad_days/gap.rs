@@ -1,0 +1,166 @@
+//! A standby that comes back after logs were written: it gets them over connections of their own while commits go on.
+
+use crate::support::{
+    INSERT, INSERT_BULK, PATIENCE, Place, add_destination, assert_same, await_alert, await_status, must,
+    rows, start,
+};
+use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
+use standfast_campaign::status::Status;
+use std::path::{Path, PathBuf};
+
+/// In half-megabyte rows: six logs of 8 MiB.
+const SIX_LOGS: usize = 100;
+const ROW_BYTES: u64 = 500_000;
+const GAP: &str = "/destinations/0/gap";
+
+fn has_gap(status: &Status) -> bool {
+    status.json().pointer(GAP).is_some_and(|gap| gap.is_object())
+}
+
+/// A primary whose standby, `north`, has missed logs and does not run.
+fn missed(place: &Place, faults: &str, mode: &str) -> (Instance, Instance, PathBuf) {
+    let (mut primary, database) = (place.instance("south"), place.database("app.db"));
+    primary.configure("redo", "archive_processes", 4).unwrap();
+    primary.configure("redo", "archive_unit_bytes", 1 << 20).unwrap();
+    primary.faults = Some(faults.into());
+    start(&mut primary);
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut standby = place.standby_of(&primary, "north");
+    let more = ["--mode", mode, "--max-connections", "2", "--net-timeout-ms", "6000"];
+    add_destination(&primary, &standby, &more);
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    standby.kill();
+    write_logs(place, &primary, &database, SIX_LOGS);
+    (primary, standby, database)
+}
+
+fn write_logs(place: &Place, primary: &Instance, database: &Path, rows: usize) {
+    let before = primary.status().unwrap().number("/durable");
+    let mut application = place.application(database);
+    // Commits that nobody waits for do not wait for the standby either.
+    application.run("PRAGMA standfast_commit_write = 'nowait'");
+    for _ in 0..rows {
+        application.run(INSERT_BULK);
+    }
+    application.close();
+    await_status(primary, "all of it is in the log", |status| {
+        status.number("/durable") > before + rows as u64 * ROW_BYTES
+    });
+    await_status(primary, "all full logs are archived", |status| {
+        let groups = status.json()["log"]["groups"].as_array().unwrap();
+        groups.iter().all(|group| group["state"] != "active" || group["archived"] == true)
+    });
+}
+
+#[test]
+fn commits_go_on_while_missing_logs_come_over_several_connections() {
+    for mode in ["async", "sync-affirm"] {
+        let place = Place::new("gap");
+        let (primary, mut standby, database) = missed(&place, "archive-send=sleep:40@1+", mode);
+        start(&mut standby);
+        let found = await_status(&primary, "the gap is found", has_gap);
+        let to = found.number(&format!("{GAP}/to"));
+        let mut application = place.application(&database);
+        let mut seen = 0;
+        // Commits go on, and their redo goes there.
+        await_status(&primary, "the gap is resolved", |status| {
+            application.run(INSERT);
+            if !has_gap(status) {
+                return true;
+            }
+            let hardened = status.number("/destinations/0/hardened");
+            assert!(hardened < to, "{hardened} counts, and before {to} something is missing");
+            seen += u64::from(status.number(&format!("{GAP}/connections")) >= 2);
+            false
+        });
+        assert!(seen > 0, "several connections at a time");
+        application.run(INSERT);
+        await_alert(&primary, "gap resolved: logs");
+        await_alert(&standby, "gap resolved: logs");
+        let low = found.number(&format!("{GAP}/low_sequence"));
+        assert!(found.number(&format!("{GAP}/high_sequence")) > low + 3);
+        assert_same(&primary, &standby, &database);
+        // Everything is in place for a restart as well.
+        standby.stop().unwrap();
+        application.run(INSERT);
+        start(&mut standby);
+        assert_same(&primary, &standby, &database);
+    }
+}
+
+#[test]
+fn a_standby_that_is_killed_while_logs_are_missing_keeps_what_had_come_without_a_hole() {
+    let place = Place::new("gap-killed");
+    let (primary, mut standby, database) = missed(&place, "archive-send=sleep:20@1+", "async");
+    let mut application = place.application(&database);
+    let mut fewer = 0;
+    for round in 0..4u64 {
+        start(&mut standby);
+        let gap = await_status(&primary, "the gap is found", has_gap);
+        let low = gap.number(&format!("{GAP}/low_sequence"));
+        application.run(INSERT);
+        // One more log than the time before.
+        let what = format!("a log comes in round {round}");
+        await_status(&standby, &what, |status| status.number("/standby/hardened") > fewer);
+        fewer = standby.status().unwrap().number("/standby/hardened");
+        standby.kill();
+        assert!(low > round.saturating_sub(1), "it begins anew: {}", standby.alerts());
+    }
+    start(&mut standby);
+    await_status(&primary, "everything has come", |status| status.streams() && !has_gap(status));
+    application.run(INSERT);
+    assert!(standby.alerts().contains("were missing at the stop"), "{}", standby.alerts());
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn a_primary_that_is_killed_while_logs_are_missing_goes_on_with_those_that_are_left() {
+    let place = Place::new("gap-primary");
+    let (mut primary, mut standby, database) = missed(&place, "archive-send=sleep:20@1+", "async");
+    start(&mut standby);
+    for _ in 0..2 {
+        await_status(&primary, "the gap is found", has_gap);
+        primary.kill();
+        await_alert(&standby, "is not filled");
+        start(&mut primary);
+    }
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn a_failover_with_missing_logs_applies_up_to_the_hole_and_says_what_lies_beyond() {
+    let place = Place::new("gap-failover");
+    // The first two logs and no more: 9 units each.
+    let faults = "archive-send=sleep:600000@24+";
+    let (mut primary, mut standby, database) = missed(&place, faults, "async");
+    let begun = standby.directory.clone();
+    start(&mut standby);
+    let to = await_status(&primary, "the gap is found", has_gap).number(&format!("{GAP}/to"));
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    let end = primary.status().unwrap().number("/captured");
+    await_condition("live redo is there", PATIENCE, || {
+        let status = standby.status()?;
+        let groups = status.json()["log"]["groups"].as_array().unwrap().clone();
+        let beyond = groups.iter().any(|group| group["first_scn"].as_u64() == Some(to));
+        Ok(if beyond { Ok(()) } else { Err(format!("{groups:?}")) })
+    })
+    .unwrap();
+    assert!(end > to && begun.exists());
+    primary.kill();
+    await_alert(&standby, "is not filled");
+    must(&standby, &["failover"]);
+    let alerts = standby.alerts();
+    assert!(alerts.contains("a gap was open: redo"), "{alerts}");
+    let copy = standby.standby_database("app.db");
+    let left = rows(&copy);
+    assert!(left < 1 + SIX_LOGS as i64, "{left} rows over a hole");
+    // It serves, and a standby of its own gets all of it.
+    place.application(&copy).run(INSERT);
+    let second = place.standby_of(&standby, "west");
+    add_destination(&standby, &second, &["--mode", "sync-affirm"]);
+    place.application(&copy).run(INSERT);
+    assert_same(&standby, &second, &copy);
+}

@@ -1,0 +1,244 @@
+//! Redo that a standby lacks in whole archived logs, and how it comes there: over connections of their own, while the
+//! stream goes on beyond it. Pure.
+//!
+//! ```text
+//!  standby's end              gap                      stream goes on here
+//!        │<──────────────────────────────────────────────────>│
+//!  ───┬──┴──────┬───────────────┬───────────────┬─────────────┴──────
+//!     │ log s   │ log s+1       │ ...           │ log t
+//!     └── archived logs, fetched in units over several connections ──┘
+//! ```
+
+mod units;
+
+pub use units::{Unit, Units, UnitsProgress};
+
+use serde::{Deserialize, Serialize};
+use standfast_types::{IncarnationId, IncarnationNo, Scn};
+
+/// Most logs of one gap; the stream goes on after them, and what is still missing then is the next gap.
+pub const GAP_LOGS_MAX: usize = 10_000;
+/// Smallest unit.
+pub const UNIT_BYTES_MIN: u64 = 64 * 1024;
+/// Largest unit.
+pub const UNIT_BYTES_MAX: u64 = 1 << 30;
+
+/// An archived log, as both ends speak of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchivedLogInfo {
+    /// Number of its incarnation.
+    pub incarnation: IncarnationNo,
+    /// Identity of its incarnation.
+    pub incarnation_id: IncarnationId,
+    /// Its sequence number there.
+    pub sequence: u64,
+    /// Position of its first byte.
+    pub first_scn: Scn,
+    /// Position after its last byte.
+    pub next_scn: Scn,
+    /// Bytes of its file: the header and whole blocks.
+    pub bytes: u64,
+    /// Running sum of the stream before its first byte.
+    pub crc: u32,
+}
+
+/// A gap, from what is held to where the stream goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// End of what the standby holds.
+    pub from: Scn,
+    /// The stream goes on here: where a log begins.
+    pub to: Scn,
+    /// Running sum there.
+    pub crc: u32,
+    /// The archived logs that hold what is missing, in order.
+    pub logs: Vec<ArchivedLogInfo>,
+    /// Bytes that are asked for at a time.
+    pub unit_bytes: u64,
+    /// Most connections that work on one log.
+    pub per_log: u32,
+    /// Connections that its sender makes.
+    pub connections: u32,
+}
+
+/// How gaps are resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GapSettings {
+    /// Connections at a time for all logs (`archive_processes`); 0: gaps are left to the stream.
+    pub connections: u32,
+    /// And for one log (`max_connections`).
+    pub per_log: u32,
+    /// Bytes of a unit.
+    pub unit_bytes: u64,
+}
+
+impl Default for GapSettings {
+    fn default() -> Self {
+        GapSettings { connections: 4, per_log: 1, unit_bytes: 10 << 20 }
+    }
+}
+
+impl Gap {
+    /// Whether what a standby lacks from `from` on is a gap that is worth connections of its own. `chain` are archived
+    /// logs in order, the first of which contains `from`, and `end_crc` is the running sum after the last of them.
+    ///
+    /// It is when at least two connections have something to do, and not much more than twice of what is missing has to
+    /// be transferred: the rest of a log that is nearly there comes sooner over the stream.
+    pub fn find(from: Scn, chain: &[ArchivedLogInfo], end_crc: u32, settings: &GapSettings) -> Option<Gap> {
+        let mut logs: Vec<_> = chain.iter().filter(|log| log.next_scn > from).copied().collect();
+        let mut crc = end_crc;
+        if logs.len() > GAP_LOGS_MAX {
+            crc = logs[GAP_LOGS_MAX].crc;
+            logs.truncate(GAP_LOGS_MAX);
+        }
+        let to = logs.last()?.next_scn;
+        let units = |log: &ArchivedLogInfo| log.bytes.div_ceil(settings.unit_bytes);
+        let usable: u64 = logs.iter().map(|log| units(log).min(u64::from(settings.per_log))).sum();
+        let transferred: u64 = logs.iter().map(|log| log.bytes).sum();
+        let missing = to.bytes_since(from);
+        let connections = usable.min(u64::from(settings.connections)) as u32;
+        if connections < 2 || transferred > 2 * missing + settings.unit_bytes {
+            return None;
+        }
+        let GapSettings { unit_bytes, per_log, .. } = *settings;
+        let gap = Gap { from, to, crc, logs, unit_bytes, per_log, connections };
+        gap.check(from).is_ok().then_some(gap)
+    }
+
+    /// What is wrong with a gap that a standby is told of, which holds redo up to `end`.
+    ///
+    /// # Errors
+    /// It.
+    pub fn check(&self, end: Scn) -> Result<(), &'static str> {
+        if self.from != end || self.to <= self.from {
+            return Err("it does not begin where the redo ends that is held");
+        }
+        if self.logs.len() > GAP_LOGS_MAX || self.per_log == 0 {
+            return Err("more logs, or fewer connections, than there may be");
+        }
+        if !(UNIT_BYTES_MIN..=UNIT_BYTES_MAX).contains(&self.unit_bytes)
+            || !self.unit_bytes.is_multiple_of(4096)
+        {
+            return Err("units of a size that there may not be");
+        }
+        let mut at = self.from;
+        for (index, log) in self.logs.iter().enumerate() {
+            let begins = if index == 0 { log.first_scn <= at } else { log.first_scn == at };
+            if !begins || log.next_scn <= at {
+                return Err("its logs do not follow each other");
+            }
+            let payload = log.next_scn.bytes_since(log.first_scn);
+            // Blocks of 512 bytes with 48 of header, and a block for the file header.
+            if log.bytes <= payload || log.bytes > payload / 4 * 5 + (1 << 16) || log.bytes % 512 != 0 {
+                return Err("a log with more or fewer bytes than its redo can have");
+            }
+            at = log.next_scn;
+        }
+        (at == self.to).then_some(()).ok_or("its logs do not lead to where the stream goes on")
+    }
+
+    /// Sequence of the first log that is missing.
+    pub fn low_sequence(&self) -> u64 {
+        self.logs.first().map_or(0, |log| log.sequence)
+    }
+
+    /// Sequence of the last one.
+    pub fn high_sequence(&self) -> u64 {
+        self.logs.last().map_or(0, |log| log.sequence)
+    }
+
+    /// Bytes of all its logs.
+    pub fn bytes(&self) -> u64 {
+        self.logs.iter().map(|log| log.bytes).sum()
+    }
+}
+
+/// A gap while it is resolved, for status output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GapStatus {
+    /// Sequence of the first log that is missing.
+    pub low_sequence: u64,
+    /// Sequence of the last one.
+    pub high_sequence: u64,
+    /// End of what was held when it was found.
+    pub from: Scn,
+    /// Where the stream has gone on.
+    pub to: Scn,
+    /// Bytes of its archived logs.
+    pub bytes: u64,
+    /// Of them, bytes that have not been transferred.
+    pub bytes_left: u64,
+    /// Connections that work on it.
+    pub connections: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logs(count: u64, payload: u64) -> Vec<ArchivedLogInfo> {
+        let log = |index: u64| ArchivedLogInfo {
+            incarnation: 1,
+            incarnation_id: IncarnationId([1; 8]),
+            sequence: 10 + index,
+            first_scn: Scn(4096 + index * payload),
+            next_scn: Scn(4096 + (index + 1) * payload),
+            bytes: (payload + payload / 50).next_multiple_of(4096) + 4096,
+            crc: index as u32,
+        };
+        (0..count).map(log).collect()
+    }
+
+    const LOG: u64 = 64 << 20;
+
+    fn found(from: u64, count: u64, connections: u32, per_log: u32) -> Option<Gap> {
+        let settings = GapSettings { connections, per_log, unit_bytes: 10 << 20 };
+        Gap::find(Scn(from), &logs(count, LOG), 77, &settings)
+    }
+
+    #[test]
+    fn a_gap_is_worth_connections_of_its_own_when_two_of_them_have_work() {
+        let gap = found(5000, 3, 4, 1).unwrap();
+        assert_eq!((gap.from, gap.to, gap.crc), (Scn(5000), Scn(4096 + 3 * LOG), 77));
+        assert_eq!((gap.low_sequence(), gap.high_sequence(), gap.connections), (10, 12, 3));
+        assert_eq!(found(5000, 0, 4, 1), None, "nothing is missing in archived logs");
+        assert_eq!(found(5000, 1, 4, 1), None, "one connection is what the stream is");
+        assert_eq!(found(5000, 1, 4, 5).unwrap().connections, 4, "several connections for one log");
+        assert_eq!(found(5000, 9, 1, 5), None);
+        assert_eq!(found(5000, 9, 0, 1), None, "turned off");
+    }
+
+    #[test]
+    fn a_log_that_is_nearly_there_is_left_to_the_stream() {
+        assert_eq!(found(4096 + LOG - 1000, 1, 4, 5), None);
+        assert!(found(4096 + LOG / 4 * 3, 1, 4, 5).is_none(), "more than two bytes for one");
+        assert!(found(4096 + LOG / 3, 1, 4, 5).is_some());
+        assert_eq!(found(4096 + LOG - 1000, 2, 4, 2).unwrap().logs.len(), 2);
+        let next = found(4096 + LOG, 3, 4, 2).unwrap();
+        assert_eq!(
+            (next.logs.len(), next.low_sequence()),
+            (2, 11),
+            "a log that is held to its end is not missing"
+        );
+    }
+
+    #[test]
+    fn a_gap_that_cannot_be_is_refused_by_the_standby() {
+        let sound = found(5000, 4, 4, 2).unwrap();
+        assert_eq!(sound.check(Scn(5000)), Ok(()));
+        assert!(sound.check(Scn(5001)).is_err(), "not our end");
+        let wrong = |change: &dyn Fn(&mut Gap)| {
+            let mut gap = sound.clone();
+            change(&mut gap);
+            gap.check(Scn(5000)).is_err()
+        };
+        assert!(wrong(&|gap| gap.logs.retain(|log| log.sequence != 11)), "a hole");
+        assert!(wrong(&|gap| gap.logs.truncate(3)), "not up to its end");
+        assert!(wrong(&|gap| gap.logs.swap(0, 1)));
+        assert!(wrong(&|gap| gap.logs[2].bytes = 1 << 40), "room for a log that cannot be so large");
+        assert!(wrong(&|gap| gap.logs[2].bytes = 512));
+        assert!(wrong(&|gap| gap.unit_bytes = 1));
+        assert!(wrong(&|gap| gap.per_log = 0));
+        assert!(wrong(&|gap| gap.to = gap.from));
+    }
+}

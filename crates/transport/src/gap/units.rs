@@ -1,0 +1,214 @@
+//! Which connection fetches what of a gap: archived logs in units, in order, each byte once. Pure.
+//!
+//! Logs are begun in order, so that apply can go on as soon as the first is whole. No more than `per_log`
+//! connections work on one log; further ones begin the next. A unit whose connection is lost goes back and is fetched
+//! by another one; a log that turns out not to be whole is fetched again from its start.
+
+use std::collections::BTreeSet;
+
+/// A piece of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unit {
+    /// Index of the log.
+    pub log: usize,
+    /// First byte in its file.
+    pub offset: u64,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnitsProgress {
+    /// Bytes of all logs.
+    pub bytes: u64,
+    /// Bytes that have arrived, or were there.
+    pub arrived: u64,
+    /// Logs that are whole.
+    pub whole: usize,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Units {
+    unit_bytes: u64,
+    per_log: u32,
+    logs: Vec<Log>,
+}
+
+#[derive(Clone, Debug)]
+struct Log {
+    bytes: u64,
+    /// First byte that nobody has been given yet.
+    next: u64,
+    /// Units that came back.
+    back: BTreeSet<(u64, u64)>,
+    under_way: u32,
+    arrived: u64,
+    whole: bool,
+    /// How often it was fetched and was not whole.
+    spoiled: u32,
+}
+
+impl Log {
+    fn is_complete(&self) -> bool {
+        self.arrived == self.bytes && !self.whole
+    }
+}
+
+impl Units {
+    /// Of logs with these sizes; those that are `held` need not be fetched.
+    pub fn new(logs: impl IntoIterator<Item = (u64, bool)>, unit_bytes: u64, per_log: u32) -> Units {
+        let log = |(bytes, held): (u64, bool)| {
+            let there = if held { bytes } else { 0 };
+            let back = BTreeSet::new();
+            Log { bytes, next: there, back, under_way: 0, arrived: there, whole: held, spoiled: 0 }
+        };
+        Units { unit_bytes: unit_bytes.max(1), per_log, logs: logs.into_iter().map(log).collect() }
+    }
+
+    /// What to fetch next; `None` when all is given out, or as many connections work as may.
+    pub fn take(&mut self) -> Option<Unit> {
+        let per_log = self.per_log;
+        let free = |log: &Log| log.under_way < per_log && (log.next < log.bytes || !log.back.is_empty());
+        let (index, log) = self.logs.iter_mut().enumerate().find(|(_, log)| free(log))?;
+        let (offset, bytes) = log.back.pop_first().unwrap_or_else(|| {
+            let bytes = self.unit_bytes.min(log.bytes - log.next);
+            log.next += bytes;
+            (log.next - bytes, bytes)
+        });
+        log.under_way += 1;
+        Some(Unit { log: index, offset, bytes })
+    }
+
+    /// A unit has arrived. True when all of its log have: it is to be looked at as a whole.
+    pub fn arrived(&mut self, unit: &Unit) -> bool {
+        let log = &mut self.logs[unit.log];
+        log.under_way -= 1;
+        log.arrived += unit.bytes;
+        log.is_complete()
+    }
+
+    /// A unit has not arrived: another connection fetches it.
+    pub fn lost(&mut self, unit: &Unit) {
+        let log = &mut self.logs[unit.log];
+        log.under_way -= 1;
+        log.back.insert((unit.offset, unit.bytes));
+    }
+
+    /// Every block of a log has been found right.
+    pub fn whole(&mut self, log: usize) {
+        self.logs[log].whole = true;
+    }
+
+    /// A log has arrived, and something in it is wrong: it is fetched anew. Returns how often that was so.
+    pub fn spoiled(&mut self, log: usize) -> u32 {
+        let log = &mut self.logs[log];
+        (log.next, log.arrived, log.whole) = (0, 0, false);
+        log.spoiled += 1;
+        log.spoiled
+    }
+
+    /// Whether all logs are whole.
+    pub fn is_done(&self) -> bool {
+        self.logs.iter().all(|log| log.whole)
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> UnitsProgress {
+        UnitsProgress {
+            bytes: self.logs.iter().map(|log| log.bytes).sum(),
+            arrived: self.logs.iter().map(|log| log.arrived).sum(),
+            whole: self.logs.iter().filter(|log| log.whole).count(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn connections_share_a_log_up_to_the_limit_and_then_begin_the_next() {
+        let mut units = Units::new([(25, false), (10, true), (30, false)], 10, 2);
+        let taken: Vec<_> = std::iter::from_fn(|| units.take()).collect();
+        let unit = |log, offset, bytes| Unit { log, offset, bytes };
+        assert_eq!(taken, [unit(0, 0, 10), unit(0, 10, 10), unit(2, 0, 10), unit(2, 10, 10)]);
+        assert!(!units.arrived(&taken[0]));
+        assert_eq!(
+            units.take(),
+            Some(unit(0, 20, 5)),
+            "what is left of the first log comes before the third"
+        );
+        units.lost(&taken[1]);
+        assert_eq!(units.take(), Some(taken[1]), "what was lost is fetched again");
+        assert!(!units.arrived(&taken[1]));
+        assert!(units.arrived(&unit(0, 20, 5)));
+        assert_eq!(units.progress(), UnitsProgress { bytes: 65, arrived: 35, whole: 1 });
+    }
+
+    #[test]
+    fn a_spoiled_log_is_fetched_from_its_start() {
+        let mut units = Units::new([(15, false)], 10, 1);
+        for round in 1..3 {
+            let first = units.take().unwrap();
+            assert_eq!(units.take(), None, "one connection a log");
+            assert!(!units.arrived(&first));
+            let second = units.take().unwrap();
+            assert!(units.arrived(&second));
+            assert!(!units.is_done());
+            assert_eq!(units.spoiled(0), round);
+        }
+    }
+
+    proptest! {
+        /// Whatever arrives in whatever order, is lost or turns out wrong: in the end every byte of every log has arrived
+        /// once since it was begun last, and never more connections than allowed have worked on one.
+        #[test]
+        fn every_byte_of_every_log_arrives_once(
+            sizes in proptest::collection::vec((1u64..200, any::<bool>()), 1..8),
+            unit_bytes in 1u64..50,
+            per_log in 1u32..5,
+            connections in 1usize..8,
+            fates in proptest::collection::vec((any::<prop::sample::Index>(), 0u8..10), 1..2000),
+        ) {
+            let mut units = Units::new(sizes.clone(), unit_bytes, per_log);
+            let mut there: Vec<Vec<u32>> =
+                sizes.iter().map(|(bytes, held)| vec![u32::from(*held); *bytes as usize]).collect();
+            let mut working: Vec<Unit> = Vec::new();
+            let mut fates = fates.into_iter();
+            while !units.is_done() {
+                while working.len() < connections && let Some(unit) = units.take() {
+                    working.push(unit);
+                    let same = working.iter().filter(|other| other.log == unit.log).count();
+                    prop_assert!(same <= per_log as usize);
+                }
+                prop_assert!(!working.is_empty(), "nobody works, and it is not done");
+                // When the fates are used up, everything goes well.
+                let (which, fate) = fates.next().map_or((0, 9), |(at, fate)| (at.index(working.len()), fate));
+                let unit = working.swap_remove(which);
+                if fate == 0 {
+                    units.lost(&unit);
+                    continue;
+                }
+                for byte in unit.offset..unit.offset + unit.bytes {
+                    there[unit.log][byte as usize] += 1;
+                }
+                if units.arrived(&unit) {
+                    prop_assert!(there[unit.log].iter().all(|count| *count == 1));
+                    if fate == 1 {
+                        units.spoiled(unit.log);
+                        there[unit.log].fill(0);
+                    } else {
+                        units.whole(unit.log);
+                    }
+                }
+            }
+            prop_assert!(working.is_empty() && units.take().is_none());
+            prop_assert!(there.iter().flatten().all(|count| *count == 1));
+            let progress = units.progress();
+            prop_assert_eq!((progress.arrived, progress.whole), (progress.bytes, sizes.len()));
+        }
+    }
+}

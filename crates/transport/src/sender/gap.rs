@@ -1,0 +1,350 @@
+//! The primary's end of a gap: archivers answer the standby, which asks for archived logs over connections of their own.
+//!
+//! They live as long as the stream beside them. A connection that is lost is made anew; the standby asks again for what
+//! had not come.
+
+use super::Shared;
+use super::connect::Failure;
+use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, TransportError};
+use crate::event::SenderEvent;
+use crate::framing::{FrameReader, FrameWriter, FramingError};
+use crate::gap::{ArchivedLogInfo, Gap, GapStatus};
+use crate::hello::{self, SenderHello};
+use crate::link::{self, LinkEnd};
+use crate::lock;
+use crate::source::ArchivedFile;
+use standfast_format::{FrameHeader, FrameKind, StreamCrc};
+use standfast_io::fault::{self, Fault};
+use standfast_types::Scn;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of a frame of a unit.
+const PIECE_BYTES: u64 = 1 << 20;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Archivers that send at a time, for all destinations of an instance together (`archive_processes`).
+#[derive(Debug)]
+pub struct Archivers {
+    free: Mutex<u32>,
+    freed: Condvar,
+}
+
+impl Archivers {
+    /// So many.
+    pub fn new(count: u32) -> Arc<Archivers> {
+        Arc::new(Archivers { free: Mutex::new(count), freed: Condvar::new() })
+    }
+
+    /// Waits for one; `None` when `give_up` says so first.
+    fn take(&self, give_up: &dyn Fn() -> bool) -> Option<Busy<'_>> {
+        let mut free = lock(&self.free);
+        while *free == 0 {
+            if give_up() {
+                return None;
+            }
+            let waited = self.freed.wait_timeout(free, Duration::from_millis(100));
+            free = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *free -= 1;
+        Some(Busy(self))
+    }
+}
+
+/// An archiver at work.
+struct Busy<'a>(&'a Archivers);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.free) += 1;
+        self.0.freed.notify_one();
+    }
+}
+
+/// A gap that is being resolved.
+pub(super) struct OpenGap {
+    gap: Gap,
+    found: GapStatus,
+    began: Instant,
+    sent: AtomicU64,
+    over: AtomicBool,
+    links: Mutex<Links>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Links {
+    next: u64,
+    live: HashMap<u64, LinkEnd>,
+}
+
+impl OpenGap {
+    pub fn new(gap: Gap) -> Arc<OpenGap> {
+        let bytes = gap.bytes();
+        let found = GapStatus {
+            low_sequence: gap.low_sequence(),
+            high_sequence: gap.high_sequence(),
+            from: gap.from,
+            to: gap.to,
+            bytes,
+            bytes_left: bytes,
+            connections: gap.connections,
+        };
+        Arc::new(OpenGap {
+            gap,
+            found,
+            began: Instant::now(),
+            sent: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            links: Mutex::default(),
+            changed: Condvar::new(),
+        })
+    }
+
+    pub fn found(&self) -> SenderEvent {
+        SenderEvent::GapFound(self.found)
+    }
+
+    pub fn status(&self) -> GapStatus {
+        let bytes_left = self.found.bytes.saturating_sub(self.sent.load(SeqCst));
+        GapStatus { bytes_left, connections: lock(&self.links).live.len() as u32, ..self.found }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(SeqCst)
+    }
+
+    fn end(&self) {
+        let links = lock(&self.links);
+        self.over.store(true, SeqCst);
+        self.changed.notify_all();
+        drop(links);
+    }
+
+    fn cut(&self) {
+        self.end();
+        lock(&self.links).live.values().for_each(|link| link.shutdown());
+    }
+
+    fn pause(&self, time: Duration) {
+        let links = lock(&self.links);
+        drop(self.changed.wait_timeout_while(links, time, |_| !self.is_over()));
+    }
+
+    fn enter(&self, link: &LinkEnd) -> Option<u64> {
+        let mut links = lock(&self.links);
+        if self.is_over() {
+            return None;
+        }
+        let id = links.next;
+        links.next += 1;
+        links.live.insert(id, link.clone());
+        Some(id)
+    }
+
+    fn log(&self, sequence: u64, id: u64) -> Option<&ArchivedLogInfo> {
+        let is_it = |log: &&ArchivedLogInfo| {
+            log.sequence == sequence && u64::from_le_bytes(log.incarnation_id.0) == id
+        };
+        self.gap.logs.iter().find(is_it)
+    }
+}
+
+/// The gap of a standby that holds redo up to `from`, when it has one that is worth archivers.
+pub(super) fn find(shared: &Shared, from: Scn) -> Result<Option<Gap>, Failure> {
+    let settings = &shared.config.archive.settings;
+    if settings.connections == 0 {
+        return Ok(None);
+    }
+    let Some((mut chain, crc)) = shared.source.archived_from(from)? else { return Ok(None) };
+    let mut end_crc = crc.0;
+    let unusable = lock(&shared.unusable);
+    let first_bad = chain.iter().position(|log| unusable.contains(&(log.incarnation_id, log.sequence)));
+    if let Some(at) = first_bad {
+        end_crc = chain[at].crc;
+        chain.truncate(at);
+    }
+    Ok(Gap::find(from, &chain, end_crc, settings))
+}
+
+/// What a primary finds when it looks now and then: a standby that is fed from the logs and so far behind that archivers
+/// bring it up sooner. Returns why its stream is to begin anew.
+pub(super) fn poll(shared: &Shared) -> Option<String> {
+    let behind = matches!(shared.phase(), crate::Phase::CatchingUp) && lock(&shared.gap).is_none();
+    let sent = lock(&shared.wire).as_ref().map(|wire| wire.sent)?;
+    let gap = find(shared, sent).ok().flatten().filter(|_| behind)?;
+    let (low, high) = (gap.low_sequence(), gap.high_sequence());
+    Some(format!("logs {low} to {high} are missing there: they are sent over connections of their own"))
+}
+
+/// The standby holds everything up to `hardened` without a hole.
+pub(super) fn hardened(shared: &Shared, hardened: Scn) {
+    let resolved = {
+        let mut open = lock(&shared.gap);
+        if open.as_ref().is_some_and(|open| hardened >= open.gap.to) { open.take() } else { None }
+    };
+    if let Some(open) = resolved {
+        open.end();
+        let gap = GapStatus { bytes_left: open.sent.load(SeqCst), ..open.found };
+        shared.report(&SenderEvent::GapResolved { gap, took: open.began.elapsed() });
+    }
+}
+
+/// Runs the archivers of a gap as long as `feed` runs.
+pub(super) fn beside(shared: &Shared, open: Option<Arc<OpenGap>>, feed: impl FnOnce()) {
+    let Some(open) = open else { return feed() };
+    let (name, open) = (&shared.config.destination.name, &*open);
+    std::thread::scope(|scope| {
+        for number in 0..open.found.connections {
+            let archiver = std::thread::Builder::new().name(format!("arc{number}-{name}"));
+            // With fewer it takes longer.
+            let _ = archiver.spawn_scoped(scope, move || archive(shared, open));
+        }
+        feed();
+        open.cut();
+    });
+    *lock(&shared.gap) = None;
+}
+
+/// One archiver: a connection after the other, until the gap or its stream is over.
+fn archive(shared: &Shared, open: &OpenGap) {
+    let mut pause = FIRST_PAUSE;
+    while !open.is_over() {
+        let Some(busy) = shared.config.archive.archivers.take(&|| open.is_over()) else { return };
+        let before = open.sent.load(SeqCst);
+        if serve(shared, open).is_ok() {
+            return;
+        }
+        drop(busy);
+        if open.sent.load(SeqCst) > before {
+            pause = FIRST_PAUSE;
+        }
+        open.pause(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn serve(shared: &Shared, open: &OpenGap) -> Result<(), TransportError> {
+    let config = &shared.config;
+    let timeout = config.destination.net_timeout;
+    let expected = config.expected_name.as_deref();
+    let link = link::connect(&config.address, &config.security, expected, timeout, &|| open.is_over())?;
+    let Some(id) = open.enter(&link) else { return Ok(()) };
+    let served = converse(shared, open, &link, timeout);
+    lock(&open.links).live.remove(&id);
+    link.shutdown();
+    served
+}
+
+fn converse(
+    shared: &Shared,
+    open: &OpenGap,
+    link: &LinkEnd,
+    timeout: Duration,
+) -> Result<(), TransportError> {
+    let preparing = TransportError::io("preparing the connection");
+    link.prepare(timeout).map_err(&preparing)?;
+    link.set_write_timeout(Some(timeout)).map_err(&preparing)?;
+    let shape = shared.config.shape;
+    // Without them it is only slower.
+    let _ = link.set_buffers(shape.send_buffer_bytes, shape.receive_buffer_bytes);
+    let (mut reader, mut writer) = (FrameReader::new(link.clone()), FrameWriter::new(link.clone()));
+    let hello = SenderHello {
+        source: shared.source.identity(),
+        mode: shared.config.destination.mode,
+        net_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        archives_to: Some(open.gap.to),
+        peers: Vec::new(),
+        via: shared.source.via(),
+        delay_ms: None,
+        logs: None,
+        receive_buffer_bytes: shared.config.shape.receive_buffer_bytes,
+    };
+    let sending = TransportError::io("sending an archived log");
+    writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).map_err(&sending)?;
+    let frame = hello::await_frame(&mut reader, Instant::now() + HANDSHAKE_TIMEOUT)?;
+    hello::expect(&frame, FrameKind::Hello)?;
+    link.set_read_timeout(Some(timeout)).map_err(&preparing)?;
+    let mut file = None;
+    loop {
+        let wanted = match reader.read() {
+            Ok(frame) if frame.header.kind == FrameKind::Done => return Ok(()),
+            Ok(frame) => {
+                hello::expect(&frame, FrameKind::Fetch)?;
+                frame.header
+            }
+            // The others fetch what is left, or a log is looked at.
+            Err(FramingError::TimedOut) if !open.is_over() => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(log) = open.log(wanted.a, wanted.d) else {
+            return Err(TransportError::Protocol(format!("log {} is not one that is missing", wanted.a)));
+        };
+        let (offset, bytes) = (wanted.b, wanted.c);
+        if offset.checked_add(bytes).is_none_or(|end| end > log.bytes) || !offset.is_multiple_of(4096) {
+            return Err(TransportError::Protocol("a unit beyond the end of its log".into()));
+        }
+        send_unit(shared, open, log, (offset, bytes), &mut file, &mut writer)?;
+    }
+}
+
+/// The log that an archiver has open.
+type Opened = Option<(ArchivedLogInfo, Box<dyn ArchivedFile>)>;
+
+fn send_unit(
+    shared: &Shared,
+    open: &OpenGap,
+    log: &ArchivedLogInfo,
+    (offset, bytes): (u64, u64),
+    file: &mut Opened,
+    writer: &mut FrameWriter<LinkEnd>,
+) -> Result<(), TransportError> {
+    let sending = TransportError::io("sending an archived log");
+    if file.as_ref().is_none_or(|(opened, _)| opened != log) {
+        *file = match shared.source.open_archived(log) {
+            Ok(opened) => Some((*log, opened)),
+            Err(error) => return Err(unusable(shared, log, error.to_string(), writer)),
+        };
+    }
+    let Some((_, file)) = file else { return Ok(()) };
+    let (mut at, end, mut crc) = (offset, offset + bytes, StreamCrc::default());
+    let mut piece = vec![0; PIECE_BYTES.min(bytes) as usize];
+    while at < end {
+        let length = (end - at).min(PIECE_BYTES);
+        let piece = &mut piece[..length as usize];
+        fault::check(Fault::ArchiveSend).map_err(&sending)?;
+        if let Err(error) = file.read(at, piece) {
+            return Err(unusable(shared, log, error.to_string(), writer));
+        }
+        crc = crc.after(piece);
+        let header = FrameHeader::new(FrameKind::Unit, log.sequence, at, 0, 0);
+        writer.write(header, piece).map_err(&sending)?;
+        at += length;
+        open.sent.fetch_add(length, SeqCst);
+        shared.stats.archived_bytes.fetch_add(length, Relaxed);
+    }
+    let end = FrameHeader::new(FrameKind::UnitEnd, log.sequence, offset, bytes, u64::from(crc.0));
+    writer.write(end, &[]).map_err(&sending)
+}
+
+/// Says that a log cannot be sent, here and there, and leaves it out of every further gap.
+fn unusable(
+    shared: &Shared,
+    log: &ArchivedLogInfo,
+    reason: String,
+    writer: &mut FrameWriter<LinkEnd>,
+) -> TransportError {
+    let sequence = log.sequence;
+    let text = format!("the archived log {sequence} cannot be sent: {reason}");
+    if lock(&shared.unusable).insert((log.incarnation_id, sequence)) {
+        shared.report(&SenderEvent::ArchiveUnusable { sequence, reason });
+    }
+    let refusal = Refusal::new(RefuseCode::Source, text);
+    // A peer that cannot be told sees the end of the connection.
+    let _ = writer.write_json(FrameKind::Refuse, 0, &refusal);
+    TransportError::Refused(refusal)
+}
