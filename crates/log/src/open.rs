@@ -233,9 +233,9 @@ fn check_unlisted(
 }
 
 /// Drops members that do not have the size that their group has, and refuses a group that was made with other
-/// settings.
+/// settings. A distrusted member may be of a group that was replaced since: nothing is read from it.
 fn check_geometry(group: &mut OpenGroup, config: &LogConfig, bytes: u64) -> Result<(), LogError> {
-    group.drop_members(|open| differs(open, config, bytes).err());
+    group.drop_members(|open| if open.distrusted { None } else { differs(open, config, bytes).err() });
     let alive = group.members.iter().any(|open| !open.distrusted);
     let differing = group.dropped.iter().position(|(_, cause)| matches!(cause, LogError::Geometry { .. }));
     match differing {
@@ -250,7 +250,7 @@ fn differs(open: &OpenMember, config: &LogConfig, group_bytes: u64) -> Result<()
         true => Ok(()),
         false => Err(LogError::Geometry { path: path.clone(), setting, found, configured }),
     };
-    if let Some(header) = open.header.filter(|_| !open.distrusted) {
+    if let Some(header) = open.header {
         check("redo.group_bytes", header.file_bytes, group_bytes)?;
         check("redo.block_bytes", header.block_bytes.into(), config.block_bytes as u64)?;
     }
