@@ -16,8 +16,8 @@ use standfast_log::{LogBuffer, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::Guard;
-use standfast_sqlite_wal::{cut_stale_frames, write_again};
-use standfast_types::{DatabaseId, Scn};
+use standfast_sqlite_wal::{cut_stale_frames, recovered_position, write_again};
+use standfast_types::{DatabaseId, Scn, WalPosition};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -238,7 +238,9 @@ fn reconcile_database(
             ));
         }
         let known = sessions_vouch && segment.vouches(record.id.0, header.raw_salts());
-        let found = Found { position: header.position(), vouched_for: known.then_some(header.salts()) };
+        let position = recovered_position(&mut database.wal_file()?, &header)
+            .map_err(InstanceError::io("read the write-ahead log of", &record.path))?;
+        let found = Found { position, vouched_for: known.then_some(header.salts()) };
         let plan = match control.replays.iter().find(|(id, _)| *id == record.id) {
             Some((_, from)) => Plan::Reapply(Anchor { redo_from: *from, ..Anchor::default() }),
             None => reconcile::decide(&history, &found),
@@ -246,8 +248,12 @@ fn reconcile_database(
         match plan {
             Plan::CopyAfresh(why) if left_out.is_some() => return Err(not_proven(record, why)),
             // Every file without a log stands there, whatever it holds.
-            _ if left_out.is_some() && header.raw_salts() == [0, 0] => {
+            _ if left_out.is_some() && position == WalPosition::default() => {
                 return Err(not_proven(record, "it has no write-ahead log"));
+            }
+            // The log begins anew behind a bare header, too.
+            Plan::Capture(anchor) if position != header.position() => {
+                (header.position(), anchor.database_pages, None)
             }
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
             Plan::Reapply(Anchor { redo_from: from, .. }) => {

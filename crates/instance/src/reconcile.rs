@@ -8,6 +8,8 @@
 //! - The WAL is of a generation that the redo does not know and that no session vouches for: somebody else
 //!   has reset it, and may have lost frames on the way that were not captured. The database is copied afresh.
 //!
+//! A log of which a power loss left the header alone is none to SQLite, and the beginning of its generation here.
+//!
 //! [`decide`] is pure; the rest carries it out.
 
 use crate::control::DatabaseRecord;

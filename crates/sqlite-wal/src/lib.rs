@@ -5,6 +5,7 @@
 //! long as it serves the database ([`guard`]), so nobody can move frames into the database file, and hence
 //! nobody can reset the log, before they are captured.
 
+mod bare_log;
 pub mod capture;
 pub mod guard;
 mod guard_vfs;
@@ -18,6 +19,7 @@ mod wal_index;
 mod write_again;
 pub mod write_back;
 
+pub use bare_log::recovered_position;
 pub use stale_frames::cut_stale_frames;
 pub use vfs_file::{VfsFile, VfsFileKind};
 pub use wal_index::{WalIndexHeader, WalIndexView};

@@ -5,7 +5,7 @@
 use super::Outcome;
 use super::site::{Geometry, MEMBER_NAMES, SegmentFile, paths};
 use super::trace;
-use standfast_format::LogKind;
+use standfast_format::{FILE_HEADER_BYTES, LogKind};
 use standfast_instance::control::{Control, Role};
 use standfast_io::Disk;
 use standfast_log::{LogError, RedoLog};
@@ -35,6 +35,7 @@ pub fn strike(machine: &Arc<SimMachine>, geometry: &Geometry, rng: &mut Rng) -> 
     let disk = machine.disk();
     let directories = MEMBER_NAMES.map(|name| paths().directory.join(name));
     let text = |error: std::io::Error| error.to_string();
+    let control = Control::load(&disk, &paths().control).map_err(|error| error.to_string())?;
     for (index, directory) in directories.iter().enumerate() {
         let away = disk.list(&away(directory)).map_err(text)?;
         if away.is_empty() {
@@ -49,16 +50,19 @@ pub fn strike(machine: &Arc<SimMachine>, geometry: &Geometry, rng: &mut Rng) -> 
         if done == Strike::Copied {
             copy_members(machine, &directories[1 - index], directory)?;
         }
+        // What is known to lack redo comes back. In the place of a file that was made anew meanwhile an old one must not
+        // be put: docs/guarantees.md.
+        let lacks_redo = |path: &Path| control.stale_members.iter().any(|stale| path.ends_with(stale));
         for path in away {
-            match (done, path.file_name()) {
-                (Strike::Returned, Some(name)) => disk.rename(&path, &directory.join(name)).map_err(text)?,
-                _ => disk.remove(&path).map_err(text)?,
+            let place = path.file_name().map(|name| directory.join(name));
+            match place.filter(|place| done == Strike::Returned && lacks_redo(place)) {
+                Some(place) => disk.rename(&path, &place).map_err(text)?,
+                None => disk.remove(&path).map_err(text)?,
             }
         }
         refuses_what_lacks_redo(&machine.copy(rng.next_u64()), geometry, &directories[1 - index])?;
         return Ok(Some(done));
     }
-    let control = Control::load(&disk, &paths().control).map_err(|error| error.to_string())?;
     // Only what is in both members survives one of them.
     if let Some(stale) = control.stale_members.first() {
         let lacking = paths().directory.join(stale);
@@ -119,9 +123,12 @@ fn refuses_what_lacks_redo(trial: &Arc<SimMachine>, geometry: &Geometry, without
     if !control.stale_members.iter().any(lacks) {
         return Ok(());
     }
-    // One that could not even be made while its device was gone.
-    let missing =
-        control.stale_members.iter().any(|path| trial.contents(paths().directory.join(path)).is_none());
+    // One that could not even be made while its device was gone, or was being made when the power failed.
+    let unmade = |path: &PathBuf| {
+        let contents = trial.contents(paths().directory.join(path));
+        contents.is_none_or(|bytes| bytes.len() < FILE_HEADER_BYTES)
+    };
+    let missing = control.stale_members.iter().any(unmade);
     let disk = trial.disk();
     for path in disk.list(without).map_err(|error| error.to_string())? {
         disk.remove(&path).map_err(|error| error.to_string())?;

@@ -398,6 +398,32 @@ pub mod tests {
     }
 
     #[test]
+    fn a_log_of_which_only_the_header_was_durable_says_where_the_database_stands() {
+        let (machine, geometry, segment, mut host) = small_primary();
+        let path = Path::new("/app/d1.db");
+        // Keeps the shared memory of the log alive.
+        let application = open_plain(&machine, path).unwrap();
+        // An empty log was reset: after a restart of the instance recovery begins in a generation that is in no file.
+        host.checkpoint_everything().unwrap();
+        host.leave();
+        let mut host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
+        host.shared.ship_through(Arc::new(NoShipping));
+        for _ in 0..3 {
+            commit(&machine, &host, DatabaseId(1));
+        }
+        host.drain().unwrap();
+        machine.power_loss(Loss::DropUnsynced, &mut Rng::new(1));
+        drop((host, application));
+        segment.lose();
+        let wal = machine.contents("/app/d1.db-wal").unwrap();
+        assert_eq!(wal.len(), 32, "SQLite takes it for no log");
+        let host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
+        assert!(!host.alerts().contains("copied afresh"), "{}", host.alerts());
+        drop(host);
+        assert_eq!(rows(&machine, path), 3);
+    }
+
+    #[test]
     fn a_fresh_copy_releases_nobody_before_it_is_complete() {
         let (machine, _, _segment, mut host) = small_primary();
         host.shared.ship_through(Arc::new(NoShipping));

@@ -1,0 +1,25 @@
+//! A WAL that is nothing but its header.
+//!
+//! SQLite syncs the header of a log before it writes the first frame behind it. Of a log that is new a power loss then
+//! leaves exactly the header, and SQLite's recovery takes a file of that size for no log at all. But its salts tell that
+//! the database file stands at the beginning of this generation.
+
+use crate::{VfsFile, WalIndexHeader};
+use standfast_types::{WAL_HEADER_BYTES, WalPosition, WalSalts};
+use std::io::Result;
+
+/// The committed state that SQLite's recovery has found as `header`, by the salts of the file where SQLite found none.
+///
+/// # Errors
+/// When the file system fails.
+pub fn recovered_position(wal: &mut VfsFile, header: &WalIndexHeader) -> Result<WalPosition> {
+    let mut bytes = [0; WAL_HEADER_BYTES];
+    if header.raw_salts() != [0, 0]
+        || wal.bytes()? != WAL_HEADER_BYTES as u64
+        || !wal.read_at(&mut bytes, 0)?
+    {
+        return Ok(header.position());
+    }
+    let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    Ok(WalPosition { salts: WalSalts(word(16), word(20)), frame: 0 })
+}
