@@ -6,12 +6,16 @@ use crate::error::{PROTOCOL_VERSION, Refusal, TransportError};
 use crate::framing::{FrameReader, FramingError};
 use crate::identity::PeerIdentity;
 use crate::link::LinkEnd;
+use crate::packing::Compression;
 use crate::source::LogSwitch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use standfast_format::{Frame, FrameKind, StreamCrc};
 use standfast_types::{InstanceId, Scn};
 use std::time::{Duration, Instant};
+
+/// A sender that has not introduced itself, or asks for more, gets this.
+pub(crate) const NET_TIMEOUT_MAX: Duration = Duration::from_secs(1200);
 
 /// First message of a sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +29,9 @@ pub struct SenderHello {
     /// Receive buffer that the socket of the receiver is to have; 0 = the system's own choice.
     #[serde(default)]
     pub receive_buffer_bytes: u32,
+    /// How it packs the redo.
+    #[serde(default)]
+    pub compression: Compression,
     /// The connection is for archived logs of the gap that ends here, beside the stream of the same primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archives_to: Option<Scn>,
@@ -41,6 +48,13 @@ pub struct SenderHello {
     /// Instances that this primary vouches for: after a failover the receiver takes redo from them, too.
     #[serde(default)]
     pub peers: Vec<String>,
+}
+
+impl SenderHello {
+    /// Silence after which the connection is given up, 1200 s at most, as configurations say.
+    pub fn net_timeout(&self) -> Duration {
+        Duration::from_millis(self.net_timeout_ms).min(NET_TIMEOUT_MAX)
+    }
 }
 
 /// An instance on the way of the redo.

@@ -53,7 +53,7 @@ pub use gap::{ArchivedLogInfo, Gap, GapSettings, GapStatus};
 pub use hello::{Hop, LogGeometry, SenderHello};
 pub use identity::{Incarnation, PeerIdentity, Role, history_at, incarnation_of};
 pub use link::{Identities, Security};
-pub use packing::Compression;
+pub use packing::{Compression, UnpackError, Unpacker};
 pub use receiver::{Limits, Receiver, ReceiverConfig, ReceiverCounts};
 pub use release::{ReleaseView, releasable, withheld_by};
 pub use resolve::{Verdict, View, resolve};

@@ -35,8 +35,8 @@ const ZSTD: u16 = 2;
 /// Why a payload could not be unpacked. The connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnpackError {
-    /// Flags that no release has written.
-    #[error("a frame with unknown flags {0:#x}")]
+    /// Flags that do not belong to how the sender said it packs.
+    #[error("a frame with flags {0:#x}, which the sender did not announce")]
     Flags(u16),
     /// Packed bytes that are damaged, or not of the length that they say.
     #[error("packed redo that cannot be unpacked")]
@@ -140,69 +140,75 @@ fn zstd_pack(encoder: &mut raw::Encoder<'_>, redo: &[u8]) -> std::io::Result<Vec
 }
 
 /// The receiving end of one connection.
-#[derive(Default)]
-pub(crate) struct Unpacker {
-    history: History,
-    zstd: Option<raw::Decoder<'static>>,
-    packed_before: bool,
+pub struct Unpacker(Receiving);
+
+enum Receiving {
+    AsItIs,
+    Lz4(History),
+    Zstd(Option<raw::Decoder<'static>>),
 }
 
 impl Unpacker {
+    /// For a connection whose sender has said how it packs.
+    pub fn new(compression: Compression) -> Unpacker {
+        Unpacker(match compression {
+            Compression::None => Receiving::AsItIs,
+            Compression::Lz4 => Receiving::Lz4(History::default()),
+            Compression::Zstd => Receiving::Zstd(None),
+        })
+    }
+
     /// The redo of a frame with these flags and payload; `None` when the payload is the redo. To be called for every
     /// `Redo` frame, in order.
     ///
     /// # Errors
     /// See [`UnpackError`]. No more than the length that a frame may have is allocated.
     pub fn unpack(&mut self, flags: u16, payload: &[u8]) -> Result<Option<Vec<u8>>, UnpackError> {
-        let redo = match flags {
-            0 => {
-                // A connection without compression need not remember anything; LZ4 leaves single frames as they are.
-                if self.packed_before || payload.len() < HISTORY_BYTES {
-                    self.history.note(payload);
-                }
-                return Ok(None);
+        match (&mut self.0, flags) {
+            (Receiving::AsItIs | Receiving::Zstd(_), 0) => Ok(None),
+            // What does not get shorter goes out as it is, and is referred back to all the same.
+            (Receiving::Lz4(history), 0) => {
+                history.note(payload);
+                Ok(None)
             }
-            LZ4 => {
+            (Receiving::Lz4(history), LZ4) => {
                 let (length, packed) = unpacked_length(payload)?;
                 let mut redo = vec![0; length];
-                let dictionary = &self.history.0;
-                let written = lz4_flex::block::decompress_into_with_dict(packed, &mut redo, dictionary);
+                let written = lz4_flex::block::decompress_into_with_dict(packed, &mut redo, &history.0);
                 if !written.is_ok_and(|written| written == length) {
                     return Err(UnpackError::Damaged);
                 }
-                self.history.note(&redo);
-                redo
+                history.note(&redo);
+                Ok(Some(redo))
             }
-            ZSTD => self.unzstd(payload)?,
-            other => return Err(UnpackError::Flags(other)),
-        };
-        self.packed_before = true;
-        Ok(Some(redo))
-    }
-
-    fn unzstd(&mut self, payload: &[u8]) -> Result<Vec<u8>, UnpackError> {
-        let (length, packed) = unpacked_length(payload)?;
-        let damaged = |_: std::io::Error| UnpackError::Damaged;
-        let decoder = match &mut self.zstd {
-            Some(decoder) => decoder,
-            empty => {
-                let mut decoder = raw::Decoder::new().map_err(damaged)?;
-                decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX)).map_err(damaged)?;
-                empty.insert(decoder)
-            }
-        };
-        let mut redo = vec![0; length];
-        let mut input = InBuffer::around(packed);
-        let mut output = OutBuffer::around(&mut redo[..]);
-        while input.pos() < packed.len() {
-            let before = (input.pos(), output.pos());
-            decoder.run(&mut input, &mut output).map_err(damaged)?;
-            if (input.pos(), output.pos()) == before {
-                return Err(UnpackError::Damaged);
-            }
+            (Receiving::Zstd(decoder), ZSTD) => unzstd(decoder, payload).map(Some),
+            (_, other) => Err(UnpackError::Flags(other)),
         }
-        if output.pos() == length { Ok(redo) } else { Err(UnpackError::Damaged) }
     }
+}
+
+fn unzstd(decoder: &mut Option<raw::Decoder<'static>>, payload: &[u8]) -> Result<Vec<u8>, UnpackError> {
+    let (length, packed) = unpacked_length(payload)?;
+    let damaged = |_: std::io::Error| UnpackError::Damaged;
+    let decoder = match decoder {
+        Some(decoder) => decoder,
+        empty => {
+            let mut decoder = raw::Decoder::new().map_err(damaged)?;
+            decoder.set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_LOG_MAX)).map_err(damaged)?;
+            empty.insert(decoder)
+        }
+    };
+    let mut redo = vec![0; length];
+    let mut input = InBuffer::around(packed);
+    let mut output = OutBuffer::around(&mut redo[..]);
+    while input.pos() < packed.len() {
+        let before = (input.pos(), output.pos());
+        decoder.run(&mut input, &mut output).map_err(damaged)?;
+        if (input.pos(), output.pos()) == before {
+            return Err(UnpackError::Damaged);
+        }
+    }
+    if output.pos() == length { Ok(redo) } else { Err(UnpackError::Damaged) }
 }
 
 fn unpacked_length(payload: &[u8]) -> Result<(usize, &[u8]), UnpackError> {
@@ -223,7 +229,7 @@ mod tests {
 
     fn carried(compression: Compression, frames: &[Vec<u8>]) -> usize {
         let mut packer = Packer::new(compression).unwrap().unwrap();
-        let mut unpacker = Unpacker::default();
+        let mut unpacker = Unpacker::new(compression);
         let mut bytes = 0;
         for frame in frames {
             let half = frame.len() / 2;
@@ -273,21 +279,27 @@ mod tests {
             let first = pack(&redo(1).repeat(50)).unwrap();
             let second = pack(&redo(2).repeat(50)).unwrap();
             // Without the first one: an error, or bytes that the sum of the stream at the next handshake would find.
-            let without = Unpacker::default().unpack(second.0, &second.1);
+            let fresh = || Unpacker::new(compression);
+            let without = fresh().unpack(second.0, &second.1);
             assert!(without.is_err() || without.unwrap().unwrap() != redo(2).repeat(50), "{compression:?}");
             let mut shorter = first.1.clone();
             shorter[0] ^= 1;
-            assert_eq!(Unpacker::default().unpack(first.0, &shorter), Err(UnpackError::Damaged));
+            assert_eq!(fresh().unpack(first.0, &shorter), Err(UnpackError::Damaged));
             let huge = [&u32::MAX.to_le_bytes()[..], &first.1[4..]].concat();
-            assert_eq!(Unpacker::default().unpack(first.0, &huge), Err(UnpackError::Damaged));
+            assert_eq!(fresh().unpack(first.0, &huge), Err(UnpackError::Damaged));
         }
-        assert_eq!(Unpacker::default().unpack(4, b"0123"), Err(UnpackError::Flags(4)));
+        for (compression, flags) in
+            [(Compression::None, LZ4), (Compression::Lz4, ZSTD), (Compression::Zstd, 4)]
+        {
+            assert_eq!(Unpacker::new(compression).unpack(flags, b"0123"), Err(UnpackError::Flags(flags)));
+        }
     }
 
     proptest! {
         #[test]
         fn garbage_is_an_error_and_never_a_panic(flags in 1u16..4, bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let mut unpacker = Unpacker::default();
+            let compression = if flags == LZ4 { Compression::Lz4 } else { Compression::Zstd };
+            let mut unpacker = Unpacker::new(compression);
             let mut payload = bytes.clone();
             // A length that is allowed, so that the packed bytes are looked at.
             if payload.len() > 4 {

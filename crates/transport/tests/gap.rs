@@ -234,6 +234,7 @@ fn archivers_that_belong_to_no_gap_or_to_another_primary_are_refused() {
             logs: None,
             receive_buffer_bytes: 0,
             peers: Vec::new(),
+            compression: Compression::None,
             archives_to: Some(to),
         };
         peer.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).unwrap();

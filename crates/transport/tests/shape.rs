@@ -51,7 +51,7 @@ fn redo_that_is_packed_small_is_not_unpacked_all_at_once() {
     let standby = empty_standby();
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);
     let receiver = listen(&service, &standby);
-    let mut peer = ByHand::begin(receiver.local_addr(), &source);
+    let mut peer = ByHand::begin_packed(receiver.local_addr(), &source, Compression::Lz4);
     standby.wait("the stream is live", |state| state.starts.len() == 1);
     standby.change(|state| state.hold = true);
     // LZ4 as protocol.md says.

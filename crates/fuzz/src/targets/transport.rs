@@ -6,10 +6,10 @@ use standfast_format::{Frame, FrameKind, StreamCrc};
 use standfast_transport::framing::FrameReader;
 use standfast_transport::hello::{self, ReceiverHello, Request, SenderHello};
 use standfast_transport::{
-    AckTimes, DatabaseInfo, Manifest, PeerIdentity, Refusal, SnapshotInfo, SnapshotStart, StoppedDatabases,
-    StreamStart, View, resolve,
+    AckTimes, Compression, DatabaseInfo, Manifest, PeerIdentity, Refusal, SnapshotInfo, SnapshotStart,
+    StoppedDatabases, StreamStart, Unpacker, View, resolve,
 };
-use standfast_types::Scn;
+use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::io::Read;
 
 /// Read buffers grow fourfold; a message is held as bytes, as values and as text of an error.
@@ -33,7 +33,16 @@ fn decode(choice: u8, rest: &[u8]) {
     if choice & 8 != 0 {
         reader.allow_redo();
     }
+    let compression = [Compression::None, Compression::Lz4, Compression::Zstd, Compression::Lz4];
+    let mut unpacker = Unpacker::new(compression[usize::from(choice >> 4 & 3)]);
     while let Ok(frame) = reader.read() {
+        if frame.header.kind == FrameKind::Redo {
+            match unpacker.unpack(frame.header.flags, frame.payload) {
+                Ok(redo) => assert!(redo.is_none_or(|redo| redo.len() <= BATCH_BYTES_MAX)),
+                // The connection is closed.
+                Err(_) => return,
+            }
+        }
         message(&frame);
     }
 }
@@ -58,7 +67,10 @@ fn message(frame: &Frame<'_>) {
         FrameKind::Hello => {
             let _ = hello::expect(frame, FrameKind::Hello);
             let _ = hello::decode::<SenderHello>(frame);
-            let _ = hello::decode::<StreamStart>(frame);
+            if let Ok(StreamStart { from, gap: Some(gap), .. }) = hello::decode(frame) {
+                let sound = gap.check(from).is_ok();
+                assert!(!sound || gap.bytes() >= gap.to.bytes_since(gap.from));
+            }
             if let Ok(answer) = hello::decode::<ReceiverHello>(frame) {
                 decide(&answer);
             }

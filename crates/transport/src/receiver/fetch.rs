@@ -244,7 +244,7 @@ pub(super) fn serve(
         .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
         .map_err(TransportError::io("greeting the archiver"))
         .and_then(|()| {
-            let silence = Duration::from_millis(hello.net_timeout_ms).max(Duration::from_millis(100));
+            let silence = hello.net_timeout().max(Duration::from_millis(100));
             link.prepare(silence).map_err(TransportError::io("preparing the connection"))?;
             link.set_read_timeout(Some(silence)).map_err(TransportError::io("preparing the connection"))?;
             reader.allow_redo();

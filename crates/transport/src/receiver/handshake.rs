@@ -16,10 +16,9 @@ use standfast_format::FrameKind;
 use standfast_types::Scn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Silence after which a primary is given up, whatever it says.
-const NET_TIMEOUT_MAX: Duration = Duration::from_secs(1200);
 
 /// A connection during its handshake.
 struct Greeting<'a> {
@@ -91,7 +90,7 @@ impl Greeting<'_> {
                     self.let_in();
                 }
                 self.stream
-                    .set_write_timeout(Some(NET_TIMEOUT_MAX))
+                    .set_write_timeout(Some(hello::NET_TIMEOUT_MAX))
                     .map_err(TransportError::io("preparing"))?;
                 snapshot::answer(&*shared.service, &request, right.as_ref(), self.stream)
                     .map_err(|error| self.note_guess(error, right.is_some()))
@@ -199,21 +198,13 @@ impl Greeting<'_> {
         let primary = hello.source.name.clone();
         self.event(&ReceiverEvent::Connected { primary: primary.clone(), from: start.from });
         self.shared.counts.streams.fetch_add(1, Relaxed);
-        let timeout = Duration::from_millis(hello.net_timeout_ms).min(NET_TIMEOUT_MAX);
         // Without it the stream is only slower.
         let _ = self.stream.set_buffers(0, hello.receive_buffer_bytes);
         if let Some(fetch) = &gap {
             self.event(&fetch.found());
         }
-        let ended = stream::receive(
-            self.shared,
-            self.stream,
-            &mut self.reader,
-            log,
-            (hello.mode, timeout),
-            &start,
-            gap.as_ref(),
-        );
+        let ended =
+            stream::receive(self.shared, self.stream, &mut self.reader, log, hello, &start, gap.as_ref());
         if let Some(fetch) = gap {
             *lock(&self.shared.fetch) = None;
             fetch.close();

@@ -8,7 +8,7 @@ use crate::destination::TransportMode;
 use crate::error::{Refusal, RefuseCode, StationError, TransportError};
 use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FramingError};
-use crate::hello;
+use crate::hello::{self, SenderHello};
 use crate::link::LinkEnd;
 use crate::packing::Unpacker;
 use crate::source::LogSwitch;
@@ -27,10 +27,11 @@ pub(super) fn receive(
     stream: &LinkEnd,
     reader: &mut FrameReader<LinkEnd>,
     log: &mut dyn StandbyLog,
-    (mode, net_timeout): (TransportMode, Duration),
+    hello: &SenderHello,
     start: &StreamStart,
     gap: Option<&Arc<Fetch>>,
 ) -> TransportError {
+    let net_timeout = hello.net_timeout();
     let prepared = prepare(shared, stream, net_timeout);
     let acks = match prepared {
         Ok(acks) => acks,
@@ -42,7 +43,7 @@ pub(super) fn receive(
         shared,
         log,
         acks: Outgoing::new(acks, passing),
-        ack_on_receipt: mode == TransportMode::FastSync,
+        ack_on_receipt: hello.mode == TransportMode::FastSync,
         position: start.first(),
         gap: gap.cloned(),
         durable: Scn::ZERO,
@@ -50,7 +51,7 @@ pub(super) fn receive(
         echo_us: 0,
         times: AckTimes::default(),
         stopped_known: 0,
-        unpacker: Unpacker::default(),
+        unpacker: Unpacker::new(hello.compression),
     };
     loop {
         if let Err(error) = intake.take_all(reader) {
@@ -205,10 +206,10 @@ impl Intake<'_> {
 
     /// Compares `redo` with what the log holds from before this stream. Returns what is new: nothing while both
     /// are equal; from the first difference on everything, and then the log has been cut there.
-    fn skip_held<'r>(&mut self, redo: &[&'r [u8]]) -> Result<Vec<&'r [u8]>, TransportError> {
+    fn skip_held<'r, 's>(&mut self, redo: &'s [&'r [u8]]) -> Result<Cow<'s, [&'r [u8]]>, TransportError> {
         let held_end = self.log.received_end();
         if held_end == self.position {
-            return Ok(redo.to_vec());
+            return Ok(Cow::Borrowed(redo));
         }
         let mut at = self.position;
         let mut slices = redo.iter();
@@ -224,7 +225,7 @@ impl Intake<'_> {
                 return Ok(std::iter::once(&slice[same..]).chain(slices.copied()).collect());
             }
         }
-        Ok(Vec::new())
+        Ok(Cow::Borrowed(&[]))
     }
 
     fn cut(&mut self, at: Scn) -> Result<(), TransportError> {

@@ -135,6 +135,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
     let hello = SenderHello {
         source: shared.source.identity(),
         mode: shared.config.destination.mode,
+        compression: shape.compression,
         net_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         receive_buffer_bytes: shared.config.shape.receive_buffer_bytes,
         via: shared.source.via(),

@@ -12,6 +12,7 @@ use crate::gap::{ArchivedLogInfo, Gap, GapStatus};
 use crate::hello::{self, SenderHello};
 use crate::link::{self, LinkEnd};
 use crate::lock;
+use crate::packing::Compression;
 use crate::source::ArchivedFile;
 use standfast_format::{FrameHeader, FrameKind, StreamCrc};
 use standfast_io::fault::{self, Fault};
@@ -256,6 +257,7 @@ fn converse(
     let hello = SenderHello {
         source: shared.source.identity(),
         mode: shared.config.destination.mode,
+        compression: Compression::None,
         net_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         archives_to: Some(open.gap.to),
         peers: Vec::new(),

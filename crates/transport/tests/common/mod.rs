@@ -316,13 +316,15 @@ impl Pair {
 pub struct ByHand {
     pub reader: FrameReader<TcpStream>,
     pub writer: FrameWriter<TcpStream>,
+    pub compression: Compression,
 }
 
 impl ByHand {
     pub fn new(stream: TcpStream) -> ByHand {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        ByHand { reader: FrameReader::new(stream.try_clone().unwrap()), writer: FrameWriter::new(stream) }
+        let reader = FrameReader::new(stream.try_clone().unwrap());
+        ByHand { reader, writer: FrameWriter::new(stream), compression: Compression::None }
     }
 
     pub fn connect(address: SocketAddr) -> ByHand {
@@ -344,6 +346,7 @@ impl ByHand {
             delay_ms: None,
             logs: None,
             peers: Vec::new(),
+            compression: self.compression,
             archives_to: None,
         };
         self.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).unwrap();
@@ -362,14 +365,22 @@ impl ByHand {
     }
 
     pub fn begin_with(address: SocketAddr, source: &MemorySource, net_timeout_ms: u64) -> ByHand {
-        let mut peer = ByHand::connect(address);
+        ByHand::connect(address).agree(source, net_timeout_ms)
+    }
+
+    pub fn begin_packed(address: SocketAddr, source: &MemorySource, compression: Compression) -> ByHand {
+        ByHand { compression, ..ByHand::connect(address) }.agree(source, 60_000)
+    }
+
+    fn agree(mut self, source: &MemorySource, net_timeout_ms: u64) -> ByHand {
+        let peer = &mut self;
         peer.hello_with(source.identity(), net_timeout_ms);
         let answer: ReceiverHello = hello::decode(&peer.reader.read().unwrap()).unwrap();
         let from = answer.positions.unwrap().end.scn;
         let log = source.log_containing(from).unwrap();
         let start = StreamStart { source: source.identity(), from, keep: from, log, gap: None };
         peer.writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).unwrap();
-        peer
+        self
     }
 
     pub fn assert_closed(&mut self) {
