@@ -1,6 +1,6 @@
 //! An application that makes redo at a given rate: transactions arrive at regular moments, whoever of its sessions is
-//! free takes the next one, and each inserts bytes that nothing makes shorter. When sessions are not enough, or commits
-//! take too long, fewer transactions are done than have arrived.
+//! free takes the next one, and each inserts bytes that nothing makes shorter, or an order. When sessions are not enough, or
+//! commits take too long, fewer transactions are done than have arrived.
 //!
 //! A process of its own. On standard input a [`Config`] and then a word for each phase; on standard output a word when
 //! all sessions are connected, and a [`Report`] at the end.
@@ -40,6 +40,18 @@ pub struct Config {
     pub bytes: usize,
     /// Bytes a second; None: as many as possible.
     pub rate: Option<f64>,
+    /// What the bytes are.
+    pub content: Content,
+}
+
+/// What a transaction inserts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Content {
+    /// Bytes that nothing makes shorter.
+    Noise,
+    /// An order as web applications keep them: a document with lines of articles, quantities and prices.
+    Order,
 }
 
 /// What was done between the phases.
@@ -150,7 +162,7 @@ pub fn main() -> Result<()> {
                 let (phase, arrivals, connected, config) = (&phase, &arrivals, &connected, &config);
                 scope.spawn(move || {
                     connected.wait();
-                    write(&connection, nth as u64, config.bytes, arrivals, phase)
+                    write(&connection, nth as u64, config, arrivals, phase)
                 })
             })
             .collect();
@@ -218,21 +230,24 @@ fn open(path: &Path) -> Result<Connection> {
 fn write(
     connection: &Connection,
     session: u64,
-    bytes: usize,
+    config: &Config,
     arrivals: &Arrivals,
     phase: &Phase,
 ) -> Result<Latencies> {
     let during = || "write a transaction".to_owned();
     let mut insert = connection.prepare("INSERT INTO body(bytes) VALUES(?)").during(during)?;
     let mut latencies = Latencies::default();
-    let (mut body, mut state) = (vec![0; bytes], session.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let (mut body, mut state) = (vec![0; config.bytes], session.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     loop {
         arrivals.take();
         if phase.stopping.load(SeqCst) {
             return Ok(latencies);
         }
         let counts = phase.measuring.load(SeqCst);
-        fill(&mut body, &mut state);
+        match config.content {
+            Content::Noise => fill(&mut body, &mut state),
+            Content::Order => order(&mut body, config.bytes, &mut state),
+        }
         let begun = Instant::now();
         insert.execute([&body]).during(during)?;
         if counts && !phase.stopping.load(SeqCst) {
@@ -241,14 +256,45 @@ fn write(
     }
 }
 
-/// Bytes that do not compress (xorshift).
+/// Bytes that do not compress.
 fn fill(body: &mut [u8], state: &mut u64) {
     for chunk in body.chunks_mut(8) {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
+        chunk.copy_from_slice(&next(state).to_le_bytes()[..chunk.len()]);
     }
+}
+
+/// Random numbers (xorshift).
+fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+/// An order of about so many bytes.
+fn order(body: &mut Vec<u8>, bytes: usize, state: &mut u64) {
+    let mut below = |limit: u64| next(state) % limit;
+    let (number, customer, second) = (below(100_000_000), below(500_000), below(86_400));
+    let mut text = format!(
+        r#"{{"order":{number},"customer":{customer},"placed":"2026-11-21T{:02}:{:02}:{:02}Z","currency":"EUR","lines":["#,
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    );
+    loop {
+        let (article, quantity, cents) = (below(20_000), 1 + below(9), 100 + below(20_000));
+        text.push_str(&format!(
+            r#"{{"sku":"A-{article:05}","quantity":{quantity},"price":{}.{:02}}}"#,
+            cents / 100,
+            cents % 100
+        ));
+        if text.len() + 20 >= bytes {
+            break;
+        }
+        text.push(',');
+    }
+    text.push_str(r#"],"state":"paid"}"#);
+    *body = text.into_bytes();
 }
 
 #[cfg(test)]
@@ -263,12 +309,23 @@ mod tests {
             sessions: 1,
             bytes: 2000,
             rate: Some(4e6),
+            content: Content::Noise,
         };
         assert_eq!(config.every(), Some(Duration::from_micros(500)));
         let arrivals = Arrivals { next: AtomicU64::new(0), begun: Instant::now(), every: config.every() };
         (0..20).for_each(|_| arrivals.take());
         assert!(arrivals.begun.elapsed() >= Duration::from_micros(19 * 500));
         assert_eq!(Config { rate: None, ..config }.every(), None);
+    }
+
+    #[test]
+    fn an_order_is_a_document_of_the_size_that_was_asked_for() {
+        let (mut body, mut state) = (Vec::new(), 1);
+        for _ in 0..100 {
+            order(&mut body, 400, &mut state);
+            let document: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            assert!(document["lines"].as_array().unwrap().len() > 2 && (380..470).contains(&body.len()));
+        }
     }
 
     #[test]

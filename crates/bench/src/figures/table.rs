@@ -179,6 +179,21 @@ pub const FIGURES: &[Figure] = &[
     figure(Transport, "ship_5_connections", "% less time than 1", 1, (Some(55.0), None), Higher, |m| {
         transport(m, TransportResult::less_time_with_connections)
     }),
+    figure(Transport, "gap_2gb_commit_p99", "x without a gap", 2, limits(2.0, 1.1), Lower, |m| {
+        transport(m, TransportResult::gap_growth)
+    }),
+    figure(Transport, "tls_throughput", "x plain", 2, limits(0.7, 0.9), Higher, |m| {
+        transport(m, TransportResult::tls_throughput)
+    }),
+    figure(Transport, "tls_sync_latency", "us more than plain", 1, limits(20.0, 10.0), Lower, |m| {
+        transport(m, TransportResult::tls_added)
+    }),
+    figure(Transport, "lz4_wire", "x bytes without", 2, (Some(0.5), None), Lower, |m| {
+        transport(m, TransportResult::lz4_share)
+    }),
+    figure(Transport, "lz4_cpu", "us more a commit at the primary", 1, (None, None), Lower, |m| {
+        transport(m, TransportResult::lz4_cpu)
+    }),
 ];
 
 fn transport(measured: &Measured, number: fn(&TransportResult) -> Value) -> Value {

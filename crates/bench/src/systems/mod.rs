@@ -20,6 +20,7 @@ use crate::workload::Layout;
 use crate::{Context, Result};
 
 pub(crate) use site::Site;
+pub(crate) use standfast::StandbyOptions;
 pub use standfast::{Instance, Mode};
 
 /// One number of clients on one layout.

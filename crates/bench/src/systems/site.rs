@@ -60,7 +60,7 @@ impl Hosts {
                 (format!("{}:{PORT}", node.address), Some((&**wan, node.name.as_str())))
             }
         };
-        Ok(Site { listen, ack_delay_us, node })
+        Ok(Site { listen, insecure: node.is_some(), ack_delay_us, node })
     }
 
     /// Says so when the emulated link was not what it should have been.
@@ -81,6 +81,8 @@ impl Hosts {
 pub(crate) struct Site<'a> {
     /// Address to listen on.
     pub(crate) listen: String,
+    /// Plain TCP beyond the loopback.
+    pub(crate) insecure: bool,
     ack_delay_us: u64,
     node: Option<(&'a Wan, &'a str)>,
 }
@@ -88,13 +90,20 @@ pub(crate) struct Site<'a> {
 impl Site<'_> {
     /// The loopback, without any delay.
     pub(super) fn here() -> Result<Site<'static>> {
-        Ok(Site { listen: format!("127.0.0.1:{}", free_port()?), ack_delay_us: 0, node: None })
+        let listen = format!("127.0.0.1:{}", free_port()?);
+        Ok(Site { listen, insecure: false, ack_delay_us: 0, node: None })
     }
 
     /// A host at the end of an emulated link.
     pub(crate) fn of_node<'w>(wan: &'w Wan, node: &'w str) -> Result<Site<'w>> {
         let address = wan.node(node).map_err(failed)?.address;
-        Ok(Site { listen: format!("{address}:{PORT}"), ack_delay_us: 0, node: Some((wan, node)) })
+        let listen = format!("{address}:{PORT}");
+        Ok(Site { listen, insecure: true, ack_delay_us: 0, node: Some((wan, node)) })
+    }
+
+    /// With TLS, if `tls` says so.
+    pub(crate) fn encrypted(self, tls: bool) -> Self {
+        Site { insecure: self.insecure && !tls, ..self }
     }
 
     /// A command that will run there.
@@ -112,7 +121,7 @@ impl Site<'_> {
     /// What `init` and `standby create` need to be told about it.
     pub(super) fn options(&self) -> Vec<&str> {
         let mut options = vec!["--listen", &self.listen];
-        if self.node.is_some() {
+        if self.insecure {
             // Nobody else is on the emulated link.
             options.push("--insecure");
         }

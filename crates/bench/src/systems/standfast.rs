@@ -87,7 +87,7 @@ impl System for Standfast {
         let result =
             drive(&context.worker, &DriveConfig { extension: Some(extension), ..config }, &observed)?;
         if let (Some(standby), Some(mode)) = (&standby, self.standby) {
-            if !follows(&primary.status()?, mode) {
+            if !follows(&primary.status()?, STANDBY, mode) {
                 return Err(BenchError::Workload(
                     "commits stopped waiting for the standby during the run".into(),
                 ));
@@ -107,7 +107,23 @@ pub struct Instance {
     process: Process,
     program: PathBuf,
     directory: PathBuf,
+    name: String,
     listen: String,
+}
+
+/// What a standby is made with.
+#[derive(Clone, Copy)]
+pub(crate) struct StandbyOptions<'a> {
+    /// Its name, and that of its directory.
+    pub(crate) name: &'a str,
+    /// Fault points as the value of `STANDFAST_FAULT`.
+    pub(crate) faults: Option<&'a str>,
+}
+
+impl Default for StandbyOptions<'_> {
+    fn default() -> Self {
+        StandbyOptions { name: STANDBY, faults: None }
+    }
 }
 
 impl Instance {
@@ -120,19 +136,24 @@ impl Instance {
         Instance::start_with(site, context, scratch, name, &[])
     }
 
-    /// With `more` options of `standfast init`.
+    /// With other values for single settings.
     pub(crate) fn start_with(
         site: &Site<'_>,
         context: &Context,
         scratch: &Scratch,
         name: &str,
-        more: &[&str],
+        settings: &[(&str, u64)],
     ) -> Result<Instance> {
         let program = need(&context.programs.standfast, BUILD)?;
         let directory = scratch.path().join(name);
         let mut init = Command::new(program);
         init.arg("init").arg("-D").arg(&directory).args(["--name", name]).args(site.options());
-        run(init.args(more))?;
+        // The files of the log are made at once.
+        for (setting, value) in settings.iter().filter(|(setting, _)| *setting == "group_bytes") {
+            init.arg(format!("--{}", setting.replace('_', "-"))).arg(value.to_string());
+        }
+        run(&mut init)?;
+        change_settings(&directory.join("standfast.toml"), settings)?;
         Instance::launch(site, program, scratch, directory, None)
     }
 
@@ -152,7 +173,7 @@ impl Instance {
         let process = Process::start(command, Some(&log), libc::SIGTERM)?;
         let ready = directory.join("ready");
         process.await_ready("the instance's file `ready`", PATIENCE, || Ok(ready.exists()))?;
-        Ok(Instance { process, program: program.to_owned(), directory, listen: site.listen.clone() })
+        Ok(Instance { process, program: program.to_owned(), directory, name, listen: site.listen.clone() })
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -177,37 +198,55 @@ impl Instance {
         scratch: &Scratch,
         mode: Mode,
     ) -> Result<Instance> {
-        let standby = self.create_standby(site, context, scratch, None)?;
+        let standby = self.create_standby(site, context, scratch, StandbyOptions::default())?;
         self.add_destination(&standby, mode, &[])?;
-        self.await_follower(mode)?;
+        self.await_follower(&standby, mode)?;
         Ok(standby)
     }
 
-    /// Creates a standby and starts it, with fault points as the value of `STANDFAST_FAULT`.
+    /// Creates a standby and starts it.
     pub(crate) fn create_standby(
         &self,
         site: &Site<'_>,
         context: &Context,
         scratch: &Scratch,
-        faults: Option<&str>,
+        options: StandbyOptions<'_>,
     ) -> Result<Instance> {
         let program = need(&context.programs.standfast, BUILD)?;
-        let directory = scratch.path().join("standby");
+        let StandbyOptions { name, faults } = options;
+        let directory = scratch.path().join(name);
         let mut create = site.command(program)?;
         create.args(["standby", "create"]).arg("-D").arg(&directory);
-        run(create.args(["--from", &self.listen, "--name", STANDBY]).args(site.options()))?;
+        create.args(["--from", &self.listen, "--name", name]).args(site.options());
+        if !site.insecure {
+            let token = run(self.command(&["standby", "token"]).args(["--name", name]))?;
+            create.env("STANDFAST_TOKEN", token.trim());
+        }
+        run(&mut create)?;
         Instance::launch(site, program, scratch, directory, faults)
     }
 
     /// Makes the standby a destination, with `more` options of `standfast destination add`.
     pub(crate) fn add_destination(&self, standby: &Instance, mode: Mode, more: &[&str]) -> Result<()> {
         let mut add = self.command(&["destination", "add"]);
-        run(add.args([STANDBY, &standby.listen, "--mode", mode.word()]).args(more)).map(|_| ())
+        run(add.args([&standby.name, &standby.listen, "--mode", mode.word()]).args(more)).map(|_| ())
     }
 
     /// Waits until the standby receives live redo.
-    pub(crate) fn await_follower(&self, mode: Mode) -> Result<()> {
-        self.process.await_ready("the standby synchronised", PATIENCE, || Ok(follows(&self.status()?, mode)))
+    pub(crate) fn await_follower(&self, standby: &Instance, mode: Mode) -> Result<()> {
+        let follows = || Ok(follows(&self.status()?, &standby.name, mode));
+        self.process.await_ready("the standby synchronised", PATIENCE, follows)
+    }
+
+    /// What this instance says of the standby as a destination.
+    pub(crate) fn destination(&self, standby: &Instance) -> Result<Value> {
+        let status = self.status()?;
+        let mut all = status["destinations"].as_array().into_iter().flatten();
+        let found = all.find(|destination| destination["name"] == standby.name.as_str());
+        found.cloned().ok_or_else(|| BenchError::Unreadable {
+            what: "the output of `standfast status --json`".into(),
+            detail: format!("no destination `{}`", standby.name),
+        })
     }
 
     /// `standfast status --json`.
@@ -241,11 +280,28 @@ impl Instance {
 }
 
 /// Whether our standby receives live redo and, unless it is asynchronous, commits wait for it.
-fn follows(status: &Value, mode: Mode) -> bool {
+fn follows(status: &Value, standby: &str, mode: Mode) -> bool {
     let destinations = status["destinations"].as_array().into_iter().flatten();
-    let ours = destinations.filter(|destination| destination["name"] == STANDBY);
+    let ours = destinations.filter(|destination| destination["name"] == standby);
     let awaited = |destination: &Value| mode == Mode::Async || destination["required"] == true;
     ours.filter(|destination| destination["state"] == "streaming").any(awaited)
+}
+
+/// Every setting has a line of its own in a new configuration, and its name is there once.
+fn change_settings(path: &Path, settings: &[(&str, u64)]) -> Result<()> {
+    if settings.is_empty() {
+        return Ok(());
+    }
+    let during = || format!("change {}", path.display());
+    let text = std::fs::read_to_string(path).during(during)?;
+    let line = |line: &str| {
+        let name = line.split_once(" = ").map(|(name, _)| name);
+        match settings.iter().find(|(setting, _)| Some(*setting) == name) {
+            Some((setting, value)) => format!("{setting} = {value}\n"),
+            None => format!("{line}\n"),
+        }
+    };
+    std::fs::write(path, text.lines().map(line).collect::<String>()).during(during)
 }
 
 /// Waits until the standby's databases hold every row of the run: a copy that lags for ever is a failed run.
@@ -285,11 +341,11 @@ mod tests {
     #[test]
     fn a_standby_that_commits_do_not_wait_for_is_no_synchronous_one() {
         let of = |name: &str, state: &str, required: bool| serde_json::json!({"destinations": [{"name": name, "state": state, "required": required}]});
-        assert!(follows(&of(STANDBY, "streaming", true), Mode::SyncAffirm));
-        assert!(!follows(&of(STANDBY, "streaming", false), Mode::SyncAffirm), "degraded");
-        assert!(follows(&of(STANDBY, "streaming", false), Mode::Async));
-        assert!(!follows(&of(STANDBY, "catching_up", true), Mode::Fastsync));
-        assert!(!follows(&of("other", "streaming", true), Mode::Fastsync));
-        assert!(!follows(&serde_json::json!({}), Mode::Async));
+        assert!(follows(&of(STANDBY, "streaming", true), STANDBY, Mode::SyncAffirm));
+        assert!(!follows(&of(STANDBY, "streaming", false), STANDBY, Mode::SyncAffirm), "degraded");
+        assert!(follows(&of(STANDBY, "streaming", false), STANDBY, Mode::Async));
+        assert!(!follows(&of(STANDBY, "catching_up", true), STANDBY, Mode::Fastsync));
+        assert!(!follows(&of("other", "streaming", true), STANDBY, Mode::Fastsync));
+        assert!(!follows(&serde_json::json!({}), STANDBY, Mode::Async));
     }
 }

@@ -79,7 +79,13 @@ pub(in super::super) fn emulated<T>(done: standfast_wan::Result<T>) -> Result<T>
 impl Labs<'_> {
     /// Two hosts with a link that is the same in both directions.
     pub(in super::super) fn open(&self, settings: Settings) -> Result<Lab<'_>> {
-        let wan = emulated(Wan::start(WanConfig { settings, ..WanConfig::default() }))?;
+        self.open_nodes(&[NEAR, FAR], settings)
+    }
+
+    /// Hosts of which every two have such a link.
+    pub(in super::super) fn open_nodes(&self, nodes: &[&str], settings: Settings) -> Result<Lab<'_>> {
+        let nodes = nodes.iter().map(|node| (*node).to_owned()).collect();
+        let wan = emulated(Wan::start(WanConfig { settings, nodes, ..WanConfig::default() }))?;
         Ok(Lab { labs: self, wan })
     }
 }

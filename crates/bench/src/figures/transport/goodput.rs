@@ -44,7 +44,8 @@ fn iperf3(labs: &Labs<'_>, lab: &Lab<'_>, program: &std::path::Path, measure: Du
 
 /// Bytes of redo a second that a standby hardens while it catches up.
 fn redo(labs: &Labs<'_>, lab: &Lab<'_>, measure: Duration) -> Result<f64> {
-    let mut pair = Pair::start(labs, lab)?;
+    // The stream alone, as iperf3 has one connection.
+    let mut pair = Pair::start_with(labs, lab, &[("archive_processes", 1)], false)?;
     pair.create_standby(None)?;
     let link = carries(&super::super::net::lab::link(0.0, super::MEGABITS));
     let needed = link * (RAMP_UP + measure + Duration::from_secs(2)).as_secs_f64();

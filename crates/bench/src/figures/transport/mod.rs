@@ -2,11 +2,14 @@
 //! against what iperf3 gets out of the link.
 
 mod disk;
+mod gap;
 mod goodput;
 mod impact;
+mod packing;
 mod pair;
 mod plots;
 mod ship;
+mod tls;
 
 use serde::Serialize;
 
@@ -41,6 +44,12 @@ pub struct TransportResult {
     pub slow_disk: Outcome<disk::SlowDisk>,
     /// A gap that is filled from archived logs, seconds by distance, connections and send unit.
     pub ship: Outcome<Vec<ship::Shipped>>,
+    /// Commits while a standby gets a gap of 2 GB.
+    pub gap: Outcome<gap::Gap>,
+    /// TLS against plain TCP.
+    pub tls: Outcome<tls::Tls>,
+    /// Compression of the redo of an order entry.
+    pub packing: Outcome<packing::Packing>,
 }
 
 /// The link of all lines.
@@ -68,6 +77,9 @@ pub(super) fn transport(context: &Context, rounds: usize) -> Result<TransportRes
         )?,
         slow_disk: outcome(disk::slow_disk(&labs, rounds))?,
         ship: outcome(ship::ship(&labs, rounds))?,
+        gap: outcome(gap::gap(&labs, rounds))?,
+        tls: outcome(tls::tls(&labs, rounds))?,
+        packing: outcome(packing::packing(&labs, rounds))?,
     })
 }
 
@@ -94,6 +106,30 @@ impl TransportResult {
 
     pub(super) fn fastsync_on_slow_disk(&self) -> Value {
         self.slow_disk.as_ref().map(disk::SlowDisk::fastsync_ratio).map_err(Clone::clone)
+    }
+
+    pub(super) fn gap_growth(&self) -> Value {
+        self.gap.as_ref().map(gap::Gap::growth).map_err(Clone::clone)
+    }
+
+    pub(super) fn tls(&self, number: fn(&tls::Tls) -> f64) -> Value {
+        self.tls.as_ref().map(number).map_err(Clone::clone)
+    }
+
+    pub(super) fn tls_throughput(&self) -> Value {
+        self.tls(tls::Tls::throughput_ratio)
+    }
+
+    pub(super) fn tls_added(&self) -> Value {
+        self.tls(tls::Tls::added_us)
+    }
+
+    pub(super) fn lz4_share(&self) -> Value {
+        self.packing.as_ref().map(packing::Packing::lz4_share).map_err(Clone::clone)
+    }
+
+    pub(super) fn lz4_cpu(&self) -> Value {
+        self.packing.as_ref().map(packing::Packing::lz4_cpu_us).map_err(Clone::clone)
     }
 
     pub(super) fn less_time_with_connections(&self) -> Value {

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use standfast_wan::settings::Settings;
 
 use super::super::net::lab::{FAR, Lab, Labs, NEAR, ample_buffer, deep_queue, link};
 use super::MEGABITS;
 use crate::context::need;
 use crate::process::Scratch;
-use crate::redo_load::{Config, Load, create_database};
-use crate::systems::{Instance, Mode, Site};
+use crate::redo_load::{Config, Content, Load, create_database};
+use crate::systems::{Instance, Mode, Site, StandbyOptions};
 use crate::{BenchError, Result, interrupt};
 
 /// Time for a standby to be created over a slow link, or to catch up.
@@ -23,19 +24,26 @@ const CONGESTION: &str = "reno";
 pub(super) fn open<'l>(labs: &'l Labs<'l>, rtt_ms: f64) -> Result<Lab<'l>> {
     let mut settings = link(rtt_ms, MEGABITS);
     settings.queue = deep_queue(&settings);
-    let lab = labs.open(settings)?;
+    let lab = open_as_it_is(labs, &[NEAR, FAR], settings)?;
     lab.set_ceilings(ample_buffer(&settings))?;
-    for node in [NEAR, FAR] {
+    Ok(lab)
+}
+
+/// A link between each two hosts, which have the socket buffers that systems come with.
+pub(super) fn open_as_it_is<'l>(labs: &'l Labs<'l>, nodes: &[&str], settings: Settings) -> Result<Lab<'l>> {
+    let lab = labs.open_nodes(nodes, settings)?;
+    for node in nodes {
         lab.set(node, "tcp_congestion_control", CONGESTION)?;
     }
     Ok(lab)
 }
 
-/// See the module. Both are stopped when it is dropped, the standby first.
+/// See the module: a primary, and as many standbys as are made. All are stopped when it is dropped, the standbys first.
 pub(super) struct Pair<'l> {
     labs: &'l Labs<'l>,
     lab: &'l Lab<'l>,
-    standby: Option<Instance>,
+    tls: bool,
+    standbys: Vec<Instance>,
     primary: Instance,
     database: PathBuf,
     scratch: Scratch,
@@ -44,46 +52,79 @@ pub(super) struct Pair<'l> {
 impl<'l> Pair<'l> {
     /// A primary with one protected database, alone.
     pub(super) fn start(labs: &'l Labs<'l>, lab: &'l Lab<'l>) -> Result<Pair<'l>> {
-        Pair::start_with(labs, lab, &[])
+        Pair::start_with(labs, lab, &[], false)
     }
 
-    /// With `more` options of `standfast init`.
-    pub(super) fn start_with(labs: &'l Labs<'l>, lab: &'l Lab<'l>, more: &[&str]) -> Result<Pair<'l>> {
+    /// With other values for settings, and connections over TLS or plain ones.
+    pub(super) fn start_with(
+        labs: &'l Labs<'l>,
+        lab: &'l Lab<'l>,
+        settings: &[(&str, u64)],
+        tls: bool,
+    ) -> Result<Pair<'l>> {
         let scratch = Scratch::new(&labs.context.base)?;
         let database = scratch.path().join("bodies.db");
         create_database(&database)?;
-        let primary =
-            Instance::start_with(&Site::of_node(lab.wan(), NEAR)?, labs.context, &scratch, "primary", more)?;
+        let site = Site::of_node(lab.wan(), NEAR)?.encrypted(tls);
+        let primary = Instance::start_with(&site, labs.context, &scratch, "primary", settings)?;
         primary.protect(std::slice::from_ref(&database))?;
-        Ok(Pair { labs, lab, standby: None, primary, database, scratch })
+        Ok(Pair { labs, lab, tls, standbys: Vec::new(), primary, database, scratch })
     }
 
-    /// Creates a standby and starts it; nothing is shipped yet.
+    /// Creates a standby on the far host and starts it; nothing is shipped yet.
     pub(super) fn create_standby(&mut self, faults: Option<&str>) -> Result<()> {
-        let site = Site::of_node(self.lab.wan(), FAR)?;
-        self.standby = Some(self.primary.create_standby(&site, self.labs.context, &self.scratch, faults)?);
+        self.create_standby_at(FAR, StandbyOptions { faults, ..StandbyOptions::default() })
+    }
+
+    /// Creates one more.
+    pub(super) fn create_standby_at(&mut self, node: &str, options: StandbyOptions<'_>) -> Result<()> {
+        let site = Site::of_node(self.lab.wan(), node)?.encrypted(self.tls);
+        let standby = self.primary.create_standby(&site, self.labs.context, &self.scratch, options)?;
+        self.standbys.push(standby);
         Ok(())
     }
 
+    /// The newest standby.
     fn standby(&self) -> Result<&Instance> {
-        self.standby.as_ref().ok_or_else(|| BenchError::Workload("there is no standby".into()))
+        self.standbys.last().ok_or_else(|| BenchError::Workload("there is no standby".into()))
     }
 
-    /// Makes the standby a destination.
+    /// Makes the newest standby a destination.
     pub(super) fn ship(&self, mode: Mode, more: &[&str]) -> Result<()> {
         self.primary.add_destination(self.standby()?, mode, more)
     }
 
-    /// Waits until the standby receives live redo.
+    /// Waits until the newest standby receives live redo.
     pub(super) fn await_follower(&self, mode: Mode) -> Result<()> {
-        self.primary.await_follower(mode)
+        self.primary.await_follower(self.standby()?, mode)
     }
 
-    /// Starts an application that makes redo.
+    /// What the primary says of the newest standby.
+    pub(super) fn destination(&self) -> Result<Value> {
+        self.primary.destination(self.standby()?)
+    }
+
+    /// The primary's process.
+    pub(super) fn primary(&self) -> &Instance {
+        &self.primary
+    }
+
+    /// Starts an application that makes redo which nothing makes shorter.
     pub(super) fn load(&self, sessions: usize, bytes: usize, rate: Option<f64>) -> Result<Load> {
+        self.load_of(Content::Noise, sessions, bytes, rate)
+    }
+
+    /// Starts an application.
+    pub(super) fn load_of(
+        &self,
+        content: Content,
+        sessions: usize,
+        bytes: usize,
+        rate: Option<f64>,
+    ) -> Result<Load> {
         let remedy = "libstandfast.so is not beside this program: run `cargo build --release --workspace`";
         let extension = need(&self.labs.context.programs.extension, remedy)?.to_owned();
-        let config = Config { extension, database: self.database.clone(), sessions, bytes, rate };
+        let config = Config { extension, database: self.database.clone(), sessions, bytes, rate, content };
         Load::start(&self.labs.context.worker, &config)
     }
 
@@ -111,6 +152,16 @@ impl<'l> Pair<'l> {
     pub(super) fn await_captured(&self, from: f64, bytes: f64) -> Result<()> {
         interrupt::await_other("redo of the primary", PATIENCE, || {
             Ok(self.of_primary("captured")? >= from + bytes)
+        })
+    }
+
+    /// Waits until the primary has archived all logs but the one that it writes.
+    pub(super) fn await_archived(&self) -> Result<()> {
+        interrupt::await_other("archived logs", PATIENCE, || {
+            let status = self.primary.status()?;
+            let groups = status["log"]["groups"].as_array().into_iter().flatten();
+            let mut full = groups.filter(|group| group["state"] != "unused" && group["state"] != "current");
+            Ok(full.all(|group| group["archived"] == true))
         })
     }
 

@@ -8,6 +8,7 @@ use standfast_net::html::page::{Identity, figure, numbers, page, section, table,
 use standfast_net::html::plot::{Plot, Series};
 use standfast_net::html::scale::Axis;
 
+use super::ship::Shipped;
 use super::{MEGABITS, TransportResult, median};
 use crate::Result;
 use crate::error::During;
@@ -63,21 +64,27 @@ fn goodput(found: &TransportResult) -> Option<Markup> {
 
 fn shipping(found: &TransportResult) -> Option<Markup> {
     let all = found.ship.as_ref().ok()?;
-    let mut counts: Vec<u32> = all.iter().map(|shipped| shipped.connections).collect();
-    counts.sort_unstable();
-    counts.dedup();
-    let of = |connections: u32| {
-        let measured = all.iter().filter(move |shipped| shipped.connections == connections);
-        let points = measured.map(|shipped| (shipped.rtt_ms, median(&shipped.seconds)));
-        line(&format!("{connections} connections"), points)
+    let mut ways: Vec<_> = all.iter().map(|shipped| (shipped.connections, shipped.unit_bytes)).collect();
+    ways.sort_unstable();
+    ways.dedup();
+    let mebibytes = |bytes: u64| bytes >> 20;
+    let of = |(connections, unit_bytes): (u32, u64)| {
+        let is_it =
+            move |shipped: &&Shipped| (shipped.connections, shipped.unit_bytes) == (connections, unit_bytes);
+        let points = all.iter().filter(is_it).map(|shipped| (shipped.rtt_ms, median(&shipped.seconds)));
+        line(&format!("{connections} connections, units of {} MiB", mebibytes(unit_bytes)), points)
     };
     let rows = all.iter().map(|shipped| {
-        let seconds = format!("{:.1}", median(&shipped.seconds));
-        vec![format!("{}", shipped.rtt_ms), shipped.connections.to_string(), seconds]
+        vec![
+            format!("{}", shipped.rtt_ms),
+            shipped.connections.to_string(),
+            mebibytes(shipped.unit_bytes).to_string(),
+            format!("{:.1}", median(&shipped.seconds)),
+        ]
     });
-    let columns = [words("round trip, ms"), numbers("connections"), numbers("seconds")];
+    let columns = [words("round trip, ms"), numbers("connections"), numbers("unit, MiB"), numbers("seconds")];
     let behind = table("Medians", &columns, rows);
-    let series = counts.into_iter().map(of).collect();
+    let series = ways.into_iter().map(of).collect();
     let description = "Time until a log of 1 GB is on the standby's disk.";
     plot("ship", description, "seconds", series).map(|plot| figure(&plot, behind))
 }
@@ -120,6 +127,9 @@ mod tests {
             synchronous: skipped(),
             slow_disk: skipped(),
             ship: skipped(),
+            gap: skipped(),
+            tls: skipped(),
+            packing: skipped(),
         };
         assert!(!sections(&nothing()).into_string().contains("<svg"));
         let against = Against { ours: vec![100e6], other: vec![110e6] };

@@ -1,51 +1,63 @@
-//! How long a standby takes to get a log that was archived while it was away, over one connection and over several.
+//! How long a standby takes to get a log that was archived while it was away: over one connection and over several, in
+//! large units and small ones. The hosts have the socket buffers that systems come with, which is why several
+//! connections are faster over a long link.
 
 use std::time::Instant;
 
 use serde::Serialize;
+use standfast_wan::settings::Queue;
 
-use super::super::net::lab::{Lab, Labs};
-use super::median;
-use super::pair::{Pair, open};
+use super::super::net::lab::{FAR, Lab, Labs, NEAR, ample_buffer, link};
+use super::pair::{Pair, open_as_it_is};
+use super::{MEGABITS, median};
+use crate::Result;
 use crate::systems::Mode;
-use crate::{BenchError, Result};
 
-/// Whether archived logs go over connections of their own in this build.
-const IN_PARALLEL: bool = false;
 /// Bytes of the log.
 const LOG_BYTES: f64 = 1e9;
+/// A log file that holds it all.
+const GROUP_BYTES: u64 = 1_107_296_256;
 /// Distances, milliseconds.
 const RTTS: [f64; 2] = [25.0, 100.0];
-/// Connections that are compared.
-const CONNECTIONS: [u32; 2] = [1, 5];
+/// Connections and bytes of a unit that are compared: the first with the second.
+const WAYS: [(u32, u64); 3] = [(1, 10 << 20), (5, 10 << 20), (5, 1 << 20)];
 /// Sessions and bytes of a transaction that fill the log.
 const BACKLOG: (usize, usize) = (8, 256 << 10);
 
-/// One distance with one number of connections.
+/// One distance, one way.
 #[derive(Debug, Serialize)]
 pub struct Shipped {
     /// Round trip, milliseconds.
     pub rtt_ms: f64,
     /// Connections.
     pub connections: u32,
+    /// Bytes that are asked for at a time.
+    pub unit_bytes: u64,
     /// Seconds from the word that the standby is a destination until all is on its disk, one a round.
     pub seconds: Vec<f64>,
 }
 
 /// Measures all in turns.
 pub(super) fn ship(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Shipped>> {
-    if !IN_PARALLEL {
-        let why = "archived logs are not shipped over connections of their own in this build";
-        return Err(BenchError::Unavailable(why.into()));
-    }
     let mut all = Vec::new();
     for rtt_ms in RTTS {
-        let lab = open(labs, rtt_ms)?;
-        let mut of_lab = CONNECTIONS.map(|connections| Shipped { rtt_ms, connections, seconds: Vec::new() });
+        let mut settings = link(rtt_ms, MEGABITS);
+        // What five connections have on their way at most.
+        settings.queue = Queue::Bytes(4 * ample_buffer(&settings));
+        let lab = open_as_it_is(labs, &[NEAR, FAR], settings)?;
+        let mut of_lab = WAYS.map(|(connections, unit_bytes)| Shipped {
+            rtt_ms,
+            connections,
+            unit_bytes,
+            seconds: Vec::new(),
+        });
         for _ in 0..rounds {
             for shipped in &mut of_lab {
-                let seconds = one(labs, &lab, shipped.connections)?;
-                eprintln!("{rtt_ms} ms, {} connections: {seconds:.1} s", shipped.connections);
+                let seconds = one(labs, &lab, shipped.connections, shipped.unit_bytes)?;
+                let Shipped { connections, unit_bytes, .. } = shipped;
+                eprintln!(
+                    "1 GB over {rtt_ms} ms, {connections} connections, units of {unit_bytes} bytes: {seconds:.1} s"
+                );
                 shipped.seconds.push(seconds);
             }
         }
@@ -54,9 +66,14 @@ pub(super) fn ship(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Shipped>> {
     Ok(all)
 }
 
-fn one(labs: &Labs<'_>, lab: &Lab<'_>, connections: u32) -> Result<f64> {
-    // A log that holds it all.
-    let mut pair = Pair::start_with(labs, lab, &["--group-bytes", "1107296256", "--groups", "2"])?;
+fn one(labs: &Labs<'_>, lab: &Lab<'_>, connections: u32, unit_bytes: u64) -> Result<f64> {
+    let settings = [
+        ("group_bytes", GROUP_BYTES),
+        ("archive_processes", u64::from(connections)),
+        ("archive_unit_bytes", unit_bytes),
+        ("archive_bytes_max", 4 * GROUP_BYTES),
+    ];
+    let mut pair = Pair::start_with(labs, lab, &settings, false)?;
     pair.create_standby(None)?;
     let from = pair.of_primary("captured")?;
     let load = pair.load(BACKLOG.0, BACKLOG.1, None)?;
@@ -64,19 +81,22 @@ fn one(labs: &Labs<'_>, lab: &Lab<'_>, connections: u32) -> Result<f64> {
     load.stop()?;
     pair.switch_log()?;
     let end = pair.of_primary("captured")?;
+    pair.await_archived()?;
     let begun = Instant::now();
     pair.ship(Mode::Async, &["--max-connections", &connections.to_string()])?;
     pair.await_hardened(end)?;
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// How much less time the most connections take than one at the longest distance, in percent.
+/// How much less time the second way takes than the first one at the longest distance, in percent.
 pub(super) fn less_time(all: &[Shipped]) -> super::Value {
-    let of = |connections: u32| {
-        let found = all.iter().rfind(|shipped| shipped.connections == connections);
+    let of = |(connections, unit_bytes): (u32, u64)| {
+        let found = all
+            .iter()
+            .rfind(|shipped| (shipped.connections, shipped.unit_bytes) == (connections, unit_bytes));
         found.map_or(f64::NAN, |shipped| median(&shipped.seconds))
     };
-    Ok((1.0 - of(CONNECTIONS[1]) / of(CONNECTIONS[0])) * 100.0)
+    Ok((1.0 - of(WAYS[1]) / of(WAYS[0])) * 100.0)
 }
 
 #[cfg(test)]
@@ -85,8 +105,20 @@ mod tests {
 
     #[test]
     fn connections_are_compared_at_the_longest_distance() {
-        let one = |rtt_ms, connections, seconds: f64| Shipped { rtt_ms, connections, seconds: vec![seconds] };
-        let all = [one(25.0, 1, 10.0), one(25.0, 5, 10.0), one(100.0, 1, 40.0), one(100.0, 5, 10.0)];
+        let one = |rtt_ms, (connections, unit_bytes), seconds: f64| Shipped {
+            rtt_ms,
+            connections,
+            unit_bytes,
+            seconds: vec![seconds],
+        };
+        let [few, many, small] = WAYS;
+        let all = [
+            one(25.0, few, 10.0),
+            one(25.0, many, 10.0),
+            one(100.0, few, 40.0),
+            one(100.0, many, 10.0),
+            one(100.0, small, 30.0),
+        ];
         assert_eq!(less_time(&all).unwrap(), 75.0);
         assert!(less_time(&[]).unwrap().is_nan());
     }

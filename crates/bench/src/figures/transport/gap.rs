@@ -1,0 +1,98 @@
+//! What commits feel while a second standby that was away gets gigabytes of archived logs: they wait for the first one,
+//! which is on another host.
+
+use serde::Serialize;
+
+use super::super::net::lab::{FAR, Labs, NEAR, link};
+use super::pair::{Pair, open_as_it_is};
+use super::{MEGABITS, median};
+use crate::redo_load::LoadResult;
+use crate::systems::{Mode, StandbyOptions};
+use crate::{Result, interrupt};
+
+const RTT_MS: f64 = 10.0;
+/// The host of the standby that was away.
+const THIRD: &str = "c";
+/// What it lacks, bytes.
+const GAP_BYTES: f64 = 2e9;
+const GROUP_BYTES: u64 = 256 << 20;
+/// Sessions and bytes of a transaction that make the gap.
+const BACKLOG: (usize, usize) = (8, 256 << 10);
+/// The live redo: bytes a second, of a transaction, and sessions.
+const LIVE: (f64, usize, usize) = (10e6, 8 << 10, 24);
+
+/// Commits before and while the gap was resolved, one of each a round.
+#[derive(Debug, Default, Serialize)]
+pub struct Gap {
+    /// Before.
+    pub before: Vec<LoadResult>,
+    /// Meanwhile.
+    pub meanwhile: Vec<LoadResult>,
+    /// Seconds until the standby had everything.
+    pub seconds: Vec<f64>,
+}
+
+impl Gap {
+    /// How many times the 99th percentile of COMMIT before is that of meanwhile.
+    pub(super) fn growth(&self) -> f64 {
+        let p99 = |all: &[LoadResult]| median(&all.iter().map(|one| one.latency.p99_us).collect::<Vec<_>>());
+        p99(&self.meanwhile) / p99(&self.before)
+    }
+}
+
+/// Measures both.
+pub(super) fn gap(labs: &Labs<'_>, rounds: usize) -> Result<Gap> {
+    eprintln!("live redo while a standby gets a gap of {GAP_BYTES} bytes");
+    let lab = open_as_it_is(labs, &[NEAR, FAR, THIRD], link(RTT_MS, MEGABITS))?;
+    let mut found = Gap::default();
+    for _ in 0..rounds {
+        let settings = [("group_bytes", GROUP_BYTES), ("archive_bytes_max", 4 * GAP_BYTES as u64)];
+        let mut pair = Pair::start_with(labs, &lab, &settings, false)?;
+        pair.create_standby(None)?;
+        pair.ship(Mode::SyncAffirm, &[])?;
+        pair.await_follower(Mode::SyncAffirm)?;
+        pair.create_standby_at(THIRD, StandbyOptions { name: "third", faults: None })?;
+        let from = pair.of_primary("captured")?;
+        let load = pair.load(BACKLOG.0, BACKLOG.1, None)?;
+        pair.await_captured(from, GAP_BYTES)?;
+        load.stop()?;
+        pair.switch_log()?;
+        pair.await_archived()?;
+        let gap_end = pair.of_primary("captured")?;
+
+        let (rate, bytes, sessions) = LIVE;
+        let mut load = pair.load(sessions, bytes, Some(rate))?;
+        interrupt::pause(labs.context.warmup)?;
+        load.measure()?;
+        interrupt::pause(labs.context.measure)?;
+        found.before.push(load.stop()?);
+
+        let mut load = pair.load(sessions, bytes, Some(rate))?;
+        interrupt::pause(labs.context.warmup)?;
+        load.measure()?;
+        let begun = std::time::Instant::now();
+        pair.ship(Mode::Async, &["--max-connections", "4"])?;
+        pair.await_hardened(gap_end)?;
+        found.seconds.push(begun.elapsed().as_secs_f64());
+        found.meanwhile.push(load.stop()?);
+    }
+    eprintln!("  p99 grows {:.2}x, {:?} s", found.growth(), found.seconds);
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::LatencySummary;
+
+    #[test]
+    fn the_tail_while_the_gap_is_resolved_is_compared_with_the_one_before() {
+        let of = |p99_us| LoadResult {
+            commits_per_second: 1.0,
+            latency: LatencySummary { p99_us, ..crate::statistics::Latencies::default().summary() },
+        };
+        let gap =
+            Gap { before: vec![of(10.0), of(12.0), of(11.0)], meanwhile: vec![of(22.0)], seconds: vec![] };
+        assert_eq!(gap.growth(), 2.0);
+    }
+}

@@ -1,0 +1,106 @@
+//! What encryption costs: the goodput of a backlog, and a synchronous commit at a time, over TLS and plain, on hosts that
+//! are next to each other.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use standfast_wan::settings::Settings;
+
+use super::super::net::lab::{FAR, Lab, Labs, NEAR};
+use super::median;
+use super::pair::{Pair, open_as_it_is};
+use crate::systems::Mode;
+use crate::{Result, interrupt};
+
+/// What the standby has to take, bytes.
+const BACKLOG_BYTES: f64 = 1e9;
+/// Sessions and bytes of a transaction that make it.
+const BACKLOG: (usize, usize) = (8, 256 << 10);
+/// Bytes of a transaction whose latency is measured, one after the other.
+const COMMIT_BYTES: usize = 256;
+
+/// Over one kind of connection, one value a round.
+#[derive(Debug, Default, Serialize)]
+pub struct Over {
+    /// Bytes of redo a second that reach the standby's disk.
+    pub rate: Vec<f64>,
+    /// Median latency of COMMIT with SYNC AFFIRM, microseconds.
+    pub latency_us: Vec<f64>,
+}
+
+/// Both.
+#[derive(Debug, Default, Serialize)]
+pub struct Tls {
+    /// TLS 1.3.
+    pub encrypted: Over,
+    /// Plain TCP.
+    pub plain: Over,
+}
+
+impl Tls {
+    /// Throughput against plain TCP.
+    pub(super) fn throughput_ratio(&self) -> f64 {
+        median(&self.encrypted.rate) / median(&self.plain.rate)
+    }
+
+    /// Microseconds that a commit takes longer.
+    pub(super) fn added_us(&self) -> f64 {
+        median(&self.encrypted.latency_us) - median(&self.plain.latency_us)
+    }
+}
+
+/// Measures both in turns.
+pub(super) fn tls(labs: &Labs<'_>, rounds: usize) -> Result<Tls> {
+    eprintln!("TLS and plain TCP");
+    let lab = open_as_it_is(labs, &[NEAR, FAR], Settings::default())?;
+    let mut found = Tls::default();
+    for _ in 0..rounds {
+        for encrypted in [false, true] {
+            let over = if encrypted { &mut found.encrypted } else { &mut found.plain };
+            over.rate.push(rate(labs, &lab, encrypted)?);
+            over.latency_us.push(latency(labs, &lab, encrypted)?);
+        }
+    }
+    eprintln!("  {found:?}");
+    Ok(found)
+}
+
+fn rate(labs: &Labs<'_>, lab: &Lab<'_>, encrypted: bool) -> Result<f64> {
+    // The stream alone.
+    let mut pair = Pair::start_with(labs, lab, &[("archive_processes", 1)], encrypted)?;
+    pair.create_standby(None)?;
+    let from = pair.of_primary("captured")?;
+    let load = pair.load(BACKLOG.0, BACKLOG.1, None)?;
+    pair.await_captured(from, BACKLOG_BYTES)?;
+    load.stop()?;
+    let end = pair.of_primary("captured")?;
+    pair.ship(Mode::Async, &[])?;
+    pair.await_hardened(from + 1.0)?;
+    let (begun, first) = pair.of_standby("hardened")?;
+    pair.await_hardened(end)?;
+    Ok((end - first) / (Instant::now() - begun).as_secs_f64())
+}
+
+fn latency(labs: &Labs<'_>, lab: &Lab<'_>, encrypted: bool) -> Result<f64> {
+    let mut pair = Pair::start_with(labs, lab, &[], encrypted)?;
+    pair.create_standby(None)?;
+    pair.ship(Mode::SyncAffirm, &[])?;
+    pair.await_follower(Mode::SyncAffirm)?;
+    let mut load = pair.load(1, COMMIT_BYTES, None)?;
+    interrupt::pause(labs.context.warmup)?;
+    load.measure()?;
+    interrupt::pause(labs.context.measure)?;
+    Ok(load.stop()?.latency.p50_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encryption_is_compared_with_none() {
+        let over = |rate, latency_us| Over { rate: vec![rate], latency_us: vec![latency_us] };
+        let found = Tls { encrypted: over(80.0, 112.0), plain: over(100.0, 100.0) };
+        assert_eq!((found.throughput_ratio(), found.added_us()), (0.8, 12.0));
+    }
+}
