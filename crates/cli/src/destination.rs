@@ -34,7 +34,11 @@ fn set(id: u8, attributes: &str) -> Result<Request, InstanceError> {
     let mut destination: DestinationConfig =
         attribute_text::parse(attributes).map_err(|error| wrong(error.to_string()))?;
     if destination.name.is_empty() {
-        return Err(wrong("DB_UNIQUE_NAME is required".into()));
+        if !destination.is_local() {
+            return Err(wrong("DB_UNIQUE_NAME is required: the name of the instance there".into()));
+        }
+        // Nobody answers by it.
+        destination.name = format!("log_archive_dest_{id}");
     }
     if id == 0 {
         return Err(wrong("destination 0: destinations have the numbers 1 to 31".into()));
@@ -58,4 +62,19 @@ fn list(directory: &Path, json: bool) -> Result<(), InstanceError> {
         println!("{:>2}  {:<9} {}", at["id"], state, text("attributes"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_destination_needs_no_name_and_an_instance_does() {
+        let Ok(Request::SetDestination { destination }) = set(4, "LOCATION=/mnt/archive") else {
+            panic!("refused")
+        };
+        assert_eq!(destination.name, "log_archive_dest_4");
+        let said = set(4, "SERVICE=oslo:7411").err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(said.contains("DB_UNIQUE_NAME is required"), "{said}");
+    }
 }

@@ -5,7 +5,7 @@ use standfast_instance::config::{Compression, DestinationConfig, OnTimeout, Tran
 
 const SET_EXAMPLES: &str = "\
 Attributes, in the notation of LOG_ARCHIVE_DEST_n (times in seconds, DELAY in minutes):
-  SERVICE=HOST:PORT | LOCATION=DIRECTORY    first; DB_UNIQUE_NAME=NAME is required
+  SERVICE=HOST:PORT | LOCATION=DIRECTORY    first; DB_UNIQUE_NAME=NAME is required with SERVICE
   SYNC | ASYNC, AFFIRM | NOAFFIRM           SYNC AFFIRM; ASYNC for the numbers 11 to 31
   NET_TIMEOUT=30  REOPEN=1  MAX_FAILURE=0   0.1 to 1200; 0 = tried forever, 1 in a group
   DELAY[=30]  COMPRESSION=LZ4|ZSTD|ENABLE|DISABLE
@@ -16,7 +16,7 @@ Attributes, in the notation of LOG_ARCHIVE_DEST_n (times in seconds, DELAY in mi
 Examples:
   standfast destination set -D /srv/sf 2 'SERVICE=10.0.0.2:7411 SYNC AFFIRM NET_TIMEOUT=10 DB_UNIQUE_NAME=oslo'
   standfast destination set -D /srv/sf 3 'SERVICE=far:7411 ASYNC COMPRESSION=ZSTD DB_UNIQUE_NAME=perth'
-  standfast destination set -D /srv/sf 4 'LOCATION=/mnt/nas/archive MANDATORY DB_UNIQUE_NAME=nas'
+  standfast destination set -D /srv/sf 4 'LOCATION=/mnt/nas/archive MANDATORY'
 
 Takes effect at once and is written to standfast.toml. What is not said has its default.
 Exit codes: 0 ok, 2 an attribute is wrong, 3 refused as things stand, 4 the instance does not run.";

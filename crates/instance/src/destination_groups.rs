@@ -33,8 +33,11 @@ impl GroupWatch {
         let (members, uses) = judge(&configured, Some(&destinations));
         if uses != *destinations.uses() {
             running.use_destinations_anew()?;
-            for at in configured.iter().filter(|at| uses.get(&at.name) != destinations.uses().get(&at.name)) {
-                let what = match uses.get(&at.name) {
+            // They were judged once more for it.
+            let Some(primary) = running.primary() else { return Ok(()) };
+            let (before, now) = (destinations, primary.destinations());
+            for at in configured.iter().filter(|at| now.uses().get(&at.name) != before.uses().get(&at.name)) {
+                let what = match now.uses().get(&at.name) {
                     Some(Use::Serves) => "is in use now",
                     Some(Use::Returns) => "has failed and is tried again; another one of its group is in use",
                     _ => "is not in use: another one of its group is",

@@ -71,6 +71,11 @@ impl Environment {
         self.lock().clone()
     }
 
+    /// One thing of the control file, without a copy of all of it.
+    pub fn of_control<T>(&self, read: impl FnOnce(&Control) -> T) -> T {
+        read(&self.lock())
+    }
+
     /// Changes the control file; nothing changes when it cannot be written.
     ///
     /// # Errors

@@ -88,7 +88,7 @@ impl LocalArchives {
         };
         let local: Vec<&DestinationConfig> = configured.iter().filter(valid).collect();
         self.standings.retain(|name, _| local.iter().any(|at| at.name == *name));
-        let archived = log.archived();
+        let archived = if local.is_empty() { Vec::new() } else { log.archived() };
         for at in &local {
             if at.state == State::Enable || self.stands_in(at, &local) {
                 self.serve(running, at, &archived);

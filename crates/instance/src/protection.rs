@@ -45,7 +45,7 @@ pub fn check(mode: ProtectionMode, destinations: &[DestinationConfig]) -> Result
 impl Running {
     /// The configured mode, and what commits get now; the level is that of a primary.
     pub fn protection(&self) -> (ProtectionMode, Option<ProtectionLevel>) {
-        let mode = self.environment.control().protection_mode;
+        let mode = self.environment.of_control(|control| control.protection_mode);
         let now = self.primary().map(|primary| level(mode, &primary.destinations().members()));
         (mode, now)
     }
@@ -186,7 +186,9 @@ impl Watch {
             }
             Err(_) => {}
         }
-        let (mode, now) = running.protection();
+        let members = running.primary().map(|primary| primary.destinations().members());
+        let mode = running.environment.of_control(|control| control.protection_mode);
+        let now = members.as_ref().map(|members| level(mode, members));
         if let (Some(before), Some(now)) = (self.level, now)
             && before != now
         {
@@ -200,7 +202,7 @@ impl Watch {
         if let Some(warning) = running.environment.keeper.warning() {
             running.environment.alert.say(warning);
         }
-        let members = running.primary().map_or_else(Vec::new, |primary| primary.destinations().members());
+        let members = members.unwrap_or_default();
         let stop_after = Duration::from_secs(running.environment.config.protection.stop_after_s);
         if self.stall.must_stop(self.began.elapsed(), mode, &members, stop_after) {
             running.stop_for_protection();

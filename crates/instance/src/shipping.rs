@@ -387,12 +387,7 @@ impl Destinations {
 
     /// The destinations as far as protection is concerned.
     pub fn members(&self) -> Vec<Member> {
-        let member = |sender: &Arc<Sender>| {
-            let status = sender.status();
-            let connected = ["streaming", "catching_up"].contains(&status.phase);
-            Member { mode: status.mode, standing: status.standing, connected }
-        };
-        self.senders.iter().map(member).collect()
+        self.senders.iter().map(|sender| sender.member()).collect()
     }
 
     /// Makes another attempt to reach a destination now, also after it was given up.

@@ -14,7 +14,7 @@ use standfast_format::{Frame, FrameKind, StreamCrc};
 use standfast_types::{InstanceId, Scn};
 use std::time::{Duration, Instant};
 
-/// A sender that has not introduced itself, or asks for more, gets this.
+/// Silence after which a sender is given up, whatever it says.
 pub(crate) const NET_TIMEOUT_MAX: Duration = Duration::from_secs(1200);
 
 /// First message of a sender.

@@ -19,6 +19,7 @@ use crate::gap::{GapSettings, GapStatus};
 use crate::identity::Role;
 use crate::link::{LinkEnd, Security};
 use crate::packing::Compression;
+use crate::protection::Member;
 use crate::release::ReleaseView;
 use crate::siblings::{Seat, Siblings};
 use crate::source::{Piece, RedoSource, SenderObserver};
@@ -348,6 +349,13 @@ impl Sender {
             last_trouble: lock(&shared.last_trouble).clone(),
             gap: lock(&shared.gap).as_ref().map(|open| open.status()),
         }
+    }
+
+    /// The destination as far as protection is concerned.
+    pub fn member(&self) -> Member {
+        let destination = lock(&self.shared.destination);
+        let connected = matches!(destination.phase(), crate::Phase::Streaming | crate::Phase::CatchingUp);
+        Member { mode: self.shared.config.destination.mode, standing: destination.standing(), connected }
     }
 
     /// Counters.

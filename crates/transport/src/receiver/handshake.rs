@@ -18,8 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// Silence after which a primary is given up, whatever it says.
-
 /// A connection during its handshake.
 struct Greeting<'a> {
     shared: &'a Shared,
