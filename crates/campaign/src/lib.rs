@@ -26,6 +26,7 @@ pub mod process;
 pub mod programs;
 pub mod scene;
 pub mod schema;
+pub mod site;
 pub mod status;
 pub mod verify;
 

@@ -7,8 +7,9 @@ use standfast_campaign::kill::{self, KillConfig};
 use standfast_campaign::power::{self, PowerConfig};
 use standfast_campaign::programs::Programs;
 use standfast_campaign::scene::ScenePlan;
-use standfast_campaign::{During, Result};
-use std::path::{Path, PathBuf};
+use standfast_campaign::site::Site;
+use standfast_campaign::Result;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -41,11 +42,9 @@ enum Command {
     },
 }
 
+/// Of campaigns with real processes.
 #[derive(Args)]
-struct KillArguments {
-    /// Cycles of kill, restart and, now and then, check or failover.
-    #[arg(long, default_value_t = 40)]
-    cycles: u64,
+struct SiteArguments {
     /// Repeats the strikes of an earlier campaign; else a new one is drawn.
     #[arg(long)]
     seed: Option<u64>,
@@ -58,6 +57,29 @@ struct KillArguments {
     /// Where the campaign makes its directory; must be on a real disk.
     #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
     directory: PathBuf,
+    /// Say nothing while it runs.
+    #[arg(long)]
+    quiet: bool,
+}
+
+impl SiteArguments {
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now_seconds() << 20)
+    }
+
+    /// Programs, and a directory of this campaign alone.
+    fn site(&self) -> Result<Site> {
+        let programs = Programs::find(self.bin.as_deref())?;
+        let directory = self.directory.join(format!("standfast-campaign-{}", std::process::id()));
+        Site::new(programs, directory, !self.quiet)
+    }
+}
+
+#[derive(Args)]
+struct KillArguments {
+    /// Cycles of kill, restart and, now and then, check or failover.
+    #[arg(long, default_value_t = 40)]
+    cycles: u64,
     /// Application processes.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
     applications: u16,
@@ -76,9 +98,8 @@ struct KillArguments {
     /// Control experiment: commits do not wait for the standby, so failovers must lose some.
     #[arg(long, hide = true)]
     unprotected: bool,
-    /// Say nothing while it runs.
-    #[arg(long)]
-    quiet: bool,
+    #[command(flatten)]
+    site: SiteArguments,
 }
 
 #[derive(Args)]
@@ -114,9 +135,6 @@ struct FaultsArguments {
     /// How often each fault strikes in each arrangement.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     count: u64,
-    /// Repeats the strikes of an earlier campaign; else a new one is drawn.
-    #[arg(long)]
-    seed: Option<u64>,
     /// Only this arrangement.
     #[arg(long, value_name = "NAME", value_parser = arrangement_names())]
     only: Option<String>,
@@ -126,18 +144,8 @@ struct FaultsArguments {
     /// Control experiment: everything acknowledged must survive, also where nothing promises it.
     #[arg(long, hide = true)]
     demand_all: bool,
-    /// Write the report as JSON to standard output.
-    #[arg(long)]
-    json: bool,
-    /// Directory of the programs; else $STANDFAST_BIN, else beside this program.
-    #[arg(long, value_name = "DIR")]
-    bin: Option<PathBuf>,
-    /// Where the campaign makes its directory; must be on a real disk.
-    #[arg(long, value_name = "DIR", default_value_os_t = std::env::temp_dir())]
-    directory: PathBuf,
-    /// Say nothing while it runs.
-    #[arg(long)]
-    quiet: bool,
+    #[command(flatten)]
+    site: SiteArguments,
 }
 
 fn arrangement_names() -> clap::builder::PossibleValuesParser {
@@ -183,34 +191,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// A seed that no campaign has had, unless one is given.
-fn seed_of(given: Option<u64>) -> u64 {
-    given.unwrap_or_else(|| u64::from(std::process::id()) ^ now_seconds() << 20)
-}
-
-/// A directory of this campaign alone.
-fn directory_in(parent: &Path) -> Result<PathBuf> {
-    let directory = parent.join(format!("standfast-campaign-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).during(|| format!("create {}", directory.display()))?;
-    Ok(directory)
-}
-
 /// Whether every promise was kept.
 fn faults(arguments: FaultsArguments) -> Result<bool> {
-    let (seed, directory) = (seed_of(arguments.seed), directory_in(&arguments.directory)?);
+    let seed = arguments.site.seed();
     eprintln!("seed {seed}, every fault {} times in every arrangement", arguments.count);
     let report = faults::run(&FaultsConfig {
-        programs: Programs::find(arguments.bin.as_deref())?,
+        site: arguments.site.site()?,
         count: arguments.count,
         seed,
         only: arguments.only,
         scene: arguments.scene,
         demand_all: arguments.demand_all,
-        directory,
-        verbose: !arguments.quiet,
     });
     eprintln!("{report}");
-    if arguments.json {
+    if arguments.site.json {
         println!("{}", serde_json::json!(report));
     }
     Ok(report.passed())
@@ -218,13 +212,12 @@ fn faults(arguments: FaultsArguments) -> Result<bool> {
 
 /// Whether every promise was kept.
 fn kill(arguments: KillArguments) -> Result<bool> {
-    let (seed, directory) = (seed_of(arguments.seed), directory_in(&arguments.directory)?);
+    let seed = arguments.site.seed();
     eprintln!("seed {seed}, {} cycles", arguments.cycles);
     let report = kill::run(&KillConfig {
-        programs: Programs::find(arguments.bin.as_deref())?,
+        site: arguments.site.site()?,
         cycles: arguments.cycles,
         seed,
-        directory,
         plan: ScenePlan {
             processes: arguments.applications.into(),
             threads: arguments.threads.into(),
@@ -234,10 +227,9 @@ fn kill(arguments: KillArguments) -> Result<bool> {
         },
         check_every: arguments.check_every,
         failover_every: arguments.failover_every,
-        verbose: !arguments.quiet,
     });
     eprintln!("{report}");
-    if arguments.json {
+    if arguments.site.json {
         println!("{}", serde_json::json!(report));
     }
     Ok(report.passed())

@@ -5,20 +5,19 @@
 
 use standfast_campaign::faults::{FaultsConfig, FaultsReport, run};
 use standfast_campaign::programs::Programs;
+use standfast_campaign::site::Site;
 use std::path::Path;
 
 fn campaign(name: &str, only: &str, scene: u64, demand_all: bool) -> FaultsReport {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
+    let programs = Programs::find(None).unwrap_or_else(|error| panic!("{error}"));
     run(&FaultsConfig {
-        programs: Programs::find(None).unwrap_or_else(|error| panic!("{error}")),
+        site: Site::new(programs, directory, true).unwrap(),
         count: 4,
         seed: 11,
         only: Some(only.into()),
         scene: Some(scene),
         demand_all,
-        directory,
-        verbose: true,
     })
 }
 

@@ -6,20 +6,19 @@
 use standfast_campaign::kill::{KillConfig, KillReport, run};
 use standfast_campaign::programs::Programs;
 use standfast_campaign::scene::ScenePlan;
+use standfast_campaign::site::Site;
 use std::path::Path;
 
 fn campaign(name: &str, cycles: u64, failover_every: u64, unprotected: bool) -> KillReport {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
+    let programs = Programs::find(None).unwrap_or_else(|error| panic!("{error}"));
     run(&KillConfig {
-        programs: Programs::find(None).unwrap_or_else(|error| panic!("{error}")),
+        site: Site::new(programs, directory, true).unwrap(),
         cycles,
         seed: 20,
-        directory,
         plan: ScenePlan { processes: 2, threads: 3, late: false, fastsync: false, unprotected },
         check_every: 5,
         failover_every,
-        verbose: true,
     })
 }
 

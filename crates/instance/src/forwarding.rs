@@ -17,7 +17,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::retention;
 use crate::shipping::{
-    holder, log_switch, peer_identity, piece, report_left_behind, sender_config, source_error,
+    holder, log_switch, peer_identity, pieces, report_left_behind, sender_config, source_error,
 };
 use crate::standby::StandbyShared;
 use standfast_format::StreamCrc;
@@ -27,7 +27,7 @@ use standfast_transport::{
     PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver,
     SnapshotInfo, SourceError,
 };
-use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, Scn};
+use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What the sender that introduces itself with `hello` is to the instance of `control`, or why it is not let near the
@@ -111,13 +111,7 @@ impl RedoSource for ForwardingSource {
     }
 
     fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
-        let buffer = self.shared.buffer().clone();
-        if from == buffer.captured() {
-            return Some(Vec::new());
-        }
-        let start = buffer.chunk_start(from)?;
-        let chunks = buffer.chunks(start, bytes_max.min(BATCH_BYTES_MAX))?;
-        Some(chunks.iter().map(piece).collect())
+        pieces(&self.shared.buffer().clone(), from, bytes_max)
     }
 
     fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {

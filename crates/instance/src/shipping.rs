@@ -9,7 +9,7 @@ use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
 use crate::retention::{self, Holder, LeftBehind};
 use standfast_format::StreamCrc;
-use standfast_log::{LogError, RedoChunk, RedoLog};
+use standfast_log::{LogBuffer, LogError, RedoChunk, RedoLog};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport as transport;
@@ -107,8 +107,18 @@ pub fn log_switch(switch: standfast_log::LogSwitch) -> transport::LogSwitch {
     }
 }
 
-pub(crate) fn piece(chunk: &Arc<RedoChunk>) -> Piece {
+fn piece(chunk: &Arc<RedoChunk>) -> Piece {
     Piece::new(chunk.first, chunk.clone())
+}
+
+/// What a log buffer holds from `from` on; `None` when that is not in it any more.
+pub(crate) fn pieces(buffer: &LogBuffer, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
+    if from == buffer.captured() {
+        return Some(Vec::new());
+    }
+    let start = buffer.chunk_start(from)?;
+    let chunks = buffer.chunks(start, bytes_max.min(BATCH_BYTES_MAX))?;
+    Some(chunks.iter().map(piece).collect())
 }
 
 impl RedoSource for PrimarySource {
@@ -133,13 +143,7 @@ impl RedoSource for PrimarySource {
     }
 
     fn buffered(&self, from: Scn, bytes_max: usize) -> Option<Vec<Piece>> {
-        let buffer = &self.shared.buffer;
-        if from == buffer.captured() {
-            return Some(Vec::new());
-        }
-        let start = buffer.chunk_start(from)?;
-        let chunks = buffer.chunks(start, bytes_max.min(BATCH_BYTES_MAX))?;
-        Some(chunks.iter().map(piece).collect())
+        pieces(&self.shared.buffer, from, bytes_max)
     }
 
     fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {

@@ -5,9 +5,8 @@ use super::plan::{ARRANGEMENTS, Arrangement, Fault, SCENES_A_ROUND, Strike, scen
 use super::report::FaultsReport;
 use super::scene::Scene;
 use crate::Result;
-use crate::programs::Programs;
+use crate::site::Site;
 use standfast_testkit::Rng;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Between two looks at what commits wait for.
@@ -16,8 +15,8 @@ const LOOK: Duration = Duration::from_millis(40);
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct FaultsConfig {
-    /// The programs under test.
-    pub programs: Programs,
+    /// Where.
+    pub site: Site,
     /// How often each fault strikes in each arrangement.
     pub count: u64,
     /// When and how they strike is drawn from this.
@@ -29,10 +28,6 @@ pub struct FaultsConfig {
     /// The control experiment: everything acknowledged is asked for, whatever the mode promises. A campaign that finds
     /// nothing lost then cannot find anything.
     pub demand_all: bool,
-    /// A directory of this campaign alone. Removed when nothing was found.
-    pub directory: PathBuf,
-    /// Say what is going on, on standard error.
-    pub verbose: bool,
 }
 
 /// Runs the campaign. What goes wrong is in the report.
@@ -40,7 +35,6 @@ pub fn run(config: &FaultsConfig) -> FaultsReport {
     let mut campaign = Campaign {
         config,
         report: FaultsReport { count: config.count, seed: config.seed, ..FaultsReport::default() },
-        started: Instant::now(),
     };
     if !FullVolume::is_possible() {
         campaign.report.skipped.push("FullDisk: only root may mount a volume without room".into());
@@ -49,25 +43,18 @@ pub fn run(config: &FaultsConfig) -> FaultsReport {
         campaign.report.error = Some(error.to_string());
     }
     let mut report = campaign.report;
-    if report.passed() {
-        let _ = std::fs::remove_dir_all(&config.directory);
-    } else {
-        report.kept = Some(config.directory.display().to_string());
-    }
+    report.kept = config.site.leave(report.passed());
     report
 }
 
 struct Campaign<'a> {
     config: &'a FaultsConfig,
     report: FaultsReport,
-    started: Instant,
 }
 
 impl Campaign<'_> {
     fn say(&self, words: &str) {
-        if self.config.verbose {
-            eprintln!("{:8.2} {words}", self.started.elapsed().as_secs_f64());
-        }
+        self.config.site.say(words);
     }
 
     fn run(&mut self) -> Result<()> {
@@ -98,8 +85,8 @@ impl Campaign<'_> {
         let Some((last, healed)) = strikes.split_last() else { return Ok(()) };
         let name = format!("{}-{number}", arrangement.name);
         self.say(&format!("{name}: set up"));
-        let directory = self.config.directory.join(&name);
-        let mut scene = Scene::set_up(&self.config.programs, &directory, *arrangement, rng.next_u64())?;
+        let directory = self.config.site.directory.join(&name);
+        let mut scene = Scene::set_up(&self.config.site.programs, &directory, *arrangement, rng.next_u64())?;
         let violations = self.report.violations.len();
         let played = self.play(&mut scene, arrangement, number, healed, last, &mut rng);
         self.report.acknowledged += scene.acknowledged();

@@ -6,33 +6,28 @@ use super::report::KillReport;
 use super::strike::{Strike, Victim};
 use crate::instance::PATIENCE;
 use crate::process::await_condition;
-use crate::programs::Programs;
 use crate::scene::{Scene, ScenePlan};
+use crate::site::Site;
 use crate::verify::Findings;
 use crate::{CampaignError, Result};
 use standfast_testkit::Rng;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct KillConfig {
-    /// The programs under test.
-    pub programs: Programs,
+    /// Where.
+    pub site: Site,
     /// Cycles.
     pub cycles: u64,
     /// Who is killed when, and what is written, is drawn from this.
     pub seed: u64,
-    /// A directory of this campaign alone, on a real disk. Removed when nothing was found.
-    pub directory: PathBuf,
     /// Applications and how commits are protected.
     pub plan: ScenePlan,
     /// A check every so many cycles, and at the end.
     pub check_every: u64,
     /// The primary is lost for good every so many cycles.
     pub failover_every: u64,
-    /// Say what is going on, on standard error.
-    pub verbose: bool,
 }
 
 /// Runs the campaign. What goes wrong is in the report.
@@ -42,17 +37,12 @@ pub fn run(config: &KillConfig) -> KillReport {
         rng: Rng::new(config.seed),
         report: KillReport { seed: config.seed, ..KillReport::default() },
         scenes: 0,
-        started: Instant::now(),
     };
     if let Err(error) = campaign.run() {
         campaign.report.error = Some(error.to_string());
     }
     let mut report = campaign.report;
-    if report.passed() {
-        let _ = std::fs::remove_dir_all(&config.directory);
-    } else {
-        report.kept = Some(config.directory.display().to_string());
-    }
+    report.kept = config.site.leave(report.passed());
     report
 }
 
@@ -61,14 +51,11 @@ struct Campaign<'a> {
     rng: Rng,
     report: KillReport,
     scenes: u64,
-    started: Instant,
 }
 
 impl Campaign<'_> {
     fn say(&self, words: &str) {
-        if self.config.verbose {
-            eprintln!("{:8.2} {words}", self.started.elapsed().as_secs_f64());
-        }
+        self.config.site.say(words);
     }
 
     /// Stops at the first finding, so that the directory shows it.
@@ -96,11 +83,11 @@ impl Campaign<'_> {
 
     fn open_scene(&mut self) -> Result<Scene> {
         self.scenes += 1;
-        let directory = self.config.directory.join(format!("scene-{}", self.scenes));
+        let directory = self.config.site.directory.join(format!("scene-{}", self.scenes));
         let (late, fastsync) = (self.rng.chance(50), self.config.plan.fastsync || self.rng.chance(40));
         let plan = ScenePlan { late, fastsync, ..self.config.plan };
         self.say(&format!("set up {}: {plan:?}", directory.display()));
-        Scene::set_up(&self.config.programs, &directory, plan)
+        Scene::set_up(&self.config.site.programs, &directory, plan)
     }
 
     /// Cycles in one scene, until the primary is lost, something is found, or the last cycle is done.

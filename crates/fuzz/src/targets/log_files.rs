@@ -1,6 +1,6 @@
 //! Online, standby and archived logs: what is found in files, read back by position and record.
 
-use super::choice;
+use super::chosen;
 use crate::memory_disk::MemoryDisk;
 use crate::seal;
 use standfast_format::LogKind;
@@ -18,10 +18,7 @@ const MEMBERS: [&str; 2] = ["/m1", "/m2"];
 const FACTOR: usize = 32;
 
 pub fn run(data: &[u8]) -> usize {
-    if let Some((choice, rest)) = choice(data) {
-        decode(choice, rest);
-    }
-    FACTOR
+    chosen(data, FACTOR, decode)
 }
 
 fn decode(choice: u8, rest: &[u8]) {

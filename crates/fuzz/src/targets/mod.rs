@@ -10,3 +10,11 @@ pub mod transport;
 fn choice(data: &[u8]) -> Option<(u8, &[u8])> {
     data.split_first().map(|(choice, rest)| (*choice, rest))
 }
+
+/// Lets a decoder have the rest; returns how many times the size of an input it may allocate.
+fn chosen(data: &[u8], factor: usize, decode: fn(u8, &[u8])) -> usize {
+    if let Some((choice, rest)) = choice(data) {
+        decode(choice, rest);
+    }
+    factor
+}

@@ -1,6 +1,6 @@
 //! The network test and the emulator: wire protocol, command lines, units, histories, packets, control.
 
-use super::choice;
+use super::chosen;
 use standfast_net::framer::Framer;
 use standfast_net::tcptest::options;
 use standfast_net::wire::{
@@ -16,10 +16,7 @@ use standfast_wan::settings::Settings;
 const FACTOR: usize = 32;
 
 pub fn run(data: &[u8]) -> usize {
-    if let Some((choice, rest)) = choice(data) {
-        decode(choice, rest);
-    }
-    FACTOR
+    chosen(data, FACTOR, decode)
 }
 
 fn decode(choice: u8, rest: &[u8]) {

@@ -1,6 +1,6 @@
 //! Redo as bytes: records, page vectors, ranges, blocks, file headers.
 
-use super::choice;
+use super::chosen;
 use crate::seal;
 use standfast_format::{
     LogFileHeader, Ranges, Record, apply_ranges, decode_block, decode_record, encode_ranges, peek_length,
@@ -13,10 +13,7 @@ const PAGE_BYTES: usize = 65_536;
 const FACTOR: usize = 16;
 
 pub fn run(data: &[u8]) -> usize {
-    if let Some((choice, rest)) = choice(data) {
-        decode(choice, rest);
-    }
-    FACTOR
+    chosen(data, FACTOR, decode)
 }
 
 fn decode(choice: u8, rest: &[u8]) {

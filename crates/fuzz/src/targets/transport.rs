@@ -1,6 +1,6 @@
 //! What a peer of an instance sends: frames, and the messages in them.
 
-use super::choice;
+use super::chosen;
 use crate::seal;
 use standfast_format::{Frame, FrameKind, StreamCrc};
 use standfast_transport::framing::FrameReader;
@@ -16,10 +16,7 @@ use std::io::Read;
 const FACTOR: usize = 32;
 
 pub fn run(data: &[u8]) -> usize {
-    if let Some((choice, rest)) = choice(data) {
-        decode(choice, rest);
-    }
-    FACTOR
+    chosen(data, FACTOR, decode)
 }
 
 fn decode(choice: u8, rest: &[u8]) {
