@@ -1,6 +1,7 @@
 //! `standfast-campaign`: what must hold when processes are killed.
 
 use clap::{Args, Parser, Subcommand};
+use standfast_campaign::Result;
 use standfast_campaign::application::{self, ApplicationConfig};
 use standfast_campaign::faults::{self, ARRANGEMENTS, FaultsConfig};
 use standfast_campaign::kill::{self, KillConfig};
@@ -8,7 +9,6 @@ use standfast_campaign::power::{self, PowerConfig};
 use standfast_campaign::programs::Programs;
 use standfast_campaign::scene::ScenePlan;
 use standfast_campaign::site::Site;
-use standfast_campaign::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -1,5 +1,6 @@
 //! The real disk: O_DIRECT with O_DSYNC into preallocated, zeroed files.
 
+use crate::behind::start_writing;
 use crate::fault::{self, Fault};
 use crate::{ALIGNMENT, AlignedBuf, Disk, LogFile};
 use std::fs::{File, OpenOptions};
@@ -7,6 +8,9 @@ use std::io::{Error, ErrorKind, Result, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Less is not worth a system call.
+const EARLY_BYTES: usize = 128 * 1024;
 
 /// Files of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +46,11 @@ impl LogFile for DirectFile {
     }
     fn write(&self, data: &[u8], offset: u64) -> Result<()> {
         fault::check_file(Fault::Copy, &self.path)?;
-        self.cached.write_all_at(data, offset)
+        self.cached.write_all_at(data, offset)?;
+        if data.len() >= EARLY_BYTES {
+            start_writing(&self.cached, offset, data.len() as u64);
+        }
+        Ok(())
     }
     fn sync(&self) -> Result<()> {
         fault::check_file(Fault::Sync, &self.path)?;

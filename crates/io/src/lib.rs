@@ -8,6 +8,7 @@
 //! - [`Disk::replace`] is atomic and durable: after a power loss the file has the old or the new content.
 
 mod aligned;
+pub mod behind;
 mod direct;
 pub mod fault;
 mod remedy;
@@ -28,7 +29,7 @@ pub trait LogFile: Send + Sync {
     /// Writes whole blocks at `offset` and returns when they survive a power loss. `data` must be the content
     /// of an [`AlignedBuf`] from an aligned start; blocks are 512 or 4,096 bytes.
     fn write_durable(&self, data: &[u8], offset: u64) -> Result<()>;
-    /// Writes without durability, for copies that are synced once at the end.
+    /// Writes without durability, for copies that are synced once at the end. What is large leaves for the disk at once.
     fn write(&self, data: &[u8], offset: u64) -> Result<()>;
     /// Makes everything written so far survive a power loss.
     fn sync(&self) -> Result<()>;

@@ -1,10 +1,10 @@
 //! New WAL bytes are handed to the disk early and in small pieces: a sync that finds everything written competes
 //! less with the log writer.
 
+use standfast_io::behind::start_writing;
 use standfast_types::WAL_FRAME_HEADER_BYTES;
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// Frames that are worth a system call.
@@ -13,7 +13,7 @@ const FRAMES_MIN: u32 = 64;
 /// How far the WAL of one database has been handed to the disk.
 pub struct WriteBack {
     path: PathBuf,
-    frame_bytes: i64,
+    frame_bytes: u64,
     file: Option<File>,
     frames: u32,
 }
@@ -23,7 +23,7 @@ impl WriteBack {
     pub fn new(database: &Path, page_bytes: usize, frames: u32) -> WriteBack {
         let mut path = OsString::from(database);
         path.push("-wal");
-        let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_bytes) as i64;
+        let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_bytes) as u64;
         WriteBack { path: path.into(), frame_bytes, file: None, frames }
     }
 
@@ -42,15 +42,7 @@ impl WriteBack {
             self.file = File::open(&self.path).ok();
         }
         if let Some(file) = &self.file {
-            // SAFETY: an open descriptor and a byte range; the call only starts write-back.
-            unsafe {
-                libc::sync_file_range(
-                    file.as_raw_fd(),
-                    i64::from(self.frames) * self.frame_bytes,
-                    i64::from(new) * self.frame_bytes,
-                    libc::SYNC_FILE_RANGE_WRITE,
-                );
-            }
+            start_writing(file, u64::from(self.frames) * self.frame_bytes, u64::from(new) * self.frame_bytes);
         }
         self.frames = frames;
     }

@@ -22,6 +22,7 @@ use crate::link::LinkEnd;
 use crate::lock;
 use crate::standby::{ArchivePart, OpenedGap};
 use standfast_format::{FrameHeader, FrameKind, StreamCrc};
+use standfast_io::behind::run_behind;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -235,6 +236,8 @@ pub(super) fn serve(
             .write_json(FrameKind::Refuse, 0, &refusal)
             .map_err(TransportError::io("refusing an archiver"));
     };
+    // The stream goes first.
+    run_behind();
     let answer = ReceiverHello {
         standby: shared.service.identity(),
         positions: None,

@@ -15,6 +15,7 @@ use crate::lock;
 use crate::packing::Compression;
 use crate::source::ArchivedFile;
 use standfast_format::{FrameHeader, FrameKind, StreamCrc};
+use standfast_io::behind::run_behind;
 use standfast_io::fault::{self, Fault};
 use standfast_types::Scn;
 use std::collections::HashMap;
@@ -213,6 +214,8 @@ pub(super) fn beside(shared: &Shared, open: Option<Arc<OpenGap>>, feed: impl FnO
 
 /// One archiver: a connection after the other, until the gap or its stream is over.
 fn archive(shared: &Shared, open: &OpenGap) {
+    // Commits that are made meanwhile go first.
+    run_behind();
     let mut pause = FIRST_PAUSE;
     while !open.is_over() {
         let Some(busy) = shared.config.archive.archivers.take(&|| open.is_over()) else { return };
