@@ -3,8 +3,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../net/tests/common/schema.rs"]
+mod schema;
+
+use schema::{WAN, follows_in};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use standfast_wan::emulator::{LinkStats, Stats};
+use standfast_wan::late::Late;
+use standfast_wan::link::{Counts, State};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -89,6 +96,73 @@ fn a_running_emulator_is_changed_asked_and_stopped_by_its_name() {
     assert!(!emulator.namespace_exists("paris") && !emulator.namespace_exists("oslo"));
     assert_eq!(emulator.child.wait().unwrap().code(), Some(0));
     assert_eq!(code(&format!("wan stats {name}")), Some(4), "it runs no more");
+}
+
+#[test]
+fn the_ready_line_and_the_statistics_have_their_published_forms() {
+    if !possible() {
+        return;
+    }
+    let name = format!("forms-{}", std::process::id());
+    let mut command = standfast(&format!("wan run {name} --rtt 2ms --rate 100mbit --json --nodes a,b,c"));
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    follows_in(WAN, "ready", &ready);
+    assert_eq!((&ready["ready"], ready["nodes"].as_array().unwrap().len()), (&name.as_str().into(), 3));
+    // Packets, so that there is a lateness; and every state that a direction may have.
+    let program = env!("CARGO_BIN_EXE_standfast");
+    done(&format!("wan exec {name} a -- {program} net client 10.77.0.2"));
+    let mut states = Vec::new();
+    for words in ["set NAME b:a --rate none", "cut NAME a:b", "stall NAME a:c"] {
+        assert_eq!(code(&format!("wan {}", words.replace("NAME", &name))), Some(0));
+        let stats: Value = serde_json::from_str(&said(&done(&format!("wan stats {name} --json")))).unwrap();
+        follows_in(WAN, "stats", &stats);
+        states = stats["links"].as_array().unwrap().iter().map(|link| link["state"].clone()).collect();
+        assert!(stats["late"]["count"].as_u64().unwrap() > 0, "{stats}");
+    }
+    assert!(["up", "cut", "stalled"].iter().all(|state| states.contains(&(*state).into())), "{states:?}");
+    assert_eq!(code(&format!("wan stop {name}")), Some(0));
+    let mut end = String::new();
+    out.read_to_string(&mut end).unwrap();
+    let end: Value = serde_json::from_str(&end).unwrap();
+    follows_in(WAN, "stats", &end);
+    assert_eq!((&end["name"], &end["seconds"].is_f64()), (&ready["ready"], &true));
+    assert!(child.wait().unwrap().success());
+}
+
+/// Where there is no root, too.
+#[test]
+fn what_the_statistics_are_made_of_has_the_published_form() {
+    let direction = |state, rate, queue| LinkStats {
+        from: "a".into(),
+        to: "b".into(),
+        state,
+        delay: 0.001,
+        rate,
+        queue,
+        loss: 0.0,
+        jitter: 0.0,
+        reorder: 0.0,
+        reorder_by: 0.001,
+        counts: Counts::default(),
+        held_bytes: 0,
+        refused: 0,
+        late: Late::default(),
+    };
+    let stats = Stats {
+        schema_version: 1,
+        name: "lab".into(),
+        seed: 1,
+        seconds: 2.0,
+        nodes: standfast_wan::place::nodes("lab", &["a".into(), "b".into()]).unwrap(),
+        overruns: 0,
+        links: vec![direction(State::Up, Some(1e6), Some(9)), direction(State::Stalled, None, None)],
+        late: Late::default(),
+    };
+    follows_in(WAN, "stats", &serde_json::to_value(stats).unwrap());
 }
 
 #[test]
@@ -225,6 +299,27 @@ fn who_is_not_root_hears_what_is_missing_and_what_to_do() {
             complaint.contains(part) && complaint.contains("hint: run it as root"),
             "{words}: {complaint}"
         );
+    }
+}
+
+#[test]
+fn the_help_of_every_command_of_net_and_wan_has_examples() {
+    for group in ["net", "wan"] {
+        let help = said(&done(&format!("{group} --help")));
+        let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+        // The description of a command may go on in another line, further in.
+        let names: Vec<&str> = listed
+            .lines()
+            .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+            .filter_map(|line| line.split_whitespace().next())
+            .filter(|name| *name != "help")
+            .collect();
+        assert!(names.len() >= 6, "{help}");
+        for name in names {
+            let help = said(&done(&format!("{group} {name} --help")));
+            let example = format!("  standfast {group} {name}");
+            assert!(help.contains("Examples:\n") && help.contains(&example), "{group} {name}: {help}");
+        }
     }
 }
 

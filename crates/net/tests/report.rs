@@ -7,7 +7,7 @@ mod common;
 mod schema;
 
 use common::{Running, test};
-use schema::{check, follows, published};
+use schema::{NETWORK, WAN, check, follows, published};
 use serde_json::{Value, json};
 use standfast_net::loaded::run_loaded;
 use standfast_net::plan::{Directions, Mode, Plan};
@@ -97,7 +97,9 @@ fn every_object_of_the_published_forms_is_closed_and_checked_for_its_fields() {
             }
         }
     }
-    visit(&published(), "schema");
+    for file in [NETWORK, WAN] {
+        visit(&published(file), file);
+    }
 }
 
 #[test]

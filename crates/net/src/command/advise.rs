@@ -2,6 +2,7 @@
 
 use super::arguments::AdviseArgs;
 use super::html_file::ReportFile;
+use super::progress::Progress;
 use super::sweep::{Budget, HEADS, line, ramp_up, round_trip, sweep};
 use crate::advice::{Advice, Findings, Grade, Measured, Way, advise};
 use crate::html::{self, advise::AdviceReport, words::window_name};
@@ -131,10 +132,11 @@ fn every_way(
         if args.both { " and back" } else { "" },
         readable_size(args.max_traffic as f64)
     );
+    let progress = Progress::begin(None);
     for direction in directions.all() {
         // Each direction has its part of the traffic: the second one is not left without.
         let bytes = args.max_traffic / parts;
-        let mut budget = Budget { time: args.duration, bytes, stop };
+        let mut budget = Budget { time: args.duration, bytes, stop, progress: &progress };
         let mut findings = Findings::default();
         let recoveries = socket::sack_recoveries();
         let ended = measure(target, *direction, redo, &args.file, &mut budget, &mut findings);

@@ -1,6 +1,7 @@
 //! `net disk`: durable writes of this host, as the log writer does them.
 
 use super::arguments::DiskArgs;
+use super::progress::Progress;
 use crate::file::{Ring, TestFile};
 use crate::stats::{Latencies, Spread};
 use crate::terminal::say;
@@ -61,11 +62,14 @@ fn every_row(args: &DiskArgs, stop: &AtomicBool, rows: &mut Vec<Row>) -> Result<
             "max"
         );
     }
+    let tests = (sizes.len() * members.len()) as u32;
+    let progress = Progress::begin(Some(args.duration.saturating_mul(tests)));
     for length in sizes {
         for count in 1..=members.len() {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
+            progress.doing(|| format!("writes of {}, members: {count}", classic_size((*length).into())));
             let Some(row) = measure(&members[..count], *length, args.duration, stop)? else { continue };
             if !args.json {
                 print(&row);

@@ -7,6 +7,7 @@ mod diff;
 mod disk;
 mod html_file;
 mod output;
+mod progress;
 mod sweep;
 
 use crate::html::{
@@ -14,7 +15,7 @@ use crate::html::{
     client::{ClientReport, Judged},
 };
 use crate::loaded::{IDLE, run_loaded};
-use crate::run::{Event, Outcome, run};
+use crate::run::{Event, Outcome, planned_time, run};
 use crate::server::{PATIENCE, ServerPlan};
 use crate::terminal::tell;
 use crate::units::Extent;
@@ -23,6 +24,8 @@ pub use arguments::NetCommand;
 use arguments::{ClientArgs, ServerArgs};
 use html_file::ReportFile;
 use output::Output;
+use progress::{Progress, figure};
+use std::time::Duration;
 
 impl NetCommand {
     /// Carries it out and returns the exit code: 0 ok, 1 failed, 2 usage, 3 a criterion or verdict is not met,
@@ -65,9 +68,14 @@ fn client(args: &ClientArgs) -> Result<u8> {
     let stop = interrupt::flag();
     let mut output = Output::new(args.format(), args.output.as_deref(), &plan)?;
     let file = args.html.as_deref().map(ReportFile::begin).transpose()?;
+    let idle = if args.loaded { IDLE } else { Duration::ZERO };
+    let progress = Progress::begin(planned_time(&plan).map(|time| time + idle.min(time)));
     let mut watch = |event: Event<'_>| match event {
         Event::Ready => output.begin(&plan),
-        Event::Row(direction, interval) => output.row(direction, interval),
+        Event::Row(direction, interval) => {
+            output.row(direction, interval);
+            progress.doing(|| figure(direction, interval));
+        }
     };
     let outcome = if args.loaded {
         tell!("round trips on the idle link for up to {:.0} s, then with the load", IDLE.as_secs_f64());
@@ -75,6 +83,7 @@ fn client(args: &ClientArgs) -> Result<u8> {
     } else {
         run(&target, &plan, stop, &mut watch)
     };
+    drop(progress);
     output.end(&target, &plan, &outcome)?;
     let criteria = judged(args, &outcome);
     if let Some(file) = file {

@@ -2,6 +2,7 @@
 
 use super::arguments::SweepArgs;
 use super::html_file::ReportFile;
+use super::progress::{Progress, figure};
 use crate::html::{self, sweep::SweepReport, words::window_name};
 use crate::plan::{Direction, Directions, Mode, Plan};
 use crate::run::{Event, Outcome, run};
@@ -25,6 +26,8 @@ pub struct Budget<'a> {
     pub bytes: u64,
     /// Set when the user has had enough.
     pub stop: &'a AtomicBool,
+    /// Hears how it goes.
+    pub progress: &'a Progress,
 }
 
 impl Budget<'_> {
@@ -40,7 +43,8 @@ impl Budget<'_> {
             ..plan.clone()
         };
         let outcome = run(target, &plan, &ended, &mut |event| {
-            if let Event::Row(_, interval) = event {
+            if let Event::Row(direction, interval) = event {
+                self.progress.doing(|| format!("{}{}", settings(&plan), figure(direction, interval)));
                 sent += interval.bytes;
                 seconds += interval.seconds;
                 let over = seconds >= self.time.as_secs_f64() || sent >= self.bytes;
@@ -64,6 +68,14 @@ impl Budget<'_> {
     /// Whether another streaming test may begin.
     pub fn is_left(&self) -> bool {
         self.bytes > 0
+    }
+}
+
+/// Which settings a streaming test tries, before its figure.
+fn settings(plan: &Plan) -> String {
+    match plan.mode {
+        Mode::Sync => String::new(),
+        Mode::Async => format!("socket buffers {}, {} connections ", window_name(plan.buffer), plan.streams),
     }
 }
 
@@ -210,7 +222,8 @@ fn measure(
             say!("{}", line());
         }
     };
-    let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop };
+    let progress = Progress::begin(None);
+    let mut budget = Budget { time: args.duration, bytes: u64::MAX, stop, progress: &progress };
     let idle = round_trip(target, &mut budget)?;
     let rtt = idle.latency().map_or(0.0, |latency| latency.total.p50);
     found.round_trip = Some(rtt);

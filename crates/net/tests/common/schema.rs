@@ -1,12 +1,23 @@
-//! The published form of all documents, `docs/network.schema.json`, and whether a document has it.
+//! The published forms of all documents, `docs/network.schema.json` and `docs/wan.schema.json`, and whether a document
+//! has them.
 
 #![allow(dead_code)]
 
 use serde_json::Value;
 
-/// Fails unless a document has the form of this name, and with it the form of the whole file.
+/// The file with the forms of `standfast net` and `tcptest`.
+pub const NETWORK: &str = "network.schema.json";
+/// The file with the forms of `standfast wan`.
+pub const WAN: &str = "wan.schema.json";
+
+/// As [`follows_in`], of the network tests.
 pub fn follows(form: &str, document: &Value) {
-    let schema = published();
+    follows_in(NETWORK, form, document);
+}
+
+/// Fails unless a document has the form of this name, and with it the form of the whole file.
+pub fn follows_in(file: &str, form: &str, document: &Value) {
+    let schema = published(file);
     let one = &schema["definitions"][form];
     assert!(!one.is_null(), "no form {form} is published");
     if let Err(wrong) = check(one, &schema, document, form) {
@@ -15,13 +26,13 @@ pub fn follows(form: &str, document: &Value) {
     check(&schema, &schema, document, "document").unwrap();
 }
 
-/// The file.
-pub fn published() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/network.schema.json");
+/// A file.
+pub fn published(file: &str) -> Value {
+    let path = format!("{}/../../docs/{file}", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// All keywords of JSON Schema that the file uses. One that is not understood is no reason to pass.
+/// All keywords of JSON Schema that the files use. One that is not understood is no reason to pass.
 const KEYWORDS: [&str; 14] = [
     "$schema",
     "$ref",

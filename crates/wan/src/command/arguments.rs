@@ -22,13 +22,46 @@ const SET_EXAMPLES: &str = "\
 Examples:
   standfast wan set lab --rtt 100ms
   standfast wan set lab a:b --rate 10mbit --queue 50ms
-  standfast wan set lab --rate none --loss 0%";
+  standfast wan set lab --rate none --loss 0%
+
+Exit codes: 0 ok, 2 usage, 4 it does not run, or rights are missing.";
 
 const CUT_EXAMPLES: &str = "\
 Examples:
   standfast wan cut lab           nothing passes
   standfast wan cut lab a:b       a sends and nobody hears it
-  standfast wan heal lab";
+  standfast wan heal lab
+
+Exit codes: 0 ok, 2 usage, 4 it does not run, or rights are missing.";
+
+const STALL_EXAMPLES: &str = "\
+Examples:
+  standfast wan stall lab         time stands still everywhere
+  standfast wan stall lab b:a     what b says waits, what a says arrives
+  standfast wan heal lab          all of it arrives now
+
+Exit codes: 0 ok, 2 usage, 4 it does not run, or rights are missing.";
+
+const HEAL_EXAMPLES: &str = "\
+Examples:
+  standfast wan heal lab
+  standfast wan heal lab a:b      the other direction stays as it is
+
+Exit codes: 0 ok, 2 usage, 4 it does not run, or rights are missing.";
+
+const STOP_EXAMPLES: &str = "\
+Examples:
+  standfast wan stop lab
+  standfast wan stats lab --json > lab.json && standfast wan stop lab
+
+Exit codes: 0 ok, 2 usage, 4 it does not run, or rights are missing.";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  standfast wan list
+  standfast wan list | xargs -r -n 1 standfast wan stop
+
+Exit codes: 0 ok, 4 rights are missing.";
 
 const STATS_EXAMPLES: &str = "\
 Examples:
@@ -42,7 +75,10 @@ rights are missing.";
 const EXEC_EXAMPLES: &str = "\
 Examples:
   standfast wan exec lab b -- standfast net server
-  standfast wan exec lab a -- standfast net client 10.77.0.2 --length 0 --duration 10s";
+  standfast wan exec lab a -- standfast net client 10.77.0.2 --length 0 --duration 10s
+
+Exit codes: that of the command; 1 it cannot be run, 2 usage, 4 the emulator does not run,
+or rights are missing.";
 
 /// A WAN in a box: hosts on this machine with emulated links between them (root only).
 #[derive(Debug, Subcommand)]
@@ -60,15 +96,19 @@ pub enum WanCommand {
     #[command(after_help = CUT_EXAMPLES)]
     Cut(LinksArgs),
     /// Stop time on links: nothing arrives, and all of it when they are healed
+    #[command(after_help = STALL_EXAMPLES)]
     Stall(LinksArgs),
     /// End cuts and stalls
+    #[command(after_help = HEAL_EXAMPLES)]
     Heal(LinksArgs),
     /// What passed, what was dropped and why, and how exactly it was released
     #[command(after_help = STATS_EXAMPLES)]
     Stats(StatsArgs),
     /// End an emulator, the processes in its nodes, and the nodes; returns when all is gone
+    #[command(after_help = STOP_EXAMPLES)]
     Stop(NameArgs),
     /// Names of the emulators that run
+    #[command(after_help = LIST_EXAMPLES)]
     List,
 }
 

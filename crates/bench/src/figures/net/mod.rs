@@ -86,7 +86,14 @@ impl Against {
         median(&self.ours) / median(&self.other)
     }
 
-    /// How far apart the medians are, in percent of the other one.
+    /// How much slower ours is, in percent of the other one's time; less than zero when ours is faster. For times that
+    /// contain a program's own work: there a leaner program is right, and so is a calmer one, since the peers' own means
+    /// vary by more than the bar from round to round.
+    pub fn percent_slower(&self) -> f64 {
+        (self.ratio() - 1.0) * 100.0
+    }
+
+    /// How far apart the medians are, in percent of the other one. For times that both have to find alike.
     pub fn percent_apart(&self) -> f64 {
         apart(self.ratio(), 1.0)
     }
@@ -131,12 +138,12 @@ impl NetResult {
         self.throughput[connections - 1].as_ref().map(Against::ratio).map_err(Clone::clone)
     }
 
-    pub(super) fn latency_apart(&self, nth: usize) -> Value {
-        self.latency[nth].as_ref().map(Against::percent_apart).map_err(Clone::clone)
+    pub(super) fn latency_slower(&self, nth: usize) -> Value {
+        self.latency[nth].as_ref().map(Against::percent_slower).map_err(Clone::clone)
     }
 
-    pub(super) fn mean_latency_apart(&self, nth: usize) -> Value {
-        self.mean_latency[nth].as_ref().map(Against::percent_apart).map_err(Clone::clone)
+    pub(super) fn mean_latency_slower(&self, nth: usize) -> Value {
+        self.mean_latency[nth].as_ref().map(Against::percent_slower).map_err(Clone::clone)
     }
 
     pub(super) fn disk_apart(&self) -> Value {
@@ -179,9 +186,12 @@ mod tests {
         let against = Against { ours: vec![9.0, 90.0, 11.0], other: vec![10.0, 1.0, 10.0] };
         assert!((against.ratio() - 1.1).abs() < 1e-12);
         assert!((against.percent_apart() - 10.0).abs() < 1e-9);
+        assert!((against.percent_slower() - 10.0).abs() < 1e-9);
         let below = Against { ours: vec![8.0], other: vec![10.0] };
         assert!((below.percent_apart() - 20.0).abs() < 1e-9);
-        assert!(Against::default().percent_apart().is_nan());
+        assert!((below.percent_slower() + 20.0).abs() < 1e-9, "a leaner program is not apart, it is faster");
+        let none = Against::default();
+        assert!(none.percent_apart().is_nan() && none.percent_slower().is_nan());
     }
 
     #[test]

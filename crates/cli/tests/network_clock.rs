@@ -1,0 +1,175 @@
+//! `standfast net` while the wall clock of both hosts steps by an hour, again and again: no figure, no interval and no end
+//! of a test may come from it. Only the labels of rows do, and they show that the steps were real.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A directory with the preloaded clock in it, and a server that lives by it.
+struct Stepping {
+    directory: PathBuf,
+    server: Child,
+    port: u16,
+}
+
+fn clock(directory: &Path) -> PathBuf {
+    let library = directory.join("stepping_clock.so");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stepping_clock.c");
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"])
+        .args([&library, Path::new(source)])
+        .output();
+    let compiled = compiled.unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    library
+}
+
+fn preloaded(library: &Path, words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standfast"));
+    command.args(words.split_whitespace()).stdin(Stdio::null()).env("LD_PRELOAD", library);
+    command
+}
+
+impl Stepping {
+    fn start(name: &str) -> Stepping {
+        let directory =
+            std::env::temp_dir().join(format!("standfast-cli-clock-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let library = clock(&directory);
+        // A port that is free now is most likely still free in a moment.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut server = preloaded(&library, &format!("net server --bind 127.0.0.1 --port {port}"))
+            .arg(format!("--file={}", directory.join("file").display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(server.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert!(line.contains("server started"), "{line}");
+        std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
+        Stepping { directory, server, port }
+    }
+
+    fn client(&self, words: &str) -> Command {
+        let words = format!("net client 127.0.0.1 --port {} --duration 3s {words}", self.port);
+        preloaded(&self.directory.join("stepping_clock.so"), &words)
+    }
+
+    /// A test of three seconds whose rows are of 300 ms: the document, when all went well.
+    fn tested(&self, words: &str) -> Value {
+        let began = Instant::now();
+        let mut command = self.client(&format!("{words} --interval 300ms --json"));
+        let output =
+            command.arg(format!("--file={}", self.directory.join("near").display())).output().unwrap();
+        let took = began.elapsed();
+        let complaint = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words}: {complaint}");
+        // The end of a test came when it was due. A busy machine is given time, an hour is not.
+        assert!((3..60).contains(&took.as_secs()), "{words}: {took:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+impl Drop for Stepping {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// What is wrong with the times of one direction of a test of three seconds.
+fn insane(figures: &Value) -> Option<String> {
+    let seconds = |value: &Value| value["seconds"].as_f64().unwrap();
+    let total = seconds(&figures["summary"]);
+    if !(2.9..30.0).contains(&total) {
+        return Some(format!("the test took {total} s"));
+    }
+    let rows = figures["intervals"].as_array().unwrap();
+    let sum: f64 = rows.iter().map(seconds).sum();
+    if rows.len() < 2 || (sum - total).abs() > 0.5 {
+        return Some(format!("{} rows have {sum} of {total} s", rows.len()));
+    }
+    for pair in rows.windows(2) {
+        let gap = pair[1]["start"].as_f64().unwrap() - pair[0]["start"].as_f64().unwrap() - seconds(&pair[0]);
+        if gap.abs() > 0.01 {
+            return Some(format!("a row begins {gap} s after the end of the one before"));
+        }
+    }
+    for latency in
+        rows.iter().chain([&figures["summary"]]).map(|row| &row["latency"]).filter(|it| !it.is_null())
+    {
+        for part in [latency, &latency["network"], &latency["disk"]] {
+            let figures = ["mean", "p50", "max"].map(|name| part[name].as_f64().unwrap());
+            if figures.iter().any(|figure| !(0.0..30.0).contains(figure)) {
+                return Some(format!("latencies of {part}"));
+            }
+        }
+        if latency["p50"].as_f64().unwrap() <= 0.0 {
+            return Some(format!("no time passed: {latency}"));
+        }
+    }
+    None
+}
+
+#[test]
+fn a_wall_clock_that_steps_by_an_hour_disturbs_no_figure_and_ends_no_test() {
+    let stepping = Stepping::start("steps");
+    for words in
+        ["--length 1k", "--length 8k --write --bidir", "--mode async --streams 2", "--mode async --reverse"]
+    {
+        let result = stepping.tested(words);
+        assert_eq!(result["status"], "ok", "{words}");
+        for figures in [Some(&result), result.get("reverse")].into_iter().flatten() {
+            assert_eq!(insane(figures), None, "{words}: {figures:#}");
+            assert!(figures["summary"]["messages"].as_u64().unwrap() > 10, "{words}");
+        }
+        if words.contains("--write") {
+            let latency = &result["summary"]["latency"];
+            let part = |name: &str| latency[name]["mean"].as_f64().unwrap();
+            assert!(part("disk") > 0.0 && part("network") > 0.0, "{latency}");
+        }
+    }
+    // As many messages as were due, and none of them late by a step.
+    let paced = stepping.tested("--rate 100KiB/s --length 1k");
+    assert_eq!(insane(&paced), None, "{paced:#}");
+    let messages = paced["summary"]["messages"].as_u64().unwrap();
+    assert!((250..=301).contains(&messages), "{messages}");
+}
+
+#[test]
+fn only_the_labels_of_rows_step_with_the_wall_clock() {
+    let stepping = Stepping::start("labels");
+    let output = stepping.client("--length 1k --interval 200ms").output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let screen = String::from_utf8(output.stdout).unwrap();
+    let hours: BTreeSet<&str> = screen
+        .lines()
+        .filter_map(|line| line.strip_prefix('(')?.split_once(':'))
+        .map(|(hour, _)| hour)
+        .collect();
+    assert!(hours.len() >= 2, "the clock did not step: {screen}");
+}
+
+/// Without this one, a program that asks another clock than the preloaded one would pass everything above.
+#[test]
+fn a_step_of_the_monotonic_clock_would_be_found() {
+    let stepping = Stepping::start("control");
+    let mut command = stepping.client("--length 1k --interval 300ms --json");
+    let mut child = command.env("STEPPING", "monotonic").stdout(Stdio::piped()).spawn().unwrap();
+    let patience = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // It may wait for the step to be over: that, too, would be found.
+    let _ = child.kill();
+    let output = child.wait_with_output().unwrap();
+    let result: Result<Value, _> = serde_json::from_slice(&output.stdout);
+    assert!(result.is_err() || insane(&result.unwrap()).is_some());
+}

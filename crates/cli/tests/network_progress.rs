@@ -1,0 +1,127 @@
+//! What `standfast net` tells people who wait for a document: a line on the terminal, and nothing without one.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::ptr::{null, null_mut};
+
+fn standfast(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_standfast"));
+    command.args(words.split_whitespace()).stdin(Stdio::null());
+    command
+}
+
+/// A terminal: the side that somebody looks at, and that of a program.
+fn terminal() -> (File, OwnedFd) {
+    let (mut near, mut far) = (-1, -1);
+    // SAFETY: both places are writable; nothing else is asked for.
+    assert_eq!(unsafe { libc::openpty(&mut near, &mut far, null_mut(), null(), null()) }, 0);
+    for fd in [near, far] {
+        // A server of another test must not keep it open. SAFETY: only sets a flag of a descriptor that is ours.
+        assert_eq!(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }, 0);
+    }
+    // SAFETY: both were opened just now and belong to nobody else.
+    unsafe { (File::from_raw_fd(near), OwnedFd::from_raw_fd(far)) }
+}
+
+/// All that appeared on a terminal until its last program had ended. Linux ends it with EIO.
+fn appeared(mut near: File) -> String {
+    let (mut all, mut piece) = (Vec::new(), [0; 4096]);
+    while let Ok(bytes @ 1..) = near.read(&mut piece) {
+        all.extend_from_slice(&piece[..bytes]);
+    }
+    String::from_utf8(all).unwrap()
+}
+
+/// Stdout, and what the terminal showed that was stderr.
+fn with_a_terminal(mut command: Command) -> (String, String) {
+    let (near, far) = terminal();
+    let mut child = command.stdout(Stdio::piped()).stderr(far).spawn().unwrap();
+    // It has our descriptor of its side.
+    drop(command);
+    let mut out = child.stdout.take().unwrap();
+    let looking = std::thread::spawn(move || appeared(near));
+    let mut said = String::new();
+    out.read_to_string(&mut said).unwrap();
+    assert!(child.wait().unwrap().success());
+    (said, looking.join().unwrap())
+}
+
+/// A server in a directory of its own.
+struct Server {
+    child: Child,
+    port: u16,
+    directory: PathBuf,
+}
+
+impl Server {
+    fn start(name: &str) -> Server {
+        let directory =
+            std::env::temp_dir().join(format!("standfast-cli-prog-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        // A port that is free now is most likely still free in a moment.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut child = standfast(&format!("net server --bind 127.0.0.1 --port {port}"))
+            .arg(format!("--file={}", directory.join("file").display()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        out.read_line(&mut String::new()).unwrap();
+        std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
+        Server { child, port, directory }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[test]
+fn who_waits_for_a_document_or_a_table_sees_how_far_it_is_and_the_result_stays_pure() {
+    let server = Server::start("terminal");
+    let client =
+        format!("net client 127.0.0.1 --port {} --rate 1MiB/s --length 8k --duration 3s", server.port);
+    for format in ["--json", "--format ndjson", "--format csv --interval 500ms"] {
+        let (said, shown) = with_a_terminal(standfast(&format!("{client} {format}")));
+        assert!(shown.contains("s of 3 s, to server: "), "{format}: {shown:?}");
+        assert!(shown.ends_with("\r\x1b[K"), "the line is taken away at the end: {shown:?}");
+        assert!(!said.contains('\x1b') && !said.contains(" of 3 s"), "{format}: {said}");
+    }
+    let (said, _) = with_a_terminal(standfast(&format!("{client} --json")));
+    assert_eq!(serde_json::from_str::<Value>(&said).unwrap()["status"], "ok");
+}
+
+#[test]
+fn searches_and_disks_say_what_they_are_at() {
+    let server = Server::start("searches");
+    let sweep = format!(
+        "net sweep 127.0.0.1 --port {} --duration 1s --max-window 64k --max-streams 1 --json",
+        server.port
+    );
+    let (said, shown) = with_a_terminal(standfast(&sweep));
+    assert!(shown.contains("connections to server: "), "{shown:?}");
+    assert!(serde_json::from_str::<Value>(&said).is_ok(), "{said}");
+    let disk = format!("net disk --dir {} --length 4k --duration 2500ms --json", server.directory.display());
+    let (said, shown) = with_a_terminal(standfast(&disk));
+    assert!(shown.contains(" of 5 s, writes of 4 kbytes, members: "), "{shown:?}");
+    assert!(serde_json::from_str::<Value>(&said).is_ok(), "{said}");
+}
+
+#[test]
+fn without_a_terminal_nothing_is_said_about_it() {
+    let server = Server::start("pipe");
+    let words = format!("net client 127.0.0.1 --port {} --length 0 --duration 2500ms --json", server.port);
+    let output = standfast(&words).output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
