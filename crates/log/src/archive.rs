@@ -131,8 +131,8 @@ fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut
     target.sync().map_err(LogError::io("sync the archived log", part))
 }
 
-/// Removes the oldest archived logs until at most `bytes_max` are left, sparing those that end after `keep`.
-/// Returns what was removed.
+/// Removes the oldest archived logs until at most `bytes_max` are left, sparing those that end after `keep`, and those that
+/// the log itself needs to go on without a hole: from a hole on, or beyond what its groups hold. Returns what was removed.
 ///
 /// # Errors
 /// `Io`.
@@ -142,6 +142,11 @@ pub fn remove_archived(log: &RedoLog, bytes_max: u64, keep: Scn) -> Result<Vec<A
         let oldest = {
             let mut catalog = log.catalog();
             let total: u64 = catalog.archived.iter().map(|log| log.bytes).sum();
+            let joint = match catalog.hole {
+                Some(hole) => Some(hole.from),
+                None => catalog.groups[catalog.current].header.map(|header| header.first_scn),
+            };
+            let keep = joint.map_or(keep, |joint| keep.min(joint));
             let spare = |log: &ArchivedLog| log.header.next_scn.is_some_and(|next| next > keep);
             match catalog.archived.first() {
                 Some(log) if total > bytes_max && !spare(log) => catalog.archived.remove(0),

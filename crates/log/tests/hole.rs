@@ -7,7 +7,7 @@ use standfast_format::{LogKind, StreamCrc};
 use standfast_io::Disk;
 use standfast_log::{
     ArchivedLog, Hole, LogConfig, LogError, LogIdentity, LogSwitch, LogWriter, RedoLog, SwitchBlocked,
-    archive_group, archived_logs, verify_archived,
+    archive_group, archived_logs, remove_archived, verify_archived,
 };
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
 use standfast_types::{IncarnationId, InstanceId, Scn};
@@ -278,6 +278,40 @@ fn an_archived_log_with_one_wrong_bit_or_without_its_end_is_not_whole() {
         machine.install("/primary/wrong", &bytes[..512 * (1 + blocks)]);
         let error = verify_archived(&disk, Path::new("/primary/wrong"), Scn::ZERO).unwrap_err();
         assert!(error.to_string().contains("copy it again"), "{error}");
+    }
+}
+
+/// They are applied as they come, and there are more of them than the volume of archives allows.
+#[test]
+fn archived_logs_that_fill_a_hole_stay_until_it_is_filled_or_they_lead_on() {
+    let stream = stream();
+    for filled in [true, false] {
+        let machine = machine(5, &stream);
+        let disk: Arc<dyn Disk> = Arc::new(machine.disk());
+        let (log, mut writer, _) = RedoLog::open(disk.clone(), config(LogKind::Standby, "/standby")).unwrap();
+        let mut acknowledged = Scn::START;
+        receive(&log, &mut writer, &stream, begin_of(1) + 4000, &mut acknowledged).unwrap();
+        let from = writer.position();
+        writer.jump(&switch_to(4), IDENTITY, crc_at(&stream, begin_of(4))).unwrap().unwrap();
+        let originals = archived_logs(disk.as_ref(), Path::new("/primary/archive")).unwrap();
+        for original in &originals[1..if filled { 4 } else { 3 }] {
+            fetch(disk.as_ref(), &log, original).unwrap();
+            let applied = log.end_before_hole().unwrap();
+            remove_archived(&log, 0, applied).unwrap();
+        }
+        let oldest = || log.archived().first().map(|log| log.header.first_scn);
+        assert_eq!(oldest(), Some(begin_of(1)), "only what lies before the hole is spare");
+        if filled {
+            writer.fill_hole().unwrap();
+            remove_archived(&log, 0, begin_of(4)).unwrap();
+            assert_eq!(oldest(), None, "they are as spare as any now");
+        } else {
+            writer.give_up_beyond_hole().unwrap();
+            remove_archived(&log, 0, begin_of(3)).unwrap();
+            assert_eq!(writer.position(), from);
+            let led = log.chain(from, Some(writer.stream_crc()), &|_| true);
+            assert_eq!(led.end, begin_of(3));
+        }
     }
 }
 

@@ -56,9 +56,9 @@ impl LogWriter {
                 .filter(|(first, _)| *first < hole.to)
                 .collect();
             before.sort_unstable();
-            let oldest = before.first().map_or(hole.from, |(first, _)| *first);
-            if let Some(at) = catalog.not_archived(oldest, hole.to) {
-                return Err(LogError::TooOld { at, oldest });
+            // What lies before the hole was archived when it was opened, and may have been spare since.
+            if let Some(at) = catalog.not_archived(hole.from, hole.to) {
+                return Err(LogError::TooOld { at, oldest: hole.from });
             }
             before
         };
