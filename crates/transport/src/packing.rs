@@ -14,6 +14,8 @@ const ZSTD_LEVEL: i32 = 1;
 /// 2^this bytes is the most that a Zstandard stream may refer back to, whatever it says of itself.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 const LENGTH_BYTES: usize = 4;
+/// Bytes that one packed byte of LZ4 can stand for: a run whose length is written in bytes of 255.
+const LZ4_RATIO_MAX: usize = 256;
 
 /// COMPRESSION of a destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -173,6 +175,10 @@ impl Unpacker {
             }
             (Receiving::Lz4(history), LZ4) => {
                 let (length, packed) = unpacked_length(payload)?;
+                // No more comes out of a block: room for less than a frame says is not asked for.
+                if length > packed.len().saturating_mul(LZ4_RATIO_MAX) {
+                    return Err(UnpackError::Damaged);
+                }
                 let mut redo = vec![0; length];
                 let written = lz4_flex::block::decompress_into_with_dict(packed, &mut redo, &history.0);
                 if !written.is_ok_and(|written| written == length) {

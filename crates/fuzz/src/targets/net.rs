@@ -13,7 +13,7 @@ use standfast_wan::packet::{Shape, VNET};
 use standfast_wan::settings::Settings;
 
 /// A text is held as words, as values and as text of an error.
-const FACTOR: usize = 32;
+const FACTOR: usize = 64;
 
 pub fn run(data: &[u8]) -> usize {
     chosen(data, FACTOR, decode)

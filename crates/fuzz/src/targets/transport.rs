@@ -14,9 +14,16 @@ use std::io::Read;
 
 /// Read buffers grow fourfold; a message is held as bytes, as values and as text of an error.
 const FACTOR: usize = 32;
+/// A packed frame says how much redo it holds, up to a batch, and gets room for that.
+const PACKED: usize = BATCH_BYTES_MAX / 64;
 
 pub fn run(data: &[u8]) -> usize {
-    chosen(data, FACTOR, decode)
+    let packed = data.first().is_some_and(|choice| compression(*choice) != Compression::None);
+    chosen(data, if packed { PACKED } else { FACTOR }, decode)
+}
+
+fn compression(choice: u8) -> Compression {
+    [Compression::None, Compression::Lz4, Compression::Zstd, Compression::Lz4][usize::from(choice >> 4 & 3)]
 }
 
 fn decode(choice: u8, rest: &[u8]) {
@@ -30,8 +37,7 @@ fn decode(choice: u8, rest: &[u8]) {
     if choice & 8 != 0 {
         reader.allow_redo();
     }
-    let compression = [Compression::None, Compression::Lz4, Compression::Zstd, Compression::Lz4];
-    let mut unpacker = Unpacker::new(compression[usize::from(choice >> 4 & 3)]);
+    let mut unpacker = Unpacker::new(compression(choice));
     while let Ok(frame) = reader.read() {
         if frame.header.kind == FrameKind::Redo {
             match unpacker.unpack(frame.header.flags, frame.payload) {
