@@ -105,7 +105,7 @@ fn insane(figures: &Value) -> Option<String> {
     for latency in
         rows.iter().chain([&figures["summary"]]).map(|row| &row["latency"]).filter(|it| !it.is_null())
     {
-        for part in [latency, &latency["network"], &latency["disk"]] {
+        for part in [latency, &latency["network"], &latency["disk"], &latency["waking"]] {
             let figures = ["mean", "p50", "max"].map(|name| part[name].as_f64().unwrap());
             if figures.iter().any(|figure| !(0.0..30.0).contains(figure)) {
                 return Some(format!("latencies of {part}"));

@@ -211,7 +211,8 @@ fn the_figures_find_all_that_they_read_in_what_the_program_writes() {
         |words: &str| document(&mut server.net("client", &format!("{words} --duration 200ms --json"))).0;
     let sync = client("--length 1k --write");
     let (all, network) = (readings::median(&sync).unwrap(), readings::network_median(&sync).unwrap());
-    assert!(all > network && network > 0.0);
+    let disk = readings::disk_part_median(&sync).unwrap();
+    assert!(all > network && network > 0.0 && all > disk && disk > 0.0);
     assert!(readings::mean(&sync).unwrap() > 0.0);
     let stream = client("--mode async");
     assert!(readings::bytes_per_second(&stream).unwrap() > 0.0);

@@ -85,7 +85,7 @@ fn transport(seeds: &mut Seeds) -> std::io::Result<()> {
 
 fn net(seeds: &mut Seeds) -> std::io::Result<()> {
     use standfast_net::plan::{Direction, Mode, Pace};
-    use standfast_net::wire::{Answer, Header, Hello, Kind, Report, ReportKind, Status};
+    use standfast_net::wire::{Answer, Answered, Header, Hello, Kind, Report, ReportKind, Status};
     use std::time::Duration;
     let pace = Pace {
         mode: Mode::Sync,
@@ -121,11 +121,13 @@ fn net(seeds: &mut Seeds) -> std::io::Result<()> {
         wait_ns: 7,
         receive_buffer: 8,
         writes: 9,
+        waking_ns: 10,
     };
     seeds.put(0, &report.encode())?;
     let mut stream = vec![9];
     for (kind, length) in [(Kind::State, 64), (Kind::Data, 5), (Kind::Data, 0), (Kind::Finish, 0)] {
-        stream.extend(Header { kind, length, sequence: 4, answered_ns: 3 }.encode());
+        let answered = Answered { latency_ns: 3, waking_ns: 2 };
+        stream.extend(Header { kind, length, sequence: 4, answered }.encode());
         stream.extend(vec![7; length as usize]);
     }
     seeds.put(1, &stream)?;

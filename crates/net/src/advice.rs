@@ -426,7 +426,7 @@ mod tests {
     fn a_disturbed_round_trip_is_not_taken_for_distance() {
         let test = |millis: u64| {
             let mut latencies = Latencies::default();
-            latencies.record(millis * 1_000_000, 0);
+            latencies.record(millis * 1_000_000, 0, 0);
             latencies.figures()
         };
         let near = |found: f64, truth: f64| (found - truth).abs() < truth * 0.01;

@@ -86,10 +86,11 @@ impl Framer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Answered;
     use proptest::prelude::*;
 
     fn header(kind: Kind, length: u32) -> [u8; HEADER_BYTES] {
-        Header { kind, length, sequence: 0, answered_ns: 0 }.encode()
+        Header { kind, length, sequence: 0, answered: Answered::default() }.encode()
     }
 
     fn stream(lengths: &[u32]) -> Vec<u8> {

@@ -1,8 +1,9 @@
 //! Sending and receiving that end when the test ends, or when nothing moves for too long.
 
-use crate::socket::is_pause;
+use crate::socket::{is_pause, note_arrivals, receive_waking};
 use crate::watch::Watch;
 use crate::{NetError, Result};
+use std::cell::Cell;
 use std::io::{Error, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,62 @@ pub struct Link<'a> {
     pub abort: &'a AtomicBool,
     /// Longest time without progress; None waits for ever.
     pub patience: Option<Duration>,
+    /// Hears how old is what a receive takes.
+    pub arrivals: Option<&'a Arrivals>,
+}
+
+/// For how long what a receive takes had been there before it was seen.
+///
+/// Noting and asking cost a message half a microsecond. Where messages are so fast that this would be felt, nobody asks.
+#[derive(Default)]
+pub struct Arrivals {
+    /// Slow messages in a row, up to [`ENOUGH`].
+    slow: Cell<u8>,
+    /// The kernel was told to note arrivals.
+    noted: Cell<bool>,
+    age_ns: Cell<u64>,
+}
+
+/// From then on a message is slow.
+const SLOW_NS: u64 = 100_000;
+/// So many slow ones in a row are no hiccup.
+const ENOUGH: u8 = 4;
+
+impl Arrivals {
+    /// The last message took so long.
+    pub fn took(&self, socket: &TcpStream, latency_ns: u64) {
+        let slow = if latency_ns < SLOW_NS { 0 } else { self.slow.get().saturating_add(1).min(ENOUGH) };
+        self.slow.set(slow);
+        if slow == ENOUGH && !self.noted.replace(true) {
+            // A kernel that cannot do it leaves the time to the network.
+            let _ = note_arrivals(socket);
+        }
+    }
+
+    fn is_worth_asking(&self) -> bool {
+        self.slow.get() == ENOUGH
+    }
+
+    /// Age of what the last receive took, nanoseconds; 0 when nobody asked, or the kernel does not say.
+    pub fn take(&self) -> u64 {
+        self.age_ns.take()
+    }
+}
+
+/// A receive, and the age of what it took where somebody asks for it.
+pub fn receive_once(
+    mut socket: &TcpStream,
+    out: &mut [u8],
+    arrivals: Option<&Arrivals>,
+) -> std::io::Result<usize> {
+    match arrivals.filter(|arrivals| arrivals.is_worth_asking()) {
+        None => socket.read(out),
+        Some(arrivals) => {
+            let (bytes, age_ns) = receive_waking(socket, out)?;
+            arrivals.age_ns.set(age_ns);
+            Ok(bytes)
+        }
+    }
 }
 
 /// Begins at the first pause, so that calls that do not wait do not look at the clock.
@@ -85,13 +142,12 @@ impl Link<'_> {
         doing: &'static str,
     ) -> Result<Option<usize>> {
         if let Some(watch) = self.watch {
-            return match watch.receive(out, self.patience, doing)? {
+            return match watch.receive(out, self.patience, self.arrivals, doing)? {
                 0 => Err(NetError::Cut { doing, source: closed() }),
                 bytes => Ok(Some(bytes)),
             };
         }
-        let mut socket = self.socket;
-        match socket.read(out) {
+        match receive_once(self.socket, out, self.arrivals) {
             Ok(0) => Err(NetError::Cut { doing, source: closed() }),
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) => self.after(error, waiting, doing).map(|()| None),

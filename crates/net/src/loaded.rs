@@ -91,7 +91,13 @@ mod tests {
     fn growth_is_told_only_when_both_were_measured() {
         let latency = |p50, p99| {
             let total = Spread { p50, p99, ..Spread::default() };
-            Some(Latency { count: 9, total, network: total, disk: Spread::default() })
+            Some(Latency {
+                count: 9,
+                total,
+                network: total,
+                disk: Spread::default(),
+                waking: Spread::default(),
+            })
         };
         let trips = RoundTrips { idle: latency(0.001, 0.002), loaded: latency(0.010, 0.040) };
         assert_eq!(trips.growth(), Some((10.0, 20.0)));

@@ -151,11 +151,12 @@ pub fn latency(latency: &Latency) -> Value {
         "max": latency.total.max,
         "network": latency.network,
         "disk": latency.disk,
+        "waking": latency.waking,
     })
 }
 
 /// Columns of [`csv`], each the path of a value in an interval.
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 17] = [
     "direction",
     "start",
     "seconds",
@@ -168,6 +169,7 @@ const COLUMNS: [&str; 16] = [
     "latency/max",
     "latency/network/mean",
     "latency/disk/mean",
+    "latency/waking/mean",
     "retransmissions",
     "congestion_window",
     "min_rtt",

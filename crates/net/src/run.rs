@@ -13,7 +13,7 @@ use crate::stats::{Far, Interval, Latencies, Latency, Sender};
 use crate::stream::{Place, Stream, Target, open};
 use crate::units::Extent;
 use crate::watch::Watches;
-use crate::wire::Report;
+use crate::wire::{Answered, Report};
 use crate::{NetError, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -208,7 +208,13 @@ pub fn run(
 /// One connection, from its first message to its last word.
 fn carry(stream: &Stream, shared: &Shared<'_>, seed: u64) -> Result<()> {
     let plan = shared.plan;
-    let link = Link { socket: &stream.socket, watch: None, abort: &shared.abort, patience: plan.timeout };
+    let link = Link {
+        socket: &stream.socket,
+        watch: None,
+        abort: &shared.abort,
+        patience: plan.timeout,
+        arrivals: None,
+    };
     match stream.direction {
         Direction::ToServer => {
             let orders = Orders {
@@ -241,9 +247,9 @@ impl Ledger for Stream {
         window.messages += 1;
     }
 
-    fn acknowledged(&self, length: u32, latency_ns: u64, report: &Report) {
+    fn acknowledged(&self, length: u32, latency_ns: u64, waking_ns: u64, report: &Report) {
         let mut window = self.window();
-        window.latency.record(latency_ns, report.write_ns);
+        window.latency.record(latency_ns, report.write_ns, waking_ns.saturating_add(report.waking_ns));
         window.bytes += u64::from(length);
         window.messages += 1;
         window.far = far(report);
@@ -272,8 +278,9 @@ impl Observer for Received<'_> {
         window.far = far(report);
     }
 
-    fn answered(&self, latency_ns: u64, write_ns: u64) {
-        self.stream.window().latency.record(latency_ns, write_ns);
+    fn answered(&self, answered: &Answered, report: &Report) {
+        let waking_ns = answered.waking_ns.saturating_add(report.waking_ns);
+        self.stream.window().latency.record(answered.latency_ns, report.write_ns, waking_ns);
     }
 
     fn sender(&self, sender: &Sender) {

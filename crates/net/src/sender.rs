@@ -1,10 +1,10 @@
 //! The sending side of a connection: the client, or in a reverse test the server.
 
-use crate::link::{Link, closed};
+use crate::link::{Arrivals, Link, closed};
 use crate::plan::{MIN_RANDOM_LENGTH, Mode, Pace, Payload, Plan};
 use crate::random::Random;
 use crate::socket::{self, receive_now};
-use crate::wire::{HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
+use crate::wire::{Answered, HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
 use crate::{NetError, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,8 +42,9 @@ pub struct Orders<'a> {
 pub trait Ledger {
     /// A message was sent (ASYNC).
     fn sent(&self, _length: u32) {}
-    /// A message was acknowledged (SYNC), so long after it was due or sent.
-    fn acknowledged(&self, _length: u32, _latency_ns: u64, _report: &Report) {}
+    /// A message was acknowledged (SYNC), so long after it was due or sent; of that the acknowledgement had been here,
+    /// unseen, for `waking_ns`.
+    fn acknowledged(&self, _length: u32, _latency_ns: u64, _waking_ns: u64, _report: &Report) {}
     /// The receiver said where the test stands.
     fn heard(&self, _report: &Report) {}
 }
@@ -73,6 +74,11 @@ pub fn drive(link: Link<'_>, orders: &Orders<'_>, ledger: &dyn Ledger) -> Result
     // The end of a message that fills no segment goes with the next message, as in any stream; by itself it would cost
     // as much as a full one. SYNC and pauses want every message to leave at once.
     link.socket.set_nodelay(!streaming).map_err(set_up)?;
+    let arrivals = Arrivals::default();
+    let link = match pace.mode {
+        Mode::Sync => Link { arrivals: Some(&arrivals), ..link },
+        Mode::Async => link,
+    };
     let mut driver = Driver {
         link,
         whole: whole(pace.length, &orders.payload),
@@ -82,7 +88,7 @@ pub fn drive(link: Link<'_>, orders: &Orders<'_>, ledger: &dyn Ledger) -> Result
         heard: Partial::default(),
         listened: orders.start,
         told: None,
-        answered_ns: 0,
+        answered: Answered::default(),
         sequence: 0,
         enough: false,
     };
@@ -117,8 +123,8 @@ struct Driver<'a> {
     listened: Instant,
     /// When the counters were told last.
     told: Option<Instant>,
-    /// Latency of the last message.
-    answered_ns: u64,
+    /// The last message.
+    answered: Answered,
     sequence: u64,
     /// The receiver wants no more.
     enough: bool,
@@ -182,7 +188,7 @@ impl Driver<'_> {
             kind: Kind::State,
             length: STATE_BYTES as u32,
             sequence: self.sequence,
-            answered_ns: std::mem::take(&mut self.answered_ns),
+            answered: std::mem::take(&mut self.answered),
         };
         self.link.send(&header.encode(), &state, "sending")
     }
@@ -204,8 +210,8 @@ impl Driver<'_> {
     }
 
     fn message(&mut self, length: u32, due: Instant) -> Result<()> {
-        let answered_ns = std::mem::take(&mut self.answered_ns);
-        let header = Header { kind: Kind::Data, length, sequence: self.sequence, answered_ns };
+        let answered = std::mem::take(&mut self.answered);
+        let header = Header { kind: Kind::Data, length, sequence: self.sequence, answered };
         // At a rate the latency counts from when the message was due, otherwise from when it is sent.
         let began = if self.orders.pace.period.is_some() { due } else { Instant::now() };
         if let Err(error) = self.send(&header, length as usize) {
@@ -215,12 +221,16 @@ impl Driver<'_> {
         match self.orders.pace.mode {
             Mode::Sync => {
                 let report = self.acknowledgement()?;
-                let latency = began.elapsed().as_nanos() as u64;
+                let latency_ns = began.elapsed().as_nanos() as u64;
+                let waking_ns = self.link.arrivals.map_or(0, |arrivals| {
+                    arrivals.took(self.link.socket, latency_ns);
+                    arrivals.take()
+                });
                 if report.kind != ReportKind::Acknowledgement || report.sequence != header.sequence {
                     return Err(NetError::Protocol("another message was acknowledged".into()));
                 }
-                self.answered_ns = latency;
-                self.ledger.acknowledged(length, latency, &report);
+                self.answered = Answered { latency_ns, waking_ns };
+                self.ledger.acknowledged(length, latency_ns, waking_ns, &report);
             }
             Mode::Async => {
                 self.ledger.sent(length);
@@ -321,7 +331,7 @@ impl Driver<'_> {
         // Nothing more comes behind it.
         self.link.socket.set_nodelay(true).map_err(set_up)?;
         let header =
-            Header { kind: Kind::Finish, length: 0, sequence: self.sequence, answered_ns: self.answered_ns };
+            Header { kind: Kind::Finish, length: 0, sequence: self.sequence, answered: self.answered };
         Link { patience, ..self.link }.send(&header.encode(), &[], "ending the test")?;
         loop {
             let report = self.next_report(patience)?;

@@ -268,7 +268,7 @@ impl Server {
         answer(socket, Status::Ready, proof.as_ref().map_or(&[], |proof| &proof[..]));
         let pace = hello.pace;
         let patience = Some(self.plan.patience + 2 * pace.longest_pause());
-        let link = Link { socket, watch: None, abort: stop, patience };
+        let link = Link { socket, watch: None, abort: stop, patience, arrivals: None };
         match hello.direction {
             Direction::ToServer => {
                 let watched = self.watches.over(Arc::clone(socket));

@@ -2,11 +2,11 @@
 
 use crate::file::{MAX_WRITE, Ring};
 use crate::framer::Framer;
-use crate::link::{Link, Waiting, closed};
+use crate::link::{Arrivals, Link, Waiting, closed};
 use crate::plan::Mode;
 use crate::socket::{receive_buffer, receive_now};
 use crate::stats::Sender;
-use crate::wire::{HEADER_BYTES, Header, Kind, Report, ReportKind, STATE_BYTES, WireError};
+use crate::wire::{Answered, HEADER_BYTES, Header, Kind, Report, ReportKind, STATE_BYTES, WireError};
 use crate::{NetError, Result};
 use standfast_io::{ALIGNMENT, AlignedBuf};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub trait Observer {
     }
     /// More payload and messages came; the report has the sums.
     fn received(&self, _bytes: u64, _messages: u64, _report: &Report) {}
-    /// The sender measured the latency of the message before, whose durable write here took `write_ns`.
-    fn answered(&self, _latency_ns: u64, _write_ns: u64) {}
+    /// The sender measured the latency of the message before; the report is that of its acknowledgement.
+    fn answered(&self, _answered: &Answered, _report: &Report) {}
     /// The sender told its kernel's counters.
     fn sender(&self, _sender: &Sender) {}
 }
@@ -65,6 +65,12 @@ pub fn serve(
         wait_ns: 0,
         receive_buffer: 0,
         writes: 0,
+        waking_ns: 0,
+    };
+    let arrivals = Arrivals::default();
+    let link = &match mode {
+        Mode::Sync => Link { arrivals: Some(&arrivals), ..*link },
+        Mode::Async => Link { ..*link },
     };
     let mut session =
         Session { link, mode, length, observer, report, reported: Instant::now(), ended: false };
@@ -185,8 +191,11 @@ impl Session<'_> {
             let mut header = [0; HEADER_BYTES];
             header.copy_from_slice(&buffer[START..ALIGNMENT]);
             let header = Header::decode(&header, self.length).map_err(garbled)?;
-            if header.answered_ns > 0 {
-                self.observer.answered(header.answered_ns, self.report.write_ns);
+            if header.answered.latency_ns > 0 {
+                self.observer.answered(&header.answered, &self.report);
+                if let Some(arrivals) = self.link.arrivals {
+                    arrivals.took(self.link.socket, header.answered.latency_ns);
+                }
             }
             let mut have = end - ALIGNMENT;
             if header.kind == Kind::State {
@@ -207,7 +216,7 @@ impl Session<'_> {
             if header.kind == Kind::Finish {
                 return Ok(());
             }
-            self.report.write_ns = 0;
+            (self.report.write_ns, self.report.waking_ns) = (0, 0);
             let mut left = header.length as usize;
             while left > 0 {
                 let piece = left.min(room);
@@ -220,6 +229,10 @@ impl Session<'_> {
                 }
                 left -= piece;
                 have = 0;
+            }
+            // What came while a piece before it was written was not there unseen: this side was at work.
+            if ring.is_none() || header.length as usize <= room {
+                self.report.waking_ns = self.link.arrivals.map_or(0, Arrivals::take);
             }
             self.report.received += u64::from(header.length);
             self.report.sequence = header.sequence;
@@ -294,7 +307,7 @@ mod tests {
     struct Count(AtomicU64);
 
     impl Ledger for Count {
-        fn acknowledged(&self, _length: u32, _latency_ns: u64, _report: &Report) {
+        fn acknowledged(&self, _length: u32, _latency_ns: u64, _waking_ns: u64, _report: &Report) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -322,10 +335,10 @@ mod tests {
                 let ring = Arc::new(Ring::over(Arc::new(Filling(AtomicU64::new(3)))));
                 // Closed at the end, with what it has not read.
                 let serving = scope.spawn(move || {
-                    let link = Link { socket: &far, watch: None, abort: &ABORT, patience };
+                    let link = Link { socket: &far, watch: None, abort: &ABORT, patience, arrivals: None };
                     serve(&link, (mode, 5000), Some(ring), &())
                 });
-                let link = Link { socket: &near, watch: None, abort: &ABORT, patience };
+                let link = Link { socket: &near, watch: None, abort: &ABORT, patience, arrivals: None };
                 (drive(link, &orders, &acknowledged), serving.join().unwrap())
             });
             assert!(matches!(served, Err(NetError::System { .. })), "{served:?}");

@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::mem::{MaybeUninit, size_of};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Blocking calls return this often to look whether the test was ended.
 pub const SLICE: Duration = Duration::from_millis(100);
@@ -184,6 +184,53 @@ pub fn receive_now(socket: &TcpStream, out: &mut [u8]) -> Result<Option<usize>> 
     }
 }
 
+/// Asks the kernel to note when bytes came, for [`receive_waking`].
+pub fn note_arrivals(socket: &TcpStream) -> Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32.to_ne_bytes())
+}
+
+/// Room for the one control message that is asked for, aligned as its header wants it.
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// As a plain read; and for how long the last of these bytes had been there, nanoseconds: 0 when the kernel does not say,
+/// or its clock and ours cannot both be right.
+pub fn receive_waking(socket: &TcpStream, out: &mut [u8]) -> Result<(usize, u64)> {
+    let mut control = MaybeUninit::<Control>::uninit();
+    let mut piece = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+    // SAFETY: zeroes are a valid msghdr: no name, no pieces, no control.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &mut piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    // SAFETY: the message points to `out` and `control`, which are writable for their lengths and live beyond the call;
+    // the descriptor is borrowed for it.
+    let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut message, 0) };
+    let bytes = usize::try_from(got).map_err(|_| Error::last_os_error())?;
+    Ok((bytes, arrival(&message).map_or(0, |arrived| age(arrived, SystemTime::now()))))
+}
+
+/// When the kernel had the last of the bytes, since 1970.
+fn arrival(message: &libc::msghdr) -> Option<Duration> {
+    // SAFETY: the message is one that recvmsg has filled, so that its control messages lie within its control buffer.
+    let header = unsafe { libc::CMSG_FIRSTHDR(message).as_ref()? };
+    let expected = size_of::<libc::timespec>() <= header.cmsg_len as usize;
+    if !expected || (header.cmsg_level, header.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
+        return None;
+    }
+    // SAFETY: the kernel has written a timespec behind the header, at any alignment.
+    let time = unsafe { libc::CMSG_DATA(header).cast::<libc::timespec>().read_unaligned() };
+    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
+}
+
+/// The kernel notes arrivals by the wall clock, which may have stepped since: what cannot be is no age. An hour too much
+/// is for the caller to see, who knows how long he has waited.
+fn age(arrived: Duration, now: SystemTime) -> u64 {
+    let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.checked_sub(arrived).map_or(0, |age| age.as_nanos() as u64)
+}
+
 /// Whether an error only means that a [`SLICE`] has passed or a signal came.
 pub fn is_pause(error: &Error) -> bool {
     // TimedOut is no pause: with it the kernel gives a connection up.
@@ -282,6 +329,36 @@ mod tests {
         assert_eq!(counter("TcpExt: B\n", "TcpExt:", "B"), None);
     }
     use std::mem::offset_of;
+
+    #[test]
+    fn what_has_lain_there_for_a_while_is_known_by_its_age() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let mut out = [0; 8];
+        std::io::Write::write_all(&mut near, b"abc").unwrap();
+        assert_eq!(receive_waking(&far, &mut out).unwrap(), (3, 0), "nobody has asked");
+        note_arrivals(&far).unwrap();
+        // The kernel begins to note in its own time.
+        let old = Duration::from_millis(5);
+        let mut ages = (0..100).map(|_| {
+            std::io::Write::write_all(&mut near, b"abc").unwrap();
+            std::thread::sleep(old);
+            receive_waking(&far, &mut out).unwrap()
+        });
+        assert!(ages.any(|(bytes, age)| bytes == 3 && age >= old.as_nanos() as u64));
+        drop(ages);
+        drop(near);
+        assert_eq!(receive_waking(&far, &mut out).unwrap(), (0, 0), "the end of the stream has no time");
+    }
+
+    #[test]
+    fn a_clock_that_was_put_back_makes_nothing_old() {
+        let arrived = Duration::from_secs(1_000_000);
+        assert_eq!(age(arrived, UNIX_EPOCH + arrived + Duration::from_micros(40)), 40_000);
+        assert_eq!(age(arrived, UNIX_EPOCH + arrived - Duration::from_secs(3600)), 0);
+        assert_eq!(age(arrived, UNIX_EPOCH - arrived), 0);
+    }
 
     #[test]
     fn the_counters_lie_where_the_kernel_puts_them() {

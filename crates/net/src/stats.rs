@@ -68,13 +68,14 @@ pub struct Far {
     pub receive_buffer: u32,
 }
 
-/// Latencies in nanoseconds, each with the part that the receiver's disk took. Nothing is allocated before the first.
+/// Latencies in nanoseconds, each with the part that the receiver's disk took, and that for which both programs slept on. Nothing is allocated before the first.
 #[derive(Clone, Default)]
 pub struct Latencies {
-    histograms: Option<Box<[Histogram<u64>; 3]>>,
+    histograms: Option<Box<[Histogram<u64>; 4]>>,
     count: u64,
     total_ns: f64,
     disk_ns: f64,
+    waking_ns: f64,
 }
 
 /// Longest latency that is told apart: an hour.
@@ -86,13 +87,19 @@ fn histogram() -> Histogram<u64> {
 }
 
 impl Latencies {
-    /// Adds one message: from the start of its send to its acknowledgement, of which the durable write took `disk`.
-    pub fn record(&mut self, total: u64, disk: u64) {
-        let [all, network, write] =
-            &mut **self.histograms.get_or_insert_with(|| Box::new([histogram(), histogram(), histogram()]));
+    /// Adds one message: from the start of its send to its acknowledgement, of which the durable write took `disk`. For
+    /// `waking` what had come lay there until a program saw it: more than all the rest of the time it cannot have been,
+    /// and is not, whatever a clock or the other side says.
+    pub fn record(&mut self, total: u64, disk: u64, waking: u64) {
+        let [all, network, write, woke] =
+            &mut **self.histograms.get_or_insert_with(|| Box::new(std::array::from_fn(|_| histogram())));
+        let others = total.saturating_sub(disk);
+        let waking = if waking < others { waking } else { 0 };
         all.saturating_record(total);
-        network.saturating_record(total.saturating_sub(disk));
+        network.saturating_record(others - waking);
         write.saturating_record(disk);
+        woke.saturating_record(waking);
+        self.waking_ns += waking as f64;
         self.count += 1;
         self.total_ns += total as f64;
         self.disk_ns += disk.min(total) as f64;
@@ -113,6 +120,7 @@ impl Latencies {
         self.count += other.count;
         self.total_ns += other.total_ns;
         self.disk_ns += other.disk_ns;
+        self.waking_ns += other.waking_ns;
     }
 
     /// Time of all durable writes, nanoseconds.
@@ -122,14 +130,15 @@ impl Latencies {
 
     /// The figures; None without a message.
     pub fn figures(&self) -> Option<Latency> {
-        let [all, network, disk] = &**self.histograms.as_ref()?;
+        let [all, network, disk, waking] = &**self.histograms.as_ref()?;
         let count = self.count as f64;
         let seconds = |nanos: f64| nanos / 1e9;
         Some(Latency {
             count: self.count,
             total: Spread::of(all, seconds(self.total_ns / count)),
-            network: Spread::of(network, seconds((self.total_ns - self.disk_ns) / count)),
+            network: Spread::of(network, seconds((self.total_ns - self.disk_ns - self.waking_ns) / count)),
             disk: Spread::of(disk, seconds(self.disk_ns / count)),
+            waking: Spread::of(waking, seconds(self.waking_ns / count)),
         })
     }
 
@@ -157,7 +166,7 @@ pub struct Quantile {
     pub share: f64,
     /// From the start of the send to the acknowledgement.
     pub total: f64,
-    /// Without the receiver's durable write.
+    /// Without the receiver's durable write, and without the time in which what had come was not seen yet.
     pub network: f64,
     /// The receiver's durable write.
     pub disk: f64,
@@ -201,10 +210,12 @@ pub struct Latency {
     pub count: u64,
     /// From the start of the send to the acknowledgement.
     pub total: Spread,
-    /// Without the receiver's durable write.
+    /// Without the receiver's durable write, and without the time in which what had come was not seen yet.
     pub network: Spread,
     /// The receiver's durable write; zero without one.
     pub disk: Spread,
+    /// What had come lay there until the program at either end saw it; zero where the kernel does not say.
+    pub waking: Spread,
 }
 
 /// What the kernel counted.
@@ -256,21 +267,34 @@ mod tests {
     fn the_mean_is_exact_and_the_parts_add_up() {
         let mut latencies = Latencies::default();
         assert_eq!(latencies.figures(), None);
-        latencies.record(1_000_000, 250_000);
-        latencies.record(3_000_001, 750_000);
+        latencies.record(1_000_000, 250_000, 50_000);
+        latencies.record(3_000_001, 750_000, 0);
         let figures = latencies.figures().unwrap();
         assert_eq!(figures.count, 2);
         assert!((figures.total.mean - 0.002_000_000_5).abs() < 1e-15);
-        assert!((figures.network.mean + figures.disk.mean - figures.total.mean).abs() < 1e-15);
+        assert!((figures.waking.mean - 0.000_025).abs() < 1e-15);
+        let parts = figures.network.mean + figures.disk.mean + figures.waking.mean;
+        assert!((parts - figures.total.mean).abs() < 1e-15);
         assert!((figures.total.max - 0.003).abs() < 0.000_003);
+    }
+
+    #[test]
+    fn an_age_that_cannot_be_is_none() {
+        let mut latencies = Latencies::default();
+        for waking in [750_000, 3_600_000_000_000, u64::MAX] {
+            latencies.record(1_000_000, 250_000, waking);
+        }
+        let figures = latencies.figures().unwrap();
+        assert_eq!(figures.waking.max, 0.0);
+        assert!((figures.network.mean - 0.000_75).abs() < 1e-15);
     }
 
     #[test]
     fn windows_add_up_to_their_sum() {
         let (mut sum, mut one, mut all) = (Latencies::default(), Latencies::default(), Latencies::default());
         for value in 1..1000 {
-            all.record(value * 1000, value);
-            one.record(value * 1000, value);
+            all.record(value * 1000, value, value / 2);
+            one.record(value * 1000, value, value / 2);
             if value % 100 == 0 {
                 sum.add(&std::mem::take(&mut one));
             }

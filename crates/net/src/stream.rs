@@ -92,7 +92,7 @@ pub fn open(target: &Target, plan: &Plan, place: Place, abort: &AtomicBool) -> R
         streams: plan.streams,
         test: place.test,
     };
-    let link = Link { socket: &socket, watch: None, abort, patience: Some(patience) };
+    let link = Link { socket: &socket, watch: None, abort, patience: Some(patience), arrivals: None };
     let answer = introduce(&link, target, &hello.encode())?;
     Ok(Stream { socket: Arc::new(socket), answer, direction: place.direction, window: Mutex::default() })
 }

@@ -2,10 +2,10 @@
 //! would count as the link's; so a test blocks, and a thread that has nothing else to do looks now and then who waits in
 //! vain, and wakes him by shutting the connection down.
 
-use crate::link::closed;
+use crate::link::{Arrivals, closed, receive_once};
 use crate::socket::SLICE;
 use crate::{NetError, Result};
-use std::io::{self, Read};
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,14 +34,19 @@ impl Watch {
     }
 
     /// Waits for bytes, at most `patience`, and takes what is there. Zero: the other side has closed.
-    pub fn receive(&self, out: &mut [u8], patience: Option<Duration>, doing: &'static str) -> Result<usize> {
+    pub fn receive(
+        &self,
+        out: &mut [u8],
+        patience: Option<Duration>,
+        arrivals: Option<&Arrivals>,
+        doing: &'static str,
+    ) -> Result<usize> {
         let nanos = patience.map_or(0, |patience| patience.as_nanos().clamp(1, u64::MAX.into()) as u64);
         self.patience.store(nanos, Ordering::Relaxed);
         let turn = self.turn.load(Ordering::Relaxed);
         loop {
             self.turn.store(turn + 1, Ordering::Relaxed);
-            let mut socket = &*self.socket;
-            let received = socket.read(out);
+            let received = receive_once(&self.socket, out, arrivals);
             self.turn.store(turn + 2, Ordering::Relaxed);
             let error = match received {
                 // The watchman's shutdown looks like the end of the stream.
@@ -171,7 +176,7 @@ mod tests {
         let watches = Watches::default();
         std::thread::scope(|scope| {
             let guard = watches.over(far).unwrap();
-            let waiting = scope.spawn(move || guard.watch.receive(&mut [0; 8], patience, "waiting"));
+            let waiting = scope.spawn(move || guard.watch.receive(&mut [0; 8], patience, None, "waiting"));
             while !waiting.is_finished() {
                 watches.look(Instant::now(), end);
                 std::thread::yield_now();
@@ -195,9 +200,9 @@ mod tests {
         let guard = watches.over(far).unwrap();
         near.write_all(b"abc").unwrap();
         let mut out = [0; 8];
-        assert_eq!(guard.watch.receive(&mut out, None, "waiting").unwrap(), 3);
+        assert_eq!(guard.watch.receive(&mut out, None, None, "waiting").unwrap(), 3);
         drop(near);
-        assert_eq!(guard.watch.receive(&mut out, None, "waiting").unwrap(), 0);
+        assert_eq!(guard.watch.receive(&mut out, None, None, "waiting").unwrap(), 0);
         assert!(!watches.is_empty());
         drop(guard);
         assert!(watches.is_empty());

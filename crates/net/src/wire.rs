@@ -10,7 +10,7 @@
 //!                           <──────────   Answer; when it is Ready its text is the server's proof
 //!
 //! sender                                  receiver
-//! Message header (24 bytes)
+//! Message header (32 bytes)
 //! and payload               ──────────>           any number
 //!                           <──────────   Report (64 bytes): SYNC after every message, ASYNC now and then
 //! Message of kind Finish    ──────────>
@@ -19,7 +19,7 @@
 //!
 //! The Hello says which side is the sender. A client that receives says when it has enough (report of kind Enough); a
 //! server that sends tells the client its kernel's counters (message of kind State) and, in SYNC, the latency of each
-//! message in the header of the next one.
+//! message in the header of the next one. Both sides say for how long they left unseen what had come already.
 //!
 //! Numbers are little-endian. Magic and version of Hello and Answer stay where they are in every version, so that
 //! each side can name the version of the other.
@@ -28,11 +28,11 @@ mod message;
 
 use crate::auth::{NONCE_BYTES, PROOF_BYTES};
 use crate::plan::{Direction, MAX_LENGTH, MAX_PAUSE, MAX_STREAMS, Mode, Pace};
-pub use message::{HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
+pub use message::{Answered, HEADER_BYTES, Header, Kind, REPORT_BYTES, Report, ReportKind, STATE_BYTES};
 use std::time::Duration;
 
 /// Version of the protocol.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Bytes of a [`Hello`].
 pub const HELLO_BYTES: usize = 64;
 /// Bytes of a client's nonce and proof.
@@ -297,7 +297,8 @@ mod tests {
         let answer =
             Answer { status: Status::Refused, text: 5, receive_buffer: 6, receive_limit: 7, send_limit: 8 };
         assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
-        let header = Header { kind: Kind::Data, length: 9, sequence: u64::MAX, answered_ns: 4 };
+        let answered = Answered { latency_ns: 4, waking_ns: 3 };
+        let header = Header { kind: Kind::Data, length: 9, sequence: u64::MAX, answered };
         assert_eq!(Header::decode(&header.encode(), 9), Ok(header));
         assert_eq!(Header::decode(&header.encode(), 8), Err(WireError::Field("length")));
         let report = Report {
@@ -310,6 +311,7 @@ mod tests {
             wait_ns: 7,
             receive_buffer: 8,
             writes: 9,
+            waking_ns: 10,
         };
         assert_eq!(Report::decode(&report.encode()), Ok(report));
         let sender = Sender {

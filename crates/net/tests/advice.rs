@@ -9,7 +9,13 @@ const MIB: f64 = 1_048_576.0;
 
 fn latency(network: f64, disk: f64) -> Latency {
     let spread = |mean| Spread { mean, p50: mean, p90: mean, p99: mean, p999: mean, max: mean };
-    Latency { count: 1000, total: spread(network + disk), network: spread(network), disk: spread(disk) }
+    Latency {
+        count: 1000,
+        total: spread(network + disk),
+        network: spread(network),
+        disk: spread(disk),
+        waking: spread(0.0),
+    }
 }
 
 fn run(window: u32, streams: u16, rate: f64) -> Option<Tried> {

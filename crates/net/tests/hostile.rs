@@ -17,7 +17,7 @@ use standfast_net::stream::Target;
 use standfast_net::tcptest::options::{Command, parse};
 use standfast_net::units::Extent;
 use standfast_net::wire::{
-    ANSWER_BYTES, Answer, HELLO_BYTES, Header, Hello, Kind, Report, ReportKind, Status,
+    ANSWER_BYTES, Answer, Answered, HELLO_BYTES, Header, Hello, Kind, Report, ReportKind, Status,
 };
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener};
@@ -34,15 +34,21 @@ fn hello(mode: Mode, direction: Direction, write: bool) -> Hello {
 /// What a peer may say: anything, or something that is nearly right.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let header = (0..3_u8, 0..2 * LENGTH, any::<u64>(), any::<u64>()).prop_map(
-        |(kind, length, sequence, answered_ns)| {
+        |(kind, length, sequence, latency_ns)| {
+            let answered = Answered { latency_ns, waking_ns: latency_ns / 2 };
             let kind = [Kind::Data, Kind::Finish, Kind::State][usize::from(kind)];
-            let mut bytes = Header { kind, length, sequence, answered_ns }.encode().to_vec();
+            let mut bytes = Header { kind, length, sequence, answered }.encode().to_vec();
             bytes.extend(vec![0xaa; length as usize]);
             bytes
         },
     );
     let state = any::<u64>().prop_map(|number| {
-        let header = Header { kind: Kind::State, length: 64, sequence: number, answered_ns: number };
+        let header = Header {
+            kind: Kind::State,
+            length: 64,
+            sequence: number,
+            answered: Answered { latency_ns: number, waking_ns: number },
+        };
         let sender = Sender { busy_us: number, acknowledged: number, ..Sender::default() };
         [&header.encode()[..], &sender.encode()].concat()
     });
@@ -58,6 +64,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
             wait_ns: number,
             receive_buffer: small,
             writes: small,
+            waking_ns: number,
         };
         report.encode().to_vec()
     });
@@ -200,6 +207,7 @@ fn figures_without_bounds_of_a_server_are_no_panic_and_stay_numbers() {
         wait_ns: most,
         receive_buffer: u32::MAX,
         writes: u32::MAX,
+        waking_ns: most,
     };
     let sender = Sender {
         busy_us: most,
@@ -214,7 +222,10 @@ fn figures_without_bounds_of_a_server_are_no_panic_and_stay_numbers() {
         sack: true,
         congestion: [0xff; 15],
     };
-    let header = |kind, length| Header { kind, length, sequence: 0, answered_ns: most }.encode();
+    let header = |kind, length| {
+        Header { kind, length, sequence: 0, answered: Answered { latency_ns: most, waking_ns: most } }
+            .encode()
+    };
     let sent =
         [&header(Kind::State, 64)[..], &sender.encode(), &header(Kind::Data, 0), &header(Kind::Finish, 0)];
     let reported =

@@ -48,7 +48,7 @@ fn outcome(intervals: u32, latency: bool) -> Outcome {
     for number in 0..intervals.min(PATTERN) {
         let mut latencies = Latencies::default();
         for message in 0..if latency { 40 } else { 0 } {
-            latencies.record(1_234_567 + 7_919 * u64::from(message * (number + 1)), 345_678);
+            latencies.record(1_234_567 + 7_919 * u64::from(message * (number + 1)), 345_678, 54_321);
         }
         all.add(&latencies);
         figures.push(latencies.figures());
@@ -165,7 +165,7 @@ fn found_both() -> Vec<(Direction, Sweep)> {
 fn trips(nanoseconds: u64) -> Outcome {
     let mut latencies = Latencies::default();
     for number in 0..40 {
-        latencies.record(nanoseconds + 1_009 * number, 0);
+        latencies.record(nanoseconds + 1_009 * number, 0, 0);
     }
     let run = outcome(2, false);
     let total = Interval { latency: latencies.figures(), ..run.total };
@@ -435,7 +435,7 @@ fn a_page_has_the_figures_of_its_json() {
 fn without_what_no_page_has(document: &mut Value) {
     for intervals in ["/intervals", "/reverse/intervals"] {
         for interval in document.pointer_mut(intervals).and_then(Value::as_array_mut).into_iter().flatten() {
-            for part in ["network", "disk"] {
+            for part in ["network", "disk", "waking"] {
                 if let Some(part) = interval["latency"].get_mut(part) {
                     *part = serde_json::json!({ "mean": part["mean"] });
                 }
@@ -445,7 +445,7 @@ fn without_what_no_page_has(document: &mut Value) {
         }
     }
     for link in ["idle", "loaded"] {
-        for part in ["network", "disk"] {
+        for part in ["network", "disk", "waking"] {
             if let Some(part) = document.pointer_mut(&format!("/round_trips/{link}/{part}")) {
                 *part = Value::Null;
             }

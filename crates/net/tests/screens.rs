@@ -31,7 +31,7 @@ fn client(line: &str) -> ClientCommand {
 /// A row of 20 s with so many bytes, and messages of so many (all, disk) nanoseconds.
 fn interval(bytes: u64, latencies: &[(u64, u64)]) -> (Interval, Latencies) {
     let mut sum = Latencies::default();
-    latencies.iter().for_each(|(all, disk)| sum.record(*all, *disk));
+    latencies.iter().for_each(|(all, disk)| sum.record(*all, *disk, 0));
     let interval = Interval {
         start: 0.0,
         seconds: 20.0,

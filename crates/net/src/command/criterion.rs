@@ -103,7 +103,7 @@ mod tests {
 
     fn total() -> Interval {
         let mut latencies = Latencies::default();
-        latencies.record(6_000_000, 1_000_000);
+        latencies.record(6_000_000, 1_000_000, 0);
         Interval {
             start: 0.0,
             seconds: 1.0,

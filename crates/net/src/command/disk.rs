@@ -138,7 +138,7 @@ fn measure(members: &[Arc<Ring>], length: u32, time: Duration, stop: &AtomicBool
                 }
             }
             let nanos = write.elapsed().as_nanos() as u64;
-            latencies.record(nanos, nanos);
+            latencies.record(nanos, nanos, 0);
         }
         Ok(())
     })?;

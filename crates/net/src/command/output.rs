@@ -166,6 +166,11 @@ fn one_way(plan: &Plan, outcome: &Outcome) -> String {
         short_size(buffers.receive),
         asked(asked_receiver),
     );
+    if let Some(latency) = total.latency.filter(|latency| latency.waking.mean > 0.0) {
+        let mean = latency.waking.mean * 1e3;
+        let _ =
+            writeln!(out, "{mean:.3} ms of the mean latency went by until the programs saw what had come");
+    }
     for setting in &buffers.clamped_by {
         let _ = writeln!(out, "the buffer asked for was cut down by {setting}");
     }

@@ -221,6 +221,7 @@ fn acknowledged(direction: Direction, fastsync: Option<&Outcome>, affirm: Option
         row("p99.9 ms", &|_, latency| millis(latency.total.p999)),
         row("max ms", &|_, latency| millis(latency.total.max)),
         row("network, mean ms", &|_, latency| millis(latency.network.mean)),
+        row("waking up, mean ms", &|_, latency| millis(latency.waking.mean)),
         row("disk, mean ms", &|_, latency| millis(latency.disk.mean)),
         row("MiB/s", &|run, _| mebibytes(run.total.rate())),
         row("sent again", &|run, _| run.total.tcp.retransmissions.to_string()),

@@ -96,13 +96,17 @@ fn disk_of(direction: Direction) -> &'static str {
     }
 }
 
-/// Mean and percentiles, with the parts that network and disk had.
+/// Mean and percentiles, with the parts that network, programs and disk had.
 fn latency_table(latency: &Latency, direction: Direction) -> Markup {
     let mut columns = vec![words("latency, ms"), numbers("all")];
     let mut parts = vec![&latency.total];
+    if writes(latency) || latency.waking.max > 0.0 {
+        columns.extend([numbers("network"), numbers("waking up")]);
+        parts.extend([&latency.network, &latency.waking]);
+    }
     if writes(latency) {
-        columns.extend([numbers("network"), numbers(disk_of(direction))]);
-        parts.extend([&latency.network, &latency.disk]);
+        columns.push(numbers(disk_of(direction)));
+        parts.push(&latency.disk);
     }
     type Figure = (&'static str, fn(&Spread) -> f64);
     let figures: [Figure; 6] = [
@@ -211,7 +215,9 @@ fn rows_table(title: &str, rows: &[Row]) -> Markup {
     let waits = rows.iter().any(|row| row.latency.is_some());
     let mut columns: Vec<Column> = ["from s", "to s", "MiB/s", "Mbit/s", "messages"].map(numbers).into();
     columns.extend(match waits {
-        true => ["mean ms", "p50 ms", "p99 ms", "max ms", "network ms", "disk ms"].map(numbers).into(),
+        true => ["mean ms", "p50 ms", "p99 ms", "max ms", "network ms", "waking ms", "disk ms"]
+            .map(numbers)
+            .into(),
         false => vec![numbers("disk %")],
     });
     columns.extend([numbers("sent again"), numbers("cwnd"), words("limited by")]);
@@ -225,9 +231,10 @@ fn rows_table(title: &str, rows: &[Row]) -> Markup {
         ];
         match &row.latency {
             Some(part) => {
-                cells.extend([part.mean, part.p50, part.p99, part.max, part.network, part.disk].map(millis));
+                let parts = [part.network, part.waking, part.disk];
+                cells.extend([part.mean, part.p50, part.p99, part.max].into_iter().chain(parts).map(millis));
             }
-            None if waits => cells.extend(vec!["-".to_owned(); 6]),
+            None if waits => cells.extend(vec!["-".to_owned(); 7]),
             None => cells.push(format!("{:.0}", row.disk_share * 100.0)),
         }
         cells.extend([

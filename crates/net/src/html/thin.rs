@@ -39,8 +39,10 @@ pub struct RowLatency {
     pub p99: f64,
     /// The slowest.
     pub max: f64,
-    /// Exact mean without the durable write.
+    /// Exact mean without the durable write, and without what follows.
     pub network: f64,
+    /// Exact mean of the time in which what had come was not seen yet.
+    pub waking: f64,
     /// Exact mean of the durable write.
     pub disk: f64,
 }
@@ -87,6 +89,7 @@ fn latency(group: &[Interval]) -> Option<RowLatency> {
         p99: worst(|part| part.total.p99),
         max: worst(|part| part.total.max),
         network: mean(|part| part.network.mean),
+        waking: mean(|part| part.waking.mean),
         disk: mean(|part| part.disk.mean),
     })
 }
@@ -109,7 +112,7 @@ mod tests {
 
     fn interval(number: u32) -> Interval {
         let mut latencies = Latencies::default();
-        (0..=number).for_each(|message| latencies.record(1_000_000 * u64::from(message + 1), 100_000));
+        (0..=number).for_each(|message| latencies.record(1_000_000 * u64::from(message + 1), 100_000, 0));
         Interval {
             start: f64::from(number),
             seconds: 1.0,

@@ -133,6 +133,9 @@ pub fn summary(plan: &Plan, outcome: &Outcome, now: Clock) -> String {
         if plan.write {
             line("of it network", millis(latency.network.mean));
             line("of it disk-write", millis(latency.disk.mean));
+            if latency.waking.mean > 0.0 {
+                line("of it waking up", millis(latency.waking.mean));
+            }
         }
         line("Latency p50 / p99 / max", {
             let total = latency.total;

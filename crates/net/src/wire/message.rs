@@ -4,7 +4,7 @@ use super::{WireError, put, u16_at, u32_at, u64_at};
 use crate::stats::Sender;
 
 /// Bytes in front of a payload.
-pub const HEADER_BYTES: usize = 24;
+pub const HEADER_BYTES: usize = 32;
 /// Bytes of a [`Report`].
 pub const REPORT_BYTES: usize = 64;
 /// Payload of a message of [`Kind::State`], bytes.
@@ -24,6 +24,15 @@ pub enum Kind {
     State,
 }
 
+/// What only the sender of a SYNC message can measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// From its send to its acknowledgement, nanoseconds. 0 when there was none.
+    pub latency_ns: u64,
+    /// Of that, the acknowledgement had come and was not seen yet, nanoseconds; 0 when the kernel did not say.
+    pub waking_ns: u64,
+}
+
 /// In front of every payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -33,8 +42,8 @@ pub struct Header {
     pub length: u32,
     /// Counts from 0.
     pub sequence: u64,
-    /// Latency of the SYNC message before this one, nanoseconds: only the sender can measure it. 0 when there was none.
-    pub answered_ns: u64,
+    /// The SYNC message before this one.
+    pub answered: Answered,
 }
 
 impl Header {
@@ -45,7 +54,8 @@ impl Header {
         out[2] = self.kind as u8;
         put(&mut out, 4, &self.length.to_le_bytes());
         put(&mut out, 8, &self.sequence.to_le_bytes());
-        put(&mut out, 16, &self.answered_ns.to_le_bytes());
+        put(&mut out, 16, &self.answered.latency_ns.to_le_bytes());
+        put(&mut out, 24, &self.answered.waking_ns.to_le_bytes());
         out
     }
 
@@ -66,7 +76,12 @@ impl Header {
             Kind::State => length as usize == STATE_BYTES,
         };
         match fits {
-            true => Ok(Header { kind, length, sequence: u64_at(bytes, 8), answered_ns: u64_at(bytes, 16) }),
+            true => Ok(Header {
+                kind,
+                length,
+                sequence: u64_at(bytes, 8),
+                answered: Answered { latency_ns: u64_at(bytes, 16), waking_ns: u64_at(bytes, 24) },
+            }),
             false => Err(WireError::Field("length")),
         }
     }
@@ -143,6 +158,8 @@ pub struct Report {
     pub receive_buffer: u32,
     /// Durable writes in all.
     pub writes: u32,
+    /// For how long the end of this message had come and was not seen yet, nanoseconds; 0 when the kernel did not say.
+    pub waking_ns: u64,
 }
 
 impl Report {
@@ -159,6 +176,7 @@ impl Report {
         put(&mut out, 40, &self.wait_ns.to_le_bytes());
         put(&mut out, 48, &self.receive_buffer.to_le_bytes());
         put(&mut out, 52, &self.writes.to_le_bytes());
+        put(&mut out, 56, &self.waking_ns.to_le_bytes());
         out
     }
 
@@ -184,6 +202,7 @@ impl Report {
             wait_ns: u64_at(bytes, 40),
             receive_buffer: u32_at(bytes, 48),
             writes: u32_at(bytes, 52),
+            waking_ns: u64_at(bytes, 56),
         })
     }
 }

@@ -128,7 +128,7 @@ impl Loopback<'_> {
         figure(&document(&mut command)?)
     }
 
-    /// SYNC with write, latency less network part, against durable writes alone: medians in seconds.
+    /// SYNC with write, the disk's part of the latency, against durable writes alone: medians in seconds.
     pub(super) fn disk(&self) -> Result<Against> {
         let rounds = self.rounds * LATENCY_ROUNDS;
         eprintln!("SYNC with write of {WRITE} bytes over loopback and `net disk`, {rounds} rounds");
@@ -138,8 +138,7 @@ impl Loopback<'_> {
             rounds,
             || {
                 let mut command = self.client(self.waiting(false, program), port, WRITE, DISK_TIME);
-                let document = document(command.arg("--write"))?;
-                Ok(readings::median(&document)? - readings::network_median(&document)?)
+                readings::disk_part_median(&document(command.arg("--write"))?)
             },
             || {
                 let mut command = self.waiting(true, program);

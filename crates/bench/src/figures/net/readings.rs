@@ -25,6 +25,11 @@ pub fn network_median(document: &Value) -> Result<f64> {
     number(document, "/summary/latency/network/p50")
 }
 
+/// Median of the receiver's durable writes, seconds.
+pub fn disk_part_median(document: &Value) -> Result<f64> {
+    number(document, "/summary/latency/disk/p50")
+}
+
 /// What limited a test.
 pub fn limit(document: &Value) -> Result<&str> {
     text(document, "/summary/limited_by")
