@@ -68,7 +68,8 @@ pub struct Far {
     pub receive_buffer: u32,
 }
 
-/// Latencies in nanoseconds, each with the part that the receiver's disk took, and that for which both programs slept on. Nothing is allocated before the first.
+/// Latencies in nanoseconds, each with the part that the receiver's disk took, and that for which both programs slept on.
+/// Nothing is allocated before the first.
 #[derive(Clone, Default)]
 pub struct Latencies {
     histograms: Option<Box<[Histogram<u64>; 4]>>,
