@@ -56,7 +56,8 @@ fn a_lost_write_stops_its_database_only_and_for_good() {
         panic!("{:?}", report.errors)
     };
     assert_eq!((*id, name.as_str()), (pair.a.id, "a.db"));
-    assert!(*page > 1 && *scn < pair.stream.end());
+    // The first page too, when the write that was lost moved entries of the index.
+    assert!(*page > 0 && *scn < pair.stream.end(), "page {page}, {scn} of {}", pair.stream.end());
     assert_eq!(condition(&pair.apply, &pair.a), Condition::Stopped);
     pair.b.check(&pair.standby);
     let copy = Connection::open(pair.standby.join("a.db")).unwrap();
