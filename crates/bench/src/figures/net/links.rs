@@ -1,7 +1,7 @@
 //! The links that `net advise` is asked about, what it has to say about each, and why.
 
 use serde_json::Value;
-use standfast_wan::settings::{Change, Nanos, Settings, WHOLE};
+use standfast_wan::settings::{Change, Nanos, Queue, Settings, WHOLE};
 
 use super::lab::link;
 use super::readings::{Verdict, verdicts};
@@ -21,6 +21,8 @@ pub(super) struct Link {
     pub(super) megabits_back: Option<f64>,
     pub(super) loss_percent: f64,
     pub(super) jitter_ms: f64,
+    /// Bytes that may wait for the transmitter, where that is not what the emulator chooses.
+    pub(super) queue: Option<u64>,
     /// Largest automatic send buffer of the primary, receive buffer of the standby, bytes.
     pub(super) send_ceiling: Option<u64>,
     pub(super) receive_ceiling: Option<u64>,
@@ -36,6 +38,9 @@ pub(super) struct Link {
 const PASS: Expected = ("PASS", &[]);
 const FAR: Expected = ("WARN", &["distance"]);
 
+/// The queue of a narrow link as it should be: ten segments, or 12 ms at 10 Mbit/s.
+const SHORT_QUEUE: Option<u64> = Some(15_000);
+
 /// What the others differ from.
 const GOOD: Link = Link {
     name: "good",
@@ -44,6 +49,7 @@ const GOOD: Link = Link {
     megabits_back: None,
     loss_percent: 0.0,
     jitter_ms: 0.0,
+    queue: None,
     send_ceiling: None,
     receive_ceiling: None,
     slow_disk: false,
@@ -65,8 +71,19 @@ pub(super) const LINKS: &[Link] = &[
         name: "narrow, little redo",
         rtt_ms: 2.0,
         megabits: 10.0,
+        queue: SHORT_QUEUE,
         peak: 0.5,
         why: "1.2 MB/s is nearly twice of what 0.5 MiB/s requires: a narrow link is no bad link",
+        ..GOOD
+    },
+    Link {
+        name: "narrow, long queue",
+        rtt_ms: 2.0,
+        megabits: 10.0,
+        queue: Some(128 << 10),
+        peak: 0.5,
+        expected: [PASS, ("WARN", &["queueing"]), ("WARN", &["queueing"])],
+        why: "whatever fills the link fills a queue of 100 ms as well, and commits wait behind it",
         ..GOOD
     },
     Link {
@@ -80,6 +97,7 @@ pub(super) const LINKS: &[Link] = &[
         name: "too slow",
         rtt_ms: 2.0,
         megabits: 10.0,
+        queue: SHORT_QUEUE,
         peak: 5.0,
         expected: [("FAIL", &["bandwidth"]); 3],
         why: "1.2 MB/s is a quarter of the peak: no mode works, whatever the settings",
@@ -90,6 +108,7 @@ pub(super) const LINKS: &[Link] = &[
         rtt_ms: 2.0,
         megabits: 10.0,
         megabits_back: Some(1000.0),
+        queue: SHORT_QUEUE,
         peak: 5.0,
         expected: [("FAIL", &["bandwidth"]); 3],
         why: "redo goes one way, and that is the slow one",
@@ -180,6 +199,7 @@ impl Link {
     /// Both directions, and how the way back differs.
     pub(super) fn settings(&self) -> (Settings, Change) {
         let there = Settings {
+            queue: self.queue.map_or(Queue::Auto, Queue::Bytes),
             loss: (self.loss_percent / 100.0 * f64::from(WHOLE)) as u32,
             jitter: (self.jitter_ms * 1e6) as Nanos,
             ..link(self.rtt_ms, self.megabits)
@@ -256,7 +276,7 @@ mod tests {
     #[test]
     fn every_kind_of_trouble_has_a_link_and_so_has_none() {
         assert!(LINKS.len() >= LEAST_LINKS);
-        for cause in ["bandwidth", "distance", "loss", "buffers", "far_disk"] {
+        for cause in ["bandwidth", "distance", "loss", "buffers", "far_disk", "queueing"] {
             let named = |link: &&Link| link.expected.iter().any(|(_, causes)| causes.contains(&cause));
             assert!(LINKS.iter().any(|link| named(&link)), "{cause}");
         }
