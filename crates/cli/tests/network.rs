@@ -2,19 +2,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{free_port, listening, scratch, standfast};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-fn standfast(words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_standfast"));
-    command.args(words.split_whitespace());
-    command
-}
-
 fn done(words: &str) -> Output {
-    standfast(words).stdin(Stdio::null()).output().unwrap()
+    standfast(words).output().unwrap()
 }
 
 fn said(output: &Output) -> String {
@@ -44,20 +41,12 @@ impl Server {
     }
 
     fn start_with(name: &str, options: &[String]) -> Server {
-        let directory = std::env::temp_dir().join(format!("standfast-cli-net-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        // A port that is free now is most likely still free in a moment.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut child = standfast(&format!("tcptest -server 127.0.0.1 -port={port}"))
-            .arg(format!("-file={}", directory.join("file").display()))
-            .args(options)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        assert!(line.contains("server started"), "{line}");
+        let (directory, port) = (scratch(name), free_port());
+        let (child, out) = listening(
+            standfast(&format!("tcptest -server 127.0.0.1 -port={port}"))
+                .arg(format!("-file={}", directory.join("file").display()))
+                .args(options),
+        );
         Server { child, out, port, directory }
     }
 }

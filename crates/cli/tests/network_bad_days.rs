@@ -2,38 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{free_port, ignore, listening, scratch, standfast};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-
-fn standfast(words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_standfast"));
-    command.args(words.split_whitespace());
-    command
-}
-
-fn scratch(name: &str) -> PathBuf {
-    let directory = std::env::temp_dir().join(format!("standfast-cli-bad-{name}-{}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    directory
-}
-
-/// A port that is free now is most likely still free in a moment.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// Runs a server until it listens. It is killed when the child is dropped by [`Killed`].
 fn serve(command: &mut Command) -> Killed {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    out.read_line(&mut line).unwrap();
-    assert!(line.contains("server started"), "{line}");
-    // What it says is read, so that it never waits for the test.
-    std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
+    let (child, out) = listening(command.stderr(Stdio::piped()));
+    ignore(out);
     Killed(child)
 }
 

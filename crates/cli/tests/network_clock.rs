@@ -3,19 +3,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{Server, standfast};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// A directory with the preloaded clock in it, and a server that lives by it.
-struct Stepping {
-    directory: PathBuf,
-    server: Child,
-    port: u16,
-}
+/// A server that lives by the preloaded clock, with that clock in its directory.
+struct Stepping(Server);
 
 fn clock(directory: &Path) -> PathBuf {
     let library = directory.join("stepping_clock.so");
@@ -29,36 +28,19 @@ fn clock(directory: &Path) -> PathBuf {
     library
 }
 
-fn preloaded(library: &Path, words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_standfast"));
-    command.args(words.split_whitespace()).stdin(Stdio::null()).env("LD_PRELOAD", library);
-    command
-}
-
 impl Stepping {
     fn start(name: &str) -> Stepping {
-        let directory =
-            std::env::temp_dir().join(format!("standfast-cli-clock-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let library = clock(&directory);
-        // A port that is free now is most likely still free in a moment.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut server = preloaded(&library, &format!("net server --bind 127.0.0.1 --port {port}"))
-            .arg(format!("--file={}", directory.join("file").display()))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(server.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        assert!(line.contains("server started"), "{line}");
-        std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
-        Stepping { directory, server, port }
+        Stepping(Server::start_as(name, |directory| {
+            let mut program = standfast("");
+            program.env("LD_PRELOAD", clock(directory));
+            program
+        }))
     }
 
     fn client(&self, words: &str) -> Command {
-        let words = format!("net client 127.0.0.1 --port {} --duration 3s {words}", self.port);
-        preloaded(&self.directory.join("stepping_clock.so"), &words)
+        let mut client = self.0.net("client", &format!("--duration 3s {words}"));
+        client.env("LD_PRELOAD", self.0.directory.join("stepping_clock.so"));
+        client
     }
 
     /// A test of three seconds whose rows are of 300 ms: the document, when all went well.
@@ -66,21 +48,13 @@ impl Stepping {
         let began = Instant::now();
         let mut command = self.client(&format!("{words} --interval 300ms --json"));
         let output =
-            command.arg(format!("--file={}", self.directory.join("near").display())).output().unwrap();
+            command.arg(format!("--file={}", self.0.directory.join("near").display())).output().unwrap();
         let took = began.elapsed();
         let complaint = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(0), "{words}: {complaint}");
         // The end of a test came when it was due. A busy machine is given time, an hour is not.
         assert!((3..60).contains(&took.as_secs()), "{words}: {took:?}");
         serde_json::from_slice(&output.stdout).unwrap()
-    }
-}
-
-impl Drop for Stepping {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -162,14 +136,18 @@ fn only_the_labels_of_rows_step_with_the_wall_clock() {
 fn a_step_of_the_monotonic_clock_would_be_found() {
     let stepping = Stepping::start("control");
     let mut command = stepping.client("--length 1k --interval 300ms --json");
-    let mut child = command.env("STEPPING", "monotonic").stdout(Stdio::piped()).spawn().unwrap();
-    let patience = Instant::now() + Duration::from_secs(60);
-    while child.try_wait().unwrap().is_none() && Instant::now() < patience {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    // It may wait for the step to be over: that, too, would be found.
-    let _ = child.kill();
+    let child = command.env("STEPPING", "monotonic").stdout(Stdio::piped()).spawn().unwrap();
+    let id = child.id().to_string();
+    let (ended, watched) = mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        // It may wait for the step to be over: that, too, would be found.
+        if watched.recv_timeout(Duration::from_secs(60)) == Err(RecvTimeoutError::Timeout) {
+            let _ = Command::new("kill").args(["-KILL", &id]).status();
+        }
+    });
     let output = child.wait_with_output().unwrap();
+    drop(ended);
+    watch.join().unwrap();
     let result: Result<Value, _> = serde_json::from_slice(&output.stdout);
     assert!(result.is_err() || insane(&result.unwrap()).is_some());
 }

@@ -3,62 +3,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
 #[path = "../../net/tests/common/schema.rs"]
 mod schema;
 
+use common::{Server, standfast};
 use schema::follows;
 use serde_json::Value;
 use standfast_bench::figures::readings;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-
-fn standfast(words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_standfast"));
-    command.args(words.split_whitespace()).stdin(Stdio::null());
-    command
-}
-
-/// A server in a directory of its own.
-struct Server {
-    child: Child,
-    port: u16,
-    directory: PathBuf,
-}
-
-impl Server {
-    fn start(name: &str) -> Server {
-        let directory = std::env::temp_dir().join(format!("standfast-cli-doc-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        // A port that is free now is most likely still free in a moment.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut child = standfast(&format!("net server --bind 127.0.0.1 --port {port}"))
-            .arg(format!("--file={}", directory.join("file").display()))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        out.read_line(&mut line).unwrap();
-        assert!(line.contains("server started"), "{line}");
-        // What it says is read, so that it never waits for the test.
-        std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
-        Server { child, port, directory }
-    }
-
-    /// `net VERB` against it, with more words.
-    fn net(&self, verb: &str, words: &str) -> Command {
-        standfast(&format!("net {verb} 127.0.0.1 --port {} {words}", self.port))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
-}
+use std::process::{Command, Output, Stdio};
 
 /// The one document that a command prints, and how it exits.
 fn document(command: &mut Command) -> (Value, i32) {

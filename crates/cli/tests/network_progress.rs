@@ -2,19 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{Server, standfast};
 use serde_json::Value;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::ptr::{null, null_mut};
-
-fn standfast(words: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_standfast"));
-    command.args(words.split_whitespace()).stdin(Stdio::null());
-    command
-}
 
 /// A terminal: the side that somebody looks at, and that of a program.
 fn terminal() -> (File, OwnedFd) {
@@ -50,40 +46,6 @@ fn with_a_terminal(mut command: Command) -> (String, String) {
     out.read_to_string(&mut said).unwrap();
     assert!(child.wait().unwrap().success());
     (said, looking.join().unwrap())
-}
-
-/// A server in a directory of its own.
-struct Server {
-    child: Child,
-    port: u16,
-    directory: PathBuf,
-}
-
-impl Server {
-    fn start(name: &str) -> Server {
-        let directory =
-            std::env::temp_dir().join(format!("standfast-cli-prog-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        // A port that is free now is most likely still free in a moment.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut child = standfast(&format!("net server --bind 127.0.0.1 --port {port}"))
-            .arg(format!("--file={}", directory.join("file").display()))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut String::new()).unwrap();
-        std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
-        Server { child, port, directory }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.directory);
-    }
 }
 
 #[test]
