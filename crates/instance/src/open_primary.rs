@@ -16,7 +16,7 @@ use standfast_log::{LogBuffer, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::Guard;
-use standfast_sqlite_wal::{cut_stale_frames, recovered_position, write_again};
+use standfast_sqlite_wal::{bare_salts, cut_stale_frames, write_again};
 use standfast_types::{DatabaseId, Scn, WalPosition};
 use std::sync::Arc;
 use std::time::Duration;
@@ -238,23 +238,26 @@ fn reconcile_database(
             ));
         }
         let known = sessions_vouch && segment.vouches(record.id.0, header.raw_salts());
-        let position = recovered_position(&mut database.wal_file()?, &header)
+        let bare = bare_salts(&mut database.wal_file()?, &header)
             .map_err(InstanceError::io("read the write-ahead log of", &record.path))?;
-        let found = Found { position, vouched_for: known.then_some(header.salts()) };
+        let found = Found { position: header.position(), bare, vouched_for: known.then_some(header.salts()) };
+        let stands_at = found.beginning().unwrap_or(found.position);
         let plan = match control.replays.iter().find(|(id, _)| *id == record.id) {
-            Some((_, from)) => Plan::Reapply(Anchor { redo_from: *from, ..Anchor::default() }),
+            Some((_, from)) => {
+                Plan::Reapply(Anchor { position: stands_at, redo_from: *from, ..Anchor::default() })
+            }
             None => reconcile::decide(&history, &found),
         };
         match plan {
             Plan::CopyAfresh(why) if left_out.is_some() => return Err(not_proven(record, why)),
             // Every file without a log stands there, whatever it holds.
-            _ if left_out.is_some() && position == WalPosition::default() => {
+            Plan::Capture(Anchor { position, .. }) | Plan::Reapply(Anchor { position, .. })
+                if left_out.is_some() && position == WalPosition::default() =>
+            {
                 return Err(not_proven(record, "it has no write-ahead log"));
             }
             // The log begins anew behind a bare header, too.
-            Plan::Capture(anchor) if position != header.position() => {
-                (header.position(), anchor.database_pages, None)
-            }
+            Plan::Capture(anchor) if bare.is_some() => (header.position(), anchor.database_pages, None),
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
             Plan::Reapply(Anchor { redo_from: from, .. }) => {
                 mark_replay(environment, record.id, from)?;

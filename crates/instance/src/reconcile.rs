@@ -8,7 +8,8 @@
 //! - The WAL is of a generation that the redo does not know and that no session vouches for: somebody else
 //!   has reset it, and may have lost frames on the way that were not captured. The database is copied afresh.
 //!
-//! A log of which a power loss left the header alone is none to SQLite, and the beginning of its generation here.
+//! A log of which a power loss left the header alone is none to SQLite. Here it is the beginning of its generation, or
+//! none, whichever the redo says last: a database that was taken up in that state is on record as one without a log.
 //!
 //! [`decide`] is pure; the rest carries it out.
 
@@ -127,9 +128,18 @@ fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, star
 pub struct Found {
     /// The committed state.
     pub position: WalPosition,
+    /// Salts of a log that is nothing but its header, where SQLite found none.
+    pub bare: Option<WalSalts>,
     /// Every WAL generation since the redo's last one was seen by sessions under the write lock; they
     /// stand at this one now.
     pub vouched_for: Option<WalSalts>,
+}
+
+impl Found {
+    /// What stands at the beginning of a generation, for a log that is nothing but its header.
+    pub fn beginning(&self) -> Option<WalPosition> {
+        self.bare.map(|salts| WalPosition { salts, frame: 0 })
+    }
 }
 
 /// What has to be done before a database may be opened.
@@ -152,7 +162,9 @@ pub fn decide(history: &History, found: &Found) -> Plan {
         return Plan::CopyAfresh("the redo since the last checkpoint does not know the database");
     };
     // The newest mention counts: after a recovery frame numbers of one generation may occur twice.
-    if let Some(index) = history.anchors.iter().rposition(|anchor| anchor.position == found.position) {
+    let is_it =
+        |anchor: &Anchor| anchor.position == found.position || Some(anchor.position) == found.beginning();
+    if let Some(index) = history.anchors.iter().rposition(is_it) {
         let anchor = history.anchors[index];
         return if index + 1 == history.anchors.len() {
             Plan::Capture(anchor)
@@ -163,7 +175,7 @@ pub fn decide(history: &History, found: &Found) -> Plan {
     if found.position.salts == last.position.salts && found.position.frame > last.position.frame {
         return Plan::Capture(*last);
     }
-    if found.vouched_for == Some(found.position.salts) {
+    if found.bare.is_none() && found.vouched_for == Some(found.position.salts) {
         // Reset after everything before was captured and in the database file; only the record of the new
         // generation is missing from the redo.
         let position = WalPosition { salts: found.position.salts, frame: 0 };
@@ -216,7 +228,7 @@ mod tests {
     }
 
     fn found(salts: WalSalts, frame: u32) -> Found {
-        Found { position: WalPosition { salts, frame }, vouched_for: None }
+        Found { position: WalPosition { salts, frame }, bare: None, vouched_for: None }
     }
 
     #[test]
@@ -273,6 +285,25 @@ mod tests {
         assert!(matches!(decide(&history, &found(B, 7)), Plan::CopyAfresh(_)));
         let other = Found { vouched_for: Some(A), ..found(B, 7) };
         assert!(matches!(decide(&history, &other), Plan::CopyAfresh(_)));
+    }
+
+    #[test]
+    fn a_bare_header_is_where_the_redo_has_it_last() {
+        let none = WalSalts::default();
+        let bare = Found { bare: Some(B), ..found(none, 0) };
+        let begun = [anchor(A, 4, 200), anchor(B, 0, 210), anchor(B, 3, 300)];
+        assert_eq!(decide(&history(&begun), &bare), Plan::Reapply(anchor(B, 0, 210)));
+        let taken_up = [anchor(A, 4, 200), anchor(B, 0, 210), anchor(none, 0, 220)];
+        assert_eq!(decide(&history(&taken_up), &bare), Plan::Capture(anchor(none, 0, 220)));
+        assert_eq!(
+            decide(&history(&taken_up[2..]), &bare),
+            Plan::Capture(anchor(none, 0, 220)),
+            "all the redo has"
+        );
+        let new = [anchor(none, 0, 100), anchor(B, 0, 210), anchor(B, 3, 300)];
+        assert_eq!(decide(&history(&new), &bare), Plan::Reapply(anchor(B, 0, 210)), "it had no log before");
+        let vouched = Found { vouched_for: Some(none), ..bare };
+        assert!(matches!(decide(&history(&[anchor(A, 4, 200)]), &vouched), Plan::CopyAfresh(_)));
     }
 
     #[test]

@@ -5,21 +5,21 @@
 //! the database file stands at the beginning of this generation.
 
 use crate::{VfsFile, WalIndexHeader};
-use standfast_types::{WAL_HEADER_BYTES, WalPosition, WalSalts};
+use standfast_types::{WAL_HEADER_BYTES, WalSalts};
 use std::io::Result;
 
-/// The committed state that SQLite's recovery has found as `header`, by the salts of the file where SQLite found none.
+/// The salts of a log that is nothing but its header, where SQLite's recovery, which left `header`, found no log.
 ///
 /// # Errors
 /// When the file system fails.
-pub fn recovered_position(wal: &mut VfsFile, header: &WalIndexHeader) -> Result<WalPosition> {
+pub fn bare_salts(wal: &mut VfsFile, header: &WalIndexHeader) -> Result<Option<WalSalts>> {
     let mut bytes = [0; WAL_HEADER_BYTES];
     if header.raw_salts() != [0, 0]
         || wal.bytes()? != WAL_HEADER_BYTES as u64
         || !wal.read_at(&mut bytes, 0)?
     {
-        return Ok(header.position());
+        return Ok(None);
     }
     let word = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    Ok(WalPosition { salts: WalSalts(word(16), word(20)), frame: 0 })
+    Ok(Some(WalSalts(word(16), word(20))))
 }

@@ -19,7 +19,7 @@ mod wal_index;
 mod write_again;
 pub mod write_back;
 
-pub use bare_log::recovered_position;
+pub use bare_log::bare_salts;
 pub use stale_frames::cut_stale_frames;
 pub use vfs_file::{VfsFile, VfsFileKind};
 pub use wal_index::{WalIndexHeader, WalIndexView};

@@ -294,6 +294,14 @@ fn change_settings(path: &Path, settings: &[(&str, u64)]) -> Result<()> {
     }
     let during = || format!("change {}", path.display());
     let text = std::fs::read_to_string(path).during(during)?;
+    let is_there =
+        |name: &str| text.lines().any(|line| line.split_once(" = ").is_some_and(|(found, _)| found == name));
+    if let Some((unknown, _)) = settings.iter().find(|(name, _)| !is_there(name)) {
+        return Err(BenchError::Unreadable {
+            what: path.display().to_string(),
+            detail: format!("no setting `{unknown}` in it"),
+        });
+    }
     let line = |line: &str| {
         let name = line.split_once(" = ").map(|(name, _)| name);
         match settings.iter().find(|(setting, _)| Some(*setting) == name) {

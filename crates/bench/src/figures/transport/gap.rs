@@ -16,8 +16,6 @@ const THIRD: &str = "c";
 /// What it lacks, bytes.
 const GAP_BYTES: f64 = 2e9;
 const GROUP_BYTES: u64 = 256 << 20;
-/// Sessions and bytes of a transaction that make the gap.
-const BACKLOG: (usize, usize) = (8, 256 << 10);
 /// The live redo: bytes a second, of a transaction, and sessions.
 const LIVE: (f64, usize, usize) = (10e6, 8 << 10, 24);
 
@@ -52,13 +50,8 @@ pub(super) fn gap(labs: &Labs<'_>, rounds: usize) -> Result<Gap> {
         pair.ship(Mode::SyncAffirm, &[])?;
         pair.await_follower(Mode::SyncAffirm)?;
         pair.create_standby_at(THIRD, StandbyOptions { name: "third", faults: None })?;
-        let from = pair.of_primary("captured")?;
-        let load = pair.load(BACKLOG.0, BACKLOG.1, None)?;
-        pair.await_captured(from, GAP_BYTES)?;
-        load.stop()?;
-        pair.switch_log()?;
-        pair.await_archived()?;
-        let gap_end = pair.of_primary("captured")?;
+        let (_, gap_end) = pair.backlog(GAP_BYTES)?;
+        pair.archive()?;
 
         let (rate, bytes, sessions) = LIVE;
         let mut load = pair.load(sessions, bytes, Some(rate))?;

@@ -16,8 +16,6 @@ const PORT: u16 = 5201;
 const LENGTH: u32 = 1 << 20;
 /// Time for a connection to get to its speed, which counts for neither.
 const RAMP_UP: Duration = Duration::from_secs(2);
-/// Sessions and bytes of a transaction that make the backlog.
-const BACKLOG: (usize, usize) = (8, 256 << 10);
 /// A run whose packets are later, in seconds, says more about the machine.
 const LATE: f64 = 2e-3;
 
@@ -49,11 +47,7 @@ fn redo(labs: &Labs<'_>, lab: &Lab<'_>, measure: Duration) -> Result<f64> {
     pair.create_standby(None)?;
     let link = carries(&super::super::net::lab::link(0.0, super::MEGABITS));
     let needed = link * (RAMP_UP + measure + Duration::from_secs(2)).as_secs_f64();
-    let from = pair.of_primary("captured")?;
-    let load = pair.load(BACKLOG.0, BACKLOG.1, None)?;
-    pair.await_captured(from, needed)?;
-    load.stop()?;
-    let end = pair.of_primary("captured")?;
+    let (from, end) = pair.backlog(needed)?;
     pair.ship(Mode::Async, &[])?;
     pair.await_hardened(from + 1.0)?;
     interrupt::pause(RAMP_UP)?;

@@ -18,6 +18,8 @@ use crate::{BenchError, Result, interrupt};
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The congestion control of both ends: one that every kernel has.
 const CONGESTION: &str = "reno";
+/// Sessions and bytes of a transaction that make a backlog.
+const BACKLOG: (usize, usize) = (8, 256 << 10);
 
 /// A link of so many milliseconds, with buffers that cover it at both ends and a queue that loses nothing: what limits
 /// a stream is the rate alone, for us and for others.
@@ -128,6 +130,17 @@ impl<'l> Pair<'l> {
         Load::start(&self.labs.context.worker, &config)
     }
 
+    /// Lets an application make so many bytes of redo at least, as fast as it can. Where they begin and end.
+    pub(super) fn backlog(&self, bytes: f64) -> Result<(f64, f64)> {
+        let from = self.of_primary("captured")?;
+        let load = self.load(BACKLOG.0, BACKLOG.1, None)?;
+        interrupt::await_other("redo of the primary", PATIENCE, || {
+            Ok(self.of_primary("captured")? >= from + bytes)
+        })?;
+        load.stop()?;
+        Ok((from, self.of_primary("captured")?))
+    }
+
     /// A position of the primary's status.
     pub(super) fn of_primary(&self, name: &str) -> Result<f64> {
         position(&self.primary.status()?, name)
@@ -148,15 +161,8 @@ impl<'l> Pair<'l> {
         })
     }
 
-    /// Waits until the primary has captured so many bytes since `from`.
-    pub(super) fn await_captured(&self, from: f64, bytes: f64) -> Result<()> {
-        interrupt::await_other("redo of the primary", PATIENCE, || {
-            Ok(self.of_primary("captured")? >= from + bytes)
-        })
-    }
-
     /// Waits until the primary has archived all logs but the one that it writes.
-    pub(super) fn await_archived(&self) -> Result<()> {
+    fn await_archived(&self) -> Result<()> {
         interrupt::await_other("archived logs", PATIENCE, || {
             let status = self.primary.status()?;
             let groups = status["log"]["groups"].as_array().into_iter().flatten();
@@ -165,9 +171,10 @@ impl<'l> Pair<'l> {
         })
     }
 
-    /// Makes the primary begin another log.
-    pub(super) fn switch_log(&self) -> Result<()> {
-        self.primary.switch_log()
+    /// Makes the primary begin another log, and waits until all before it are archived.
+    pub(super) fn archive(&self) -> Result<()> {
+        self.primary.switch_log()?;
+        self.await_archived()
     }
 }
 

@@ -21,8 +21,6 @@ const GROUP_BYTES: u64 = 1_107_296_256;
 const RTTS: [f64; 2] = [25.0, 100.0];
 /// Connections and bytes of a unit that are compared: the first with the second.
 const WAYS: [(u32, u64); 3] = [(1, 10 << 20), (5, 10 << 20), (5, 1 << 20)];
-/// Sessions and bytes of a transaction that fill the log.
-const BACKLOG: (usize, usize) = (8, 256 << 10);
 
 /// One distance, one way.
 #[derive(Debug, Serialize)]
@@ -75,13 +73,8 @@ fn one(labs: &Labs<'_>, lab: &Lab<'_>, connections: u32, unit_bytes: u64) -> Res
     ];
     let mut pair = Pair::start_with(labs, lab, &settings, false)?;
     pair.create_standby(None)?;
-    let from = pair.of_primary("captured")?;
-    let load = pair.load(BACKLOG.0, BACKLOG.1, None)?;
-    pair.await_captured(from, LOG_BYTES)?;
-    load.stop()?;
-    pair.switch_log()?;
-    let end = pair.of_primary("captured")?;
-    pair.await_archived()?;
+    let (_, end) = pair.backlog(LOG_BYTES)?;
+    pair.archive()?;
     let begun = Instant::now();
     pair.ship(Mode::Async, &["--max-connections", &connections.to_string()])?;
     pair.await_hardened(end)?;

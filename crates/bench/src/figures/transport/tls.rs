@@ -14,8 +14,6 @@ use crate::{Result, interrupt};
 
 /// What the standby has to take, bytes.
 const BACKLOG_BYTES: f64 = 1e9;
-/// Sessions and bytes of a transaction that make it.
-const BACKLOG: (usize, usize) = (8, 256 << 10);
 /// Bytes of a transaction whose latency is measured, one after the other.
 const COMMIT_BYTES: usize = 256;
 
@@ -69,11 +67,7 @@ fn rate(labs: &Labs<'_>, lab: &Lab<'_>, encrypted: bool) -> Result<f64> {
     // The stream alone.
     let mut pair = Pair::start_with(labs, lab, &[("archive_processes", 1)], encrypted)?;
     pair.create_standby(None)?;
-    let from = pair.of_primary("captured")?;
-    let load = pair.load(BACKLOG.0, BACKLOG.1, None)?;
-    pair.await_captured(from, BACKLOG_BYTES)?;
-    load.stop()?;
-    let end = pair.of_primary("captured")?;
+    let (from, end) = pair.backlog(BACKLOG_BYTES)?;
     pair.ship(Mode::Async, &[])?;
     pair.await_hardened(from + 1.0)?;
     let (begun, first) = pair.of_standby("hardened")?;
