@@ -7,6 +7,7 @@ use crate::error::InstanceError;
 use crate::paths::Paths;
 use crate::security::Keeper;
 use standfast_format::LogKind;
+use standfast_instruments::Instruments;
 use standfast_io::Disk;
 use standfast_log::{LogConfig, LogIdentity};
 use standfast_session::{FileId, Marker, SegmentConfig, marker_path};
@@ -39,6 +40,8 @@ pub struct Environment {
     pub segment_path: PathBuf,
     /// Certificates, and who may do what.
     pub keeper: Arc<Keeper>,
+    /// Wait events and statistics.
+    pub instruments: Arc<Instruments>,
     control: Mutex<Control>,
 }
 
@@ -54,7 +57,8 @@ impl Environment {
         let segment_path = crate::paths::segment_path(control.instance);
         let keeper = keeper_of(&config, &paths);
         let control = Mutex::new(control);
-        Environment { config, paths, disk, alert, vfs_base: None, segment_path, keeper, control }
+        let instruments = Arc::default();
+        Environment { config, paths, disk, alert, vfs_base: None, segment_path, keeper, instruments, control }
     }
 
     /// How connections of this instance are protected.

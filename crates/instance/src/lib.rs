@@ -49,6 +49,7 @@ pub mod register;
 pub mod release_queue;
 pub mod retention;
 pub mod running;
+pub mod sample;
 pub mod security;
 pub mod server;
 pub mod sessions;

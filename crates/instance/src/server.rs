@@ -32,6 +32,8 @@ use std::time::Duration;
 pub enum Request {
     /// State as JSON.
     Status,
+    /// Wait events, statistics and the parts of commits, as JSON.
+    Sample,
     /// Stop in good order.
     Stop,
     /// Protect a database or a directory of them.
@@ -327,6 +329,7 @@ fn answer(running: &Arc<Running>, stream: UnixStream) {
 fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, InstanceError> {
     Ok(match request {
         Request::Status => crate::status::status(running),
+        Request::Sample => json!(crate::sample::sample(running)),
         Request::Stop => {
             stop_this_process();
             json!("stopping")
@@ -407,7 +410,7 @@ pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> 
     let paths = Paths::new(directory, &config)
         .map_err(InstanceError::io("find the instance directory", directory))?;
     let gone = |_| InstanceError::NotRunning { directory: paths.directory.clone() };
-    let stream = connect(&paths, !matches!(request, Request::Status)).map_err(gone)?;
+    let stream = connect(&paths, !matches!(request, Request::Status | Request::Sample)).map_err(gone)?;
     let line = serde_json::to_string(request).map_err(|error| InstanceError::Failed(error.to_string()))?;
     writeln!(&stream, "{line}").map_err(gone)?;
     let mut answer = String::new();

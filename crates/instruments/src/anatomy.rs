@@ -1,0 +1,340 @@
+//! The parts of a commit: where the time went between the notice of a commit and its release.
+//!
+//! All times are nanoseconds of CLOCK_MONOTONIC, which the processes of one host share. The local write and the way to
+//! the standby overlap: what ended later was waited for, and the time is its. While the log writer is busy with
+//! earlier commits, a commit waits for what the log writer does: that time counts as gathering, writing or posting, and
+//! only what is left is the wake-up. The parts add up to the whole by construction.
+
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Rounds that are remembered: a commit that waited for longer ones than these waited for the oldest.
+const ROUNDS_KEPT: usize = 64;
+
+/// Where the time of a commit goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(usize)]
+pub enum CommitPart {
+    /// For SQLite's write lock, from the first attempt to the grant.
+    WriteLockQueue,
+    /// SQLite's and the application's own work while the write lock is held, to the notice of the commit.
+    Transaction,
+    /// From the notice to the log writer, when it had nothing else to do.
+    Wake,
+    /// Capture: the log writer reads frames and builds redo.
+    Gather,
+    /// The local log write, where commits waited for it.
+    LocalWrite,
+    /// The way to the standby and back, where commits waited for it.
+    Network,
+    /// The write of the standby, the one before it included where it was in the way.
+    RemoteWrite,
+    /// From the arrival of the acknowledgement to the release.
+    Acknowledgement,
+    /// From the release to the call that wakes the session.
+    Post,
+    /// From that call until the session runs.
+    Scheduling,
+}
+
+impl CommitPart {
+    /// All of them, in the order of events.
+    pub const ALL: [CommitPart; 10] = [
+        CommitPart::WriteLockQueue,
+        CommitPart::Transaction,
+        CommitPart::Wake,
+        CommitPart::Gather,
+        CommitPart::LocalWrite,
+        CommitPart::Network,
+        CommitPart::RemoteWrite,
+        CommitPart::Acknowledgement,
+        CommitPart::Post,
+        CommitPart::Scheduling,
+    ];
+
+    /// As shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            CommitPart::WriteLockQueue => "queue for the write lock",
+            CommitPart::Transaction => "transaction",
+            CommitPart::Wake => "wake",
+            CommitPart::Gather => "gather",
+            CommitPart::LocalWrite => "local write",
+            CommitPart::Network => "network",
+            CommitPart::RemoteWrite => "remote write",
+            CommitPart::Acknowledgement => "acknowledgement",
+            CommitPart::Post => "post",
+            CommitPart::Scheduling => "scheduling",
+        }
+    }
+
+    /// As in names of metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            CommitPart::WriteLockQueue => "write_lock_queue",
+            CommitPart::Transaction => "transaction",
+            CommitPart::Wake => "wake",
+            CommitPart::Gather => "gather",
+            CommitPart::LocalWrite => "local_write",
+            CommitPart::Network => "network",
+            CommitPart::RemoteWrite => "remote_write",
+            CommitPart::Acknowledgement => "acknowledgement",
+            CommitPart::Post => "post",
+            CommitPart::Scheduling => "scheduling",
+        }
+    }
+
+    /// Whether it belongs to `log file sync`; the others come before.
+    pub fn is_of_log_file_sync(self) -> bool {
+        !matches!(self, CommitPart::WriteLockQueue | CommitPart::Transaction)
+    }
+
+    /// Its number, from 0 on.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// One round of the log writer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Round {
+    /// It took the notices.
+    pub taken_ns: u64,
+    /// Redo was built; it goes to the destinations and to the local log now.
+    pub issued_ns: u64,
+    /// The local log has it.
+    pub written_ns: u64,
+    /// Whoever could be released is, and the next round may begin. As `written_ns` while that is under way.
+    pub ended_ns: u64,
+}
+
+/// What the release of a commit waited for last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The local write.
+    Local,
+    /// An acknowledgement.
+    Remote {
+        /// When it arrived here.
+        arrived_ns: u64,
+        /// How long the standby took to write, the write before it included where it was in the way.
+        write_ns: u64,
+    },
+    /// A decision: a destination is no longer waited for.
+    Decision,
+}
+
+/// Nanoseconds by part, see [`CommitPart::index`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts(pub [u64; CommitPart::ALL.len()]);
+
+impl Parts {
+    /// All parts together.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// One part.
+    pub fn of(&self, part: CommitPart) -> u64 {
+        self.0[part.index()]
+    }
+
+    fn add(&mut self, part: CommitPart, ns: u64) {
+        self.0[part.index()] += ns;
+    }
+}
+
+/// The newest rounds of the log writer, by number.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    kept: VecDeque<Round>,
+    /// Number of the round after the newest one.
+    next: u64,
+}
+
+impl Rounds {
+    /// A round was written; returns its number.
+    pub fn push(&mut self, round: Round) -> u64 {
+        if self.kept.len() == ROUNDS_KEPT {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(round);
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// The newest round has ended.
+    pub fn ended(&mut self, ended_ns: u64) {
+        if let Some(newest) = self.kept.back_mut() {
+            newest.ended_ns = ended_ns.max(newest.written_ns);
+        }
+    }
+
+    fn index(&self, number: u64) -> Option<usize> {
+        let first = self.next - self.kept.len() as u64;
+        usize::try_from(number.checked_sub(first)?).ok().filter(|index| *index < self.kept.len())
+    }
+
+    /// The parts of a commit that gave notice at `notice_ns`, whose redo was in that round, whose release began at
+    /// `release_ns` for that cause, and whose session was woken at `posted_ns`. `None` when the round is forgotten.
+    pub fn split(
+        &self,
+        number: u64,
+        notice_ns: u64,
+        cause: Cause,
+        release_ns: u64,
+        posted_ns: u64,
+    ) -> Option<Parts> {
+        let index = self.index(number)?;
+        let round = self.kept.get(index)?;
+        let mut parts = Parts::default();
+        let mut at = Cursor { now: notice_ns, parts: &mut parts, end: posted_ns };
+        for earlier in self.kept.iter().take(index).filter(|earlier| earlier.ended_ns > notice_ns) {
+            at.pass(earlier.taken_ns, CommitPart::Wake);
+            at.pass(earlier.issued_ns, CommitPart::Gather);
+            at.pass(earlier.written_ns, CommitPart::LocalWrite);
+            at.pass(earlier.ended_ns, CommitPart::Post);
+        }
+        at.pass(round.taken_ns, CommitPart::Wake);
+        at.pass(round.issued_ns, CommitPart::Gather);
+        match cause {
+            Cause::Local => at.pass(round.written_ns, CommitPart::LocalWrite),
+            Cause::Remote { arrived_ns, write_ns } => {
+                let on_the_way = arrived_ns.saturating_sub(at.now).saturating_sub(write_ns);
+                at.pass(at.now + on_the_way, CommitPart::Network);
+                at.pass(arrived_ns, CommitPart::RemoteWrite);
+                at.pass(release_ns, CommitPart::Acknowledgement);
+            }
+            Cause::Decision => at.pass(release_ns, CommitPart::Network),
+        }
+        at.pass(posted_ns, CommitPart::Post);
+        Some(parts)
+    }
+}
+
+/// A moment that moves on; the time that passes is some part's.
+struct Cursor<'p> {
+    now: u64,
+    parts: &'p mut Parts,
+    end: u64,
+}
+
+impl Cursor<'_> {
+    fn pass(&mut self, to: u64, part: CommitPart) {
+        let to = to.min(self.end);
+        if to > self.now {
+            self.parts.add(part, to - self.now);
+            self.now = to;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use CommitPart::*;
+
+    fn round(taken_ns: u64, issued_ns: u64, written_ns: u64, ended_ns: u64) -> Round {
+        Round { taken_ns, issued_ns, written_ns, ended_ns }
+    }
+
+    fn named(parts: Parts) -> Vec<(CommitPart, u64)> {
+        CommitPart::ALL.into_iter().map(|part| (part, parts.of(part))).filter(|(_, ns)| *ns > 0).collect()
+    }
+
+    #[test]
+    fn a_commit_alone_that_waits_for_the_local_write() {
+        let mut rounds = Rounds::default();
+        let number = rounds.push(round(112, 117, 217, 217));
+        let parts = rounds.split(number, 100, Cause::Local, 218, 220).unwrap();
+        assert_eq!(named(parts), [(Wake, 12), (Gather, 5), (LocalWrite, 100), (Post, 3)]);
+        assert_eq!(parts.total(), 120);
+    }
+
+    #[test]
+    fn the_way_to_the_standby_is_the_critical_one_when_it_ends_later() {
+        let mut rounds = Rounds::default();
+        let number = rounds.push(round(112, 117, 217, 219));
+        let cause = Cause::Remote { arrived_ns: 417, write_ns: 180 };
+        let parts = rounds.split(number, 100, cause, 425, 430).unwrap();
+        let expected =
+            [(Wake, 12), (Gather, 5), (Network, 120), (RemoteWrite, 180), (Acknowledgement, 8), (Post, 5)];
+        assert_eq!(named(parts), expected);
+        assert_eq!(parts.total(), 330);
+    }
+
+    #[test]
+    fn while_the_log_writer_is_busy_a_commit_waits_for_what_it_does() {
+        let mut rounds = Rounds::default();
+        rounds.push(round(0, 10, 110, 120));
+        let number = rounds.push(round(121, 130, 230, 230));
+        let parts = rounds.split(number, 60, Cause::Local, 231, 232).unwrap();
+        assert_eq!(named(parts), [(Wake, 1), (Gather, 9), (LocalWrite, 50 + 100), (Post, 10 + 2)]);
+        assert_eq!(parts.total(), 172);
+    }
+
+    #[test]
+    fn a_commit_that_is_captured_before_its_notice_has_no_wake() {
+        let mut rounds = Rounds::default();
+        let number = rounds.push(round(100, 120, 200, 200));
+        let parts = rounds.split(number, 115, Cause::Local, 201, 203).unwrap();
+        assert_eq!(named(parts), [(Gather, 5), (LocalWrite, 80), (Post, 3)]);
+    }
+
+    #[test]
+    fn a_standby_that_claims_to_have_written_for_longer_than_it_took_leaves_nothing_to_the_network() {
+        let mut rounds = Rounds::default();
+        let number = rounds.push(round(100, 110, 150, 150));
+        let cause = Cause::Remote { arrived_ns: 160, write_ns: 900 };
+        let parts = rounds.split(number, 100, cause, 165, 166).unwrap();
+        assert_eq!((parts.of(Network), parts.of(RemoteWrite), parts.total()), (0, 50, 66));
+    }
+
+    #[test]
+    fn a_destination_that_is_let_go_was_waited_for() {
+        let mut rounds = Rounds::default();
+        let number = rounds.push(round(100, 110, 150, 150));
+        let parts = rounds.split(number, 100, Cause::Decision, 5_000, 5_001).unwrap();
+        assert_eq!(named(parts), [(Gather, 10), (Network, 4_890), (Post, 1)]);
+    }
+
+    #[test]
+    fn rounds_are_forgotten_and_others_are_not_taken_for_them() {
+        let mut rounds = Rounds::default();
+        let first = rounds.push(round(1, 2, 3, 4));
+        for _ in 0..ROUNDS_KEPT {
+            rounds.push(round(5, 6, 7, 8));
+        }
+        assert_eq!(rounds.split(first, 1, Cause::Local, 9, 9), None);
+        assert!(rounds.split(first + 1, 1, Cause::Local, 9, 9).is_some());
+        assert_eq!(rounds.split(first + 1 + ROUNDS_KEPT as u64, 1, Cause::Local, 9, 9), None);
+    }
+
+    #[test]
+    fn whatever_the_times_the_parts_add_up() {
+        let mut rounds = Rounds::default();
+        let mut seed = 7u64;
+        let mut next = |limit: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % limit
+        };
+        let mut now = 0;
+        for _ in 0..200 {
+            let mut later = |most| {
+                now += next(most);
+                now
+            };
+            let number = rounds.push(round(later(9), later(9), later(99), later(5)));
+            let notice = now.saturating_sub(next(300));
+            let posted = now + next(300);
+            let cause = match next(3) {
+                0 => Cause::Local,
+                1 => Cause::Remote { arrived_ns: now + next(200), write_ns: next(200) },
+                _ => Cause::Decision,
+            };
+            let parts = rounds.split(number, notice, cause, posted.saturating_sub(next(9)), posted).unwrap();
+            assert_eq!(parts.total(), posted - notice);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What can be waited for, by the names that operators know.
+
+use serde::{Deserialize, Serialize};
+
+/// Classes of wait events, as in V$SYSTEM_EVENT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum WaitClass {
+    /// Locks of the application's own making.
+    Application,
+    /// Too little of something that can be configured.
+    Configuration,
+    /// Durability of a commit.
+    Commit,
+    /// Nothing to do.
+    Idle,
+    /// Sending and receiving.
+    Network,
+    /// Writes and reads of background threads.
+    #[serde(rename = "System I/O")]
+    SystemIo,
+    /// Everything else.
+    Other,
+}
+
+impl WaitClass {
+    /// All of them.
+    pub const ALL: [WaitClass; 7] = [
+        WaitClass::Application,
+        WaitClass::Configuration,
+        WaitClass::Commit,
+        WaitClass::Idle,
+        WaitClass::Network,
+        WaitClass::SystemIo,
+        WaitClass::Other,
+    ];
+
+    /// As operators know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            WaitClass::Application => "Application",
+            WaitClass::Configuration => "Configuration",
+            WaitClass::Commit => "Commit",
+            WaitClass::Idle => "Idle",
+            WaitClass::Network => "Network",
+            WaitClass::SystemIo => "System I/O",
+            WaitClass::Other => "Other",
+        }
+    }
+}
+
+macro_rules! events {
+    ($($(#[doc = $doc:literal])* $event:ident, $name:literal, $class:ident, $foreground:literal;)*) => {
+        /// A wait event. The documentation of each says who waits, and from when to when.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Event { $($(#[doc = $doc])* $event,)* }
+
+        impl Event {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &'static [Event] = &[$(Event::$event),*];
+
+            /// As operators know it.
+            pub fn name(self) -> &'static str {
+                match self { $(Event::$event => $name,)* }
+            }
+
+            /// Its class.
+            pub fn class(self) -> WaitClass {
+                match self { $(Event::$event => WaitClass::$class,)* }
+            }
+
+            /// Whether sessions wait for it; else threads of the instance do.
+            pub fn is_foreground(self) -> bool {
+                match self { $(Event::$event => $foreground,)* }
+            }
+
+            /// Its documentation, for reference pages.
+            pub fn description(self) -> &'static str {
+                match self { $(Event::$event => concat!($($doc),*),)* }
+            }
+        }
+    };
+}
+
+events! {
+    /// A session, in COMMIT: from the notice of its commit until it runs again with the answer.
+    LogFileSync, "log file sync", Commit, true;
+    /// A session, at the begin of a write: for SQLite's write lock, in the queue.
+    WriteLock, "enq: TX - write lock", Application, true;
+    /// A session, at the begin of a transaction: while the write-ahead log is reset (the gate).
+    WalReset, "write-ahead log reset", Configuration, true;
+    /// A session, at the begin of a write: for an instance that does not run.
+    InstanceNotRunning, "instance not running", Other, true;
+    /// The log writer: for the writes to all members of the current group.
+    LogFileParallelWrite, "log file parallel write", SystemIo, false;
+    /// The log writer: for the write of a log file's header.
+    LogFileSingleWrite, "log file single write", SystemIo, false;
+    /// The log writer, with redo in hand: more was captured than one round takes, the rest waits in the write-ahead logs.
+    LogBufferSpace, "log buffer space", Configuration, false;
+    /// The log writer: while it switches to the next group.
+    SwitchCompletion, "log file switch completion", Configuration, false;
+    /// The log writer: the next group is still needed for recovery.
+    SwitchCheckpointIncomplete, "log file switch (checkpoint incomplete)", Configuration, false;
+    /// The log writer: the next group is not archived.
+    SwitchArchivingNeeded, "log file switch (archiving needed)", Configuration, false;
+    /// A sender: for the acknowledgement of what it sent to a synchronous destination, remote write included.
+    SyncRemoteWrite, "SYNC Remote Write", Network, false;
+    /// A sender: for the acknowledgement of what it sent to an asynchronous destination; nobody waits for it.
+    AsyncRemoteWrite, "ASYNC Remote Write", Network, false;
+    /// A sender: while it connects to its destination and both agree where to go on.
+    TransportAttach, "Redo Transport Attach", Network, false;
+    /// An archiver: for the acknowledgement of a unit of an archived log.
+    ArchRemoteWrite, "ARCH Remote Write", Network, false;
+    /// The receiver of a standby: from a batch of redo in memory until it is answered, checks included.
+    RfsWrite, "RFS write", SystemIo, false;
+    /// The receiver of a standby: for the write to the standby redo log.
+    RfsRandomIo, "RFS random i/o", SystemIo, false;
+    /// The receiver of a standby: for the write of a unit of an archived log.
+    RfsSequentialIo, "RFS sequential i/o", SystemIo, false;
+    /// An archiver or a sender: for a read of a log file.
+    LogFileSequentialRead, "log file sequential read", SystemIo, false;
+    /// An archiver: for the write of an archived log.
+    LogArchiveIo, "Log archive I/O", SystemIo, false;
+    /// For the write of the control file.
+    ControlFileWrite, "control file parallel write", SystemIo, false;
+    /// The checkpointer: while it moves pages from the write-ahead log into the database.
+    DbFileParallelWrite, "db file parallel write", SystemIo, false;
+    /// The checkpointer: for the sync of a write-ahead log or a database.
+    DbFileSync, "db file sync", SystemIo, false;
+    /// Apply: for a read of received redo.
+    RecoveryRead, "recovery read", SystemIo, false;
+    /// Apply: for the commit of a batch of transactions in the databases of a standby.
+    RecoveryCommit, "recovery commit", SystemIo, false;
+    /// Apply, with redo in hand that is not confirmed by the primary yet.
+    RecoveryWaitConfirm, "recovery wait for confirmation", Other, false;
+    /// Apply: held back by DELAY.
+    RecoveryApplyDelay, "recovery apply delay", Idle, false;
+    /// Apply: there is no redo to apply.
+    RecoveryIdle, "parallel recovery coordinator idle wait", Idle, false;
+    /// A thread of the instance: there is nothing to do.
+    RdbmsIpcMessage, "rdbms ipc message", Idle, false;
+    /// The receiver of a standby: there is no redo to receive.
+    RfsIdle, "RFS idle", Idle, false;
+}
+
+impl Event {
+    /// Its number, from 0 on.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The event with that number.
+    pub fn from_index(index: usize) -> Option<Event> {
+        Event::ALL.get(index).copied()
+    }
+
+    /// The event of that name.
+    pub fn named(name: &str) -> Option<Event> {
+        Event::ALL.iter().copied().find(|event| event.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_has_a_number_and_a_name_of_its_own() {
+        for (number, event) in Event::ALL.iter().enumerate() {
+            assert_eq!(event.index(), number);
+            assert_eq!(Event::from_index(number), Some(*event));
+            assert_eq!(Event::named(event.name()), Some(*event), "{} twice", event.name());
+            assert!(!event.description().trim().is_empty());
+        }
+        assert_eq!(Event::from_index(Event::ALL.len()), None);
+    }
+}

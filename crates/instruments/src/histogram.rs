@@ -1,0 +1,181 @@
+//! Durations counted by powers of two of microseconds.
+
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Buckets: below 1 us, then below 2, 4, ... 2^31 us, and all that is longer.
+pub const BUCKETS: usize = 33;
+
+/// The bucket of a duration: bucket n holds those below 2^n us and not below 2^(n-1).
+pub fn bucket_of(ns: u64) -> usize {
+    let us = ns / 1000;
+    ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1)
+}
+
+/// Upper bound of a bucket in microseconds, exclusive; `None` for the last one.
+pub fn bucket_upper_us(bucket: usize) -> Option<u64> {
+    (bucket + 1 < BUCKETS).then(|| 1u64 << bucket)
+}
+
+/// Counts that many threads add to.
+#[derive(Debug)]
+pub struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    time_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram {
+            buckets: std::array::from_fn(|_| AtomicU64::new(0)),
+            time_ns: AtomicU64::new(0),
+            max_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Histogram {
+    /// Counts one duration.
+    pub fn record(&self, ns: u64) {
+        self.buckets[bucket_of(ns)].fetch_add(1, Relaxed);
+        self.time_ns.fetch_add(ns, Relaxed);
+        if ns > self.max_ns.load(Relaxed) {
+            self.max_ns.fetch_max(ns, Relaxed);
+        }
+    }
+
+    /// As they are now. Who adds meanwhile may be in some of the numbers and not in others.
+    pub fn counts(&self) -> HistogramCounts {
+        let buckets: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        HistogramCounts {
+            count: buckets.iter().sum(),
+            time_ns: self.time_ns.load(Relaxed),
+            max_ns: self.max_ns.load(Relaxed),
+            buckets,
+        }
+    }
+}
+
+/// Counts at one moment, or of an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistogramCounts {
+    /// How many.
+    pub count: u64,
+    /// All of them together, nanoseconds.
+    pub time_ns: u64,
+    /// The longest since the start of the process, nanoseconds.
+    pub max_ns: u64,
+    /// By bucket, see [`bucket_of`].
+    pub buckets: Vec<u64>,
+}
+
+impl HistogramCounts {
+    /// What came between `earlier` and this; `None` when the counts began anew meanwhile. The maximum is that of the
+    /// whole time, unless the earlier one was the same: then the interval's is not known and is 0.
+    pub fn since(&self, earlier: &HistogramCounts) -> Option<HistogramCounts> {
+        let before = |bucket: usize| earlier.buckets.get(bucket).copied().unwrap_or(0);
+        let buckets = self.buckets.iter().enumerate().map(|(n, count)| count.checked_sub(before(n)));
+        let buckets = buckets.collect::<Option<Vec<u64>>>()?;
+        Some(HistogramCounts {
+            count: self.count.checked_sub(earlier.count)?,
+            time_ns: self.time_ns.checked_sub(earlier.time_ns)?,
+            max_ns: if self.max_ns > earlier.max_ns { self.max_ns } else { 0 },
+            buckets,
+        })
+    }
+
+    /// Mean in microseconds; `None` when there is nothing.
+    pub fn mean_us(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.time_ns as f64 / self.count as f64 / 1e3)
+    }
+
+    /// A percentile (`share` from 0 to 1) in microseconds, interpolated in its bucket: off by less than a factor of two.
+    /// `None` when there is nothing.
+    pub fn percentile_us(&self, share: f64) -> Option<f64> {
+        if self.count == 0 {
+            return None;
+        }
+        let wanted = (share.clamp(0.0, 1.0) * self.count as f64).max(1.0);
+        let mut seen = 0.0;
+        for (bucket, count) in self.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let count = *count as f64;
+            if seen + count >= wanted {
+                let lower = if bucket == 0 { 0.0 } else { (1u64 << (bucket - 1)) as f64 };
+                let upper = bucket_upper_us(bucket).map_or(lower * 2.0, |upper| upper as f64);
+                return Some(lower + (upper - lower) * (wanted - seen) / count);
+            }
+            seen += count;
+        }
+        None
+    }
+
+    /// Adds the counts of another one, as of another session.
+    pub fn add(&mut self, other: &HistogramCounts) {
+        self.count += other.count;
+        self.time_ns += other.time_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(all_ns: &[u64]) -> HistogramCounts {
+        let histogram = Histogram::default();
+        all_ns.iter().for_each(|ns| histogram.record(*ns));
+        histogram.counts()
+    }
+
+    #[test]
+    fn a_duration_is_below_the_bound_of_its_bucket_and_not_below_the_one_before() {
+        for ns in [0, 999, 1_000, 1_999, 2_000, 4_095_999, 4_096_000, 1 << 50] {
+            let bucket = bucket_of(ns);
+            assert!(bucket_upper_us(bucket).is_none_or(|upper| ns < upper * 1000), "{ns}");
+            assert!(
+                bucket == 0 || bucket_upper_us(bucket - 1).is_some_and(|lower| ns >= lower * 1000),
+                "{ns}"
+            );
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn an_interval_is_the_difference_and_none_across_a_restart() {
+        let (earlier, later) = (counts(&[1_500, 3_000]), counts(&[1_500, 3_000, 700_000]));
+        let interval = later.since(&earlier).unwrap();
+        assert_eq!((interval.count, interval.time_ns, interval.max_ns), (1, 700_000, 700_000));
+        assert_eq!(interval.mean_us(), Some(700.0));
+        assert_eq!(earlier.since(&later), None);
+        assert_eq!(later.since(&later).unwrap().max_ns, 0);
+        assert_eq!(later.since(&later).unwrap().mean_us(), None);
+    }
+
+    #[test]
+    fn percentiles_lie_in_the_bucket_that_holds_them() {
+        let mut all = vec![10_000; 98];
+        all.extend([5_000_000, 5_000_000]);
+        let counts = counts(&all);
+        let (p50, p99) = (counts.percentile_us(0.5).unwrap(), counts.percentile_us(0.99).unwrap());
+        assert!((8.0..16.0).contains(&p50), "{p50}");
+        assert!((4096.0..8192.0).contains(&p99), "{p99}");
+        assert_eq!(HistogramCounts::default().percentile_us(0.5), None);
+    }
+
+    #[test]
+    fn sums_of_sessions_are_those_of_all() {
+        let mut sum = counts(&[1_000]);
+        sum.add(&counts(&[9_000, 2_000]));
+        assert_eq!(sum, counts(&[1_000, 9_000, 2_000]));
+        let mut none = HistogramCounts::default();
+        none.add(&sum);
+        assert_eq!(none, sum);
+    }
+}

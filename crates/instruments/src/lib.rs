@@ -1,0 +1,18 @@
+//! Where time goes: wait events with microsecond histograms, statistics, and the parts of a commit.
+//!
+//! What is counted here only grows, from the start of the process on; rates and averages are differences of two
+//! [`Sample`]s. Nothing here decides anything, and no thread waits here for another.
+
+mod anatomy;
+mod event;
+mod histogram;
+mod recorder;
+mod sample;
+mod statistic;
+
+pub use anatomy::{Cause, CommitPart, Parts, Round, Rounds};
+pub use event::{Event, WaitClass};
+pub use histogram::{BUCKETS, Histogram, HistogramCounts, bucket_of, bucket_upper_us};
+pub use recorder::{Instruments, Waiting, waiting};
+pub use sample::{EventTotals, PartTotals, Sample, StatisticValue, ThreadSample};
+pub use statistic::Statistic;

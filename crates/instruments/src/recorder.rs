@@ -1,0 +1,330 @@
+//! Who waits for what, and for how long: the counts of an instance and the state of its threads.
+//!
+//! A thread belongs to one instance ([`Instruments::enter_thread`]); from then on [`waiting`] counts for that one. A
+//! thread that belongs to none (a simulation, a tool) counts nothing and needs no special case.
+
+use crate::anatomy::{CommitPart, Parts};
+use crate::event::Event;
+use crate::histogram::Histogram;
+use crate::sample::{EventTotals, PartTotals, Sample, StatisticValue, ThreadSample};
+use crate::statistic::Statistic;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Waits inside of waits that are told apart; deeper ones are counted, but not shown while they last.
+const DEPTH: usize = 4;
+/// In the place of an event: none.
+const NONE: usize = usize::MAX;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<ThreadState>>> = const { RefCell::new(None) };
+}
+
+/// What an instance counts.
+#[derive(Debug)]
+pub struct Instruments {
+    origin: Instant,
+    started_us: u64,
+    events: [Histogram; Event::ALL.len()],
+    statistics: [AtomicU64; Statistic::ALL.len()],
+    parts: [Histogram; CommitPart::ALL.len()],
+    threads: Mutex<Vec<Weak<ThreadState>>>,
+}
+
+impl Default for Instruments {
+    fn default() -> Instruments {
+        Instruments {
+            origin: Instant::now(),
+            started_us: now_us(),
+            events: std::array::from_fn(|_| Histogram::default()),
+            statistics: std::array::from_fn(|_| AtomicU64::new(0)),
+            parts: std::array::from_fn(|_| Histogram::default()),
+            threads: Mutex::default(),
+        }
+    }
+}
+
+/// Microseconds since the Unix epoch.
+fn now_us() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
+
+impl Instruments {
+    /// From now on the calling thread counts here, under that name.
+    pub fn enter_thread(self: &Arc<Self>, name: impl Into<String>) {
+        let state = Arc::new(ThreadState {
+            name: name.into(),
+            instruments: self.clone(),
+            depth: AtomicUsize::new(0),
+            stack: std::array::from_fn(|_| Level::default()),
+        });
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| thread.strong_count() > 0);
+        threads.push(Arc::downgrade(&state));
+        CURRENT.with_borrow_mut(|current| *current = Some(state));
+    }
+
+    /// Counts a wait that has ended.
+    pub fn record(&self, event: Event, time: Duration) {
+        if !cfg!(feature = "off") {
+            self.events[event.index()].record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Counts the parts of a commit; those of a session are counted in the shared memory.
+    pub fn record_commit(&self, parts: &Parts) {
+        for part in CommitPart::ALL.into_iter().filter(|part| part.is_of_log_file_sync()) {
+            if part != CommitPart::Scheduling {
+                self.parts[part.index()].record(parts.of(part));
+            }
+        }
+    }
+
+    /// Adds to a statistic.
+    pub fn add(&self, statistic: Statistic, amount: u64) {
+        if !cfg!(feature = "off") {
+            self.statistics[statistic.index()].fetch_add(amount, Relaxed);
+        }
+    }
+
+    /// Sets a statistic that somebody else counts.
+    pub fn set(&self, statistic: Statistic, value: u64) {
+        self.statistics[statistic.index()].store(value, Relaxed);
+    }
+
+    /// A statistic.
+    pub fn statistic(&self, statistic: Statistic) -> u64 {
+        self.statistics[statistic.index()].load(Relaxed)
+    }
+
+    /// What a thread of that name waits for at the moment, the outermost wait first, with the time so far.
+    pub fn waits_of(&self, name: &str) -> Vec<(Event, Duration)> {
+        self.threads()
+            .iter()
+            .find(|thread| thread.name == name)
+            .map(|thread| thread.waits())
+            .unwrap_or_default()
+    }
+
+    fn threads(&self) -> Vec<Arc<ThreadState>> {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Everything at this moment. Waits that are under way are in the threads' states, not in the counts.
+    pub fn sample(&self) -> Sample {
+        let event = |event: &Event| EventTotals {
+            event: event.name().into(),
+            class: event.class(),
+            foreground: event.is_foreground(),
+            counts: self.events[event.index()].counts(),
+        };
+        let statistic = |statistic: &Statistic| StatisticValue {
+            name: statistic.name().into(),
+            value: self.statistics[statistic.index()].load(Relaxed),
+        };
+        let part = |part: CommitPart| PartTotals { part, counts: self.parts[part.index()].counts() };
+        let thread = |thread: &Arc<ThreadState>| {
+            let wait = thread.waits().pop();
+            ThreadSample {
+                name: thread.name.clone(),
+                event: wait.map(|(event, _)| event.name().into()),
+                waited_us: wait.map(|(_, waited)| waited.as_micros() as u64),
+            }
+        };
+        Sample {
+            time_us: now_us(),
+            started_us: self.started_us,
+            events: Event::ALL.iter().map(event).collect(),
+            statistics: Statistic::ALL.iter().map(statistic).collect(),
+            parts: CommitPart::ALL.into_iter().map(part).collect(),
+            threads: self.threads().iter().map(thread).collect(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Level {
+    event: AtomicUsize,
+    since_ns: AtomicU64,
+}
+
+impl Default for Level {
+    fn default() -> Level {
+        Level { event: AtomicUsize::new(NONE), since_ns: AtomicU64::new(0) }
+    }
+}
+
+/// A thread of an instance, and what it waits for: written by that thread alone, read by others.
+#[derive(Debug)]
+pub struct ThreadState {
+    name: String,
+    instruments: Arc<Instruments>,
+    depth: AtomicUsize,
+    stack: [Level; DEPTH],
+}
+
+impl ThreadState {
+    fn waits(&self) -> Vec<(Event, Duration)> {
+        let now = self.instruments.origin.elapsed();
+        let wait = |level: &Level| {
+            let event = Event::from_index(level.event.load(Relaxed))?;
+            Some((event, now.saturating_sub(Duration::from_nanos(level.since_ns.load(Relaxed)))))
+        };
+        self.stack.iter().map_while(wait).collect()
+    }
+
+    fn begin(&self, event: Event, since: Instant) {
+        let depth = self.depth.load(Relaxed);
+        if let Some(level) = self.stack.get(depth) {
+            let since = since.saturating_duration_since(self.instruments.origin);
+            level.since_ns.store(since.as_nanos() as u64, Relaxed);
+            level.event.store(event.index(), Relaxed);
+        }
+        self.depth.store(depth + 1, Relaxed);
+    }
+
+    fn end(&self) {
+        let depth = self.depth.load(Relaxed).saturating_sub(1);
+        if let Some(level) = self.stack.get(depth) {
+            level.event.store(NONE, Relaxed);
+        }
+        self.depth.store(depth, Relaxed);
+    }
+}
+
+/// A wait under way; it ends, and is counted, when this is dropped.
+#[must_use = "the wait ends when this is dropped"]
+#[derive(Debug)]
+pub struct Waiting {
+    /// `None` where nothing is counted.
+    of: Option<(Arc<ThreadState>, Event, Instant)>,
+}
+
+/// The calling thread waits for `event` until the answer is dropped.
+pub fn waiting(event: Event) -> Waiting {
+    if cfg!(feature = "off") {
+        return Waiting { of: None };
+    }
+    let state = CURRENT.with_borrow(Clone::clone);
+    Waiting {
+        of: state.map(|state| {
+            let since = Instant::now();
+            state.begin(event, since);
+            (state, event, since)
+        }),
+    }
+}
+
+impl Waiting {
+    /// It is something else that is waited for from now on; nothing happens when it is the same.
+    pub fn become_one_for(&mut self, event: Event) {
+        if let Some((state, current, since)) = &mut self.of
+            && *current != event
+        {
+            let now = Instant::now();
+            state.instruments.record(*current, now - *since);
+            state.end();
+            state.begin(event, now);
+            (*current, *since) = (event, now);
+        }
+    }
+
+    /// It was no wait: nothing is counted.
+    pub fn forget(mut self) {
+        if let Some((state, ..)) = self.of.take() {
+            state.end();
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some((state, event, since)) = self.of.take() {
+            state.end();
+            state.instruments.record(event, since.elapsed());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(instruments: &Instruments, event: Event) -> u64 {
+        instruments.events[event.index()].counts().count
+    }
+
+    #[test]
+    fn a_thread_counts_for_its_instance_and_for_no_other() {
+        let (mine, other) = (Arc::new(Instruments::default()), Arc::new(Instruments::default()));
+        std::thread::spawn({
+            let mine = mine.clone();
+            move || {
+                drop(waiting(Event::LogFileParallelWrite));
+                mine.enter_thread("lgwr");
+                drop(waiting(Event::LogFileParallelWrite));
+            }
+        })
+        .join()
+        .unwrap();
+        assert_eq!(count(&mine, Event::LogFileParallelWrite), 1);
+        assert_eq!(count(&other, Event::LogFileParallelWrite), 0);
+        assert!(mine.sample().threads.is_empty(), "it has ended");
+    }
+
+    #[test]
+    fn waits_under_way_are_shown_and_counted_when_they_end() {
+        let instruments = Arc::new(Instruments::default());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                instruments.enter_thread("lgwr");
+                let mut outer = waiting(Event::LogBufferSpace);
+                {
+                    let _inner = waiting(Event::LogFileParallelWrite);
+                    let waits: Vec<Event> = instruments.waits_of("lgwr").iter().map(|wait| wait.0).collect();
+                    assert_eq!(waits, [Event::LogBufferSpace, Event::LogFileParallelWrite]);
+                    let shown = &instruments.sample().threads[0];
+                    assert_eq!(shown.event.as_deref(), Some("log file parallel write"));
+                }
+                outer.become_one_for(Event::LogBufferSpace);
+                assert_eq!(count(&instruments, Event::LogBufferSpace), 0);
+                outer.become_one_for(Event::SwitchArchivingNeeded);
+                assert_eq!(count(&instruments, Event::LogBufferSpace), 1);
+                let waits: Vec<Event> = instruments.waits_of("lgwr").iter().map(|wait| wait.0).collect();
+                assert_eq!(waits, [Event::SwitchArchivingNeeded]);
+                outer.forget();
+                assert!(instruments.waits_of("lgwr").is_empty());
+            });
+        });
+        assert_eq!(count(&instruments, Event::SwitchArchivingNeeded), 0);
+        assert_eq!(count(&instruments, Event::LogFileParallelWrite), 1);
+    }
+
+    #[test]
+    fn waits_that_are_too_deep_to_show_are_counted() {
+        let instruments = Arc::new(Instruments::default());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                instruments.enter_thread("deep");
+                let all: Vec<Waiting> = (0..DEPTH + 3).map(|_| waiting(Event::RfsWrite)).collect();
+                assert_eq!(instruments.waits_of("deep").len(), DEPTH);
+                all.into_iter().rev().for_each(drop);
+                assert!(instruments.waits_of("deep").is_empty());
+            });
+        });
+        assert_eq!(count(&instruments, Event::RfsWrite), DEPTH as u64 + 3);
+    }
+
+    #[test]
+    fn statistics_add_up() {
+        let instruments = Instruments::default();
+        instruments.add(Statistic::RedoSize, 40);
+        instruments.add(Statistic::RedoSize, 2);
+        let sample = instruments.sample();
+        assert_eq!(sample.statistic(Statistic::RedoSize.name()), Some(42));
+        assert_eq!(sample.statistic("no such statistic"), None);
+    }
+}
