@@ -32,8 +32,15 @@ use std::time::Duration;
 pub enum Request {
     /// State as JSON.
     Status,
-    /// Wait events, statistics and the parts of commits, as JSON.
-    Sample,
+    /// Everything that can be observed, of the standbys as well, as JSON.
+    Observe {
+        /// With what was noted over time.
+        #[serde(default)]
+        history: bool,
+        /// With the answers of the standbys.
+        #[serde(default)]
+        standbys: bool,
+    },
     /// Stop in good order.
     Stop,
     /// Protect a database or a directory of them.
@@ -329,7 +336,7 @@ fn answer(running: &Arc<Running>, stream: UnixStream) {
 fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, InstanceError> {
     Ok(match request {
         Request::Status => crate::status::status(running),
-        Request::Sample => json!(crate::sample::sample(running)),
+        Request::Observe { history, standbys } => json!(crate::observe::observe(running, history, standbys)),
         Request::Stop => {
             stop_this_process();
             json!("stopping")
@@ -410,7 +417,8 @@ pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> 
     let paths = Paths::new(directory, &config)
         .map_err(InstanceError::io("find the instance directory", directory))?;
     let gone = |_| InstanceError::NotRunning { directory: paths.directory.clone() };
-    let stream = connect(&paths, !matches!(request, Request::Status | Request::Sample)).map_err(gone)?;
+    let stream =
+        connect(&paths, !matches!(request, Request::Status | Request::Observe { .. })).map_err(gone)?;
     let line = serde_json::to_string(request).map_err(|error| InstanceError::Failed(error.to_string()))?;
     writeln!(&stream, "{line}").map_err(gone)?;
     let mut answer = String::new();

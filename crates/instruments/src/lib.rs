@@ -6,6 +6,7 @@
 mod anatomy;
 mod event;
 mod histogram;
+mod observation;
 mod recorder;
 mod sample;
 mod statistic;
@@ -13,6 +14,7 @@ mod statistic;
 pub use anatomy::{Cause, CommitPart, Parts, Round, Rounds};
 pub use event::{Event, WaitClass};
 pub use histogram::{BUCKETS, Histogram, HistogramCounts, bucket_of, bucket_upper_us};
+pub use observation::{Activity, History, LagCount, Metric, Observation, Remote};
 pub use recorder::{Instruments, Waiting, waiting};
 pub use sample::{EventTotals, PartTotals, Sample, StatisticValue, ThreadSample};
 pub use statistic::Statistic;
