@@ -261,7 +261,10 @@ impl Intake<'_> {
     fn harden_confirmed(&mut self) -> Result<(), TransportError> {
         let confirmed = self.confirmed_at(self.position);
         if confirmed > self.log.confirmed() {
+            let began = Instant::now();
             self.log.confirm(confirmed).map_err(|error| failed(&error))?;
+            // What comes meanwhile waits for this write as for any other.
+            self.times.write_ns += u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.shared.counts.confirms.fetch_add(1, Relaxed);
         }
         Ok(())
