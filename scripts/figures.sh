@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The table of bars and aims. GROUP names groups (commit,apply,log,kill,power,idle,net,transport; all when empty), COUNT
+# The table of bars and aims. GROUP names groups (commit,apply,log,kill,power,idle,net,transport,instruments; all when empty), COUNT
 # the runs of a speed, the cycles of `kill` and the seeds of `power`. Results: target/figures.json. Exit code 1 when a
 # bar is missed. Arguments go to `standfast-bench figures`. Group net takes ten minutes and wants root: it emulates
 # links, and runs what measures a latency before other programs. Group transport emulates links, too, and writes plots
@@ -11,6 +11,12 @@ target=${CARGO_TARGET_DIR:-$root/target}
 cd "$root"
 cargo build --release --workspace --locked >&2
 case ",${GROUP:-commit}," in *,commit,*) bench/rivals.sh litestream postgres >&2 ;; esac
-case ",${GROUP:-net}," in *,net,* | *,transport,*) bench/rivals.sh network >&2 ;; esac
+case ",${GROUP:-net}," in *,net,* | *,transport,* | *,instruments,*) bench/rivals.sh network >&2 ;; esac
+# What the instruments cost is measured against programs without them.
+case ",${GROUP:-instruments}," in *,instruments,*)
+  cargo build --release --locked -p standfast-cli -p standfast-sqlite-ext -p standfast-instruments \
+    --features standfast-instruments/off \
+    --target-dir "$target/uninstrumented" >&2 ;;
+esac
 exec "$target/release/standfast-bench" figures ${GROUP:+--group "$GROUP"} ${COUNT:+--count "$COUNT"} \
   --out "$target/figures.json" "$@"

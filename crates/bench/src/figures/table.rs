@@ -213,6 +213,9 @@ pub const FIGURES: &[Figure] = &[
         Lower,
         |m| instruments(m, InstrumentsResult::worst_stray),
     ),
+    figure(Instruments, "cost", "% fewer commits", 2, (Some(1.0), None), Lower, |m| {
+        instruments(m, InstrumentsResult::cost)
+    }),
 ];
 
 fn instruments(measured: &Measured, number: fn(&InstrumentsResult) -> Value) -> Value {

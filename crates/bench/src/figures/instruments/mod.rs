@@ -1,5 +1,6 @@
 //! Group `instruments`: what the instruments say of a commit, against the stopwatch of the application.
 
+mod cost;
 mod parts;
 
 use serde::Serialize;
@@ -21,6 +22,8 @@ pub struct InstrumentsResult {
     pub commits: Outcome<Vec<parts::Commits>>,
     /// Commits with a delay put in one place.
     pub delayed: Outcome<Vec<parts::Delayed>>,
+    /// Commits a second with instruments and without.
+    pub cost: Outcome<cost::Cost>,
 }
 
 /// Measures the whole group.
@@ -31,12 +34,17 @@ pub(super) fn instruments(context: &Context, rounds: usize) -> Result<Instrument
     Ok(InstrumentsResult {
         commits: outcome(parts::commits(&labs, rounds))?,
         delayed: outcome(parts::delayed(&labs, rounds))?,
+        cost: outcome(cost::cost(&labs, rounds))?,
     })
 }
 
 impl InstrumentsResult {
     pub(super) fn worst_sum(&self) -> Outcome<f64> {
         self.commits.as_ref().map(|all| parts::worst(all, parts::Commits::apart)).map_err(Clone::clone)
+    }
+
+    pub(super) fn cost(&self) -> Outcome<f64> {
+        self.cost.as_ref().map(cost::Cost::percent).map_err(Clone::clone)
     }
 
     pub(super) fn worst_stray(&self) -> Outcome<f64> {
