@@ -9,7 +9,7 @@ pub fn observe(running: &Running, _history: bool, _standbys: bool) -> Observatio
         name: running.environment.config.instance.name.clone(),
         sample: running.environment.instruments.sample(),
         status: crate::status::status(running),
-        catalog: serde_json::Value::Null,
+        catalog: crate::catalog::catalog(running),
         history: History::default(),
         standbys: Vec::new(),
     }
