@@ -138,6 +138,21 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print everything that can be observed, as JSON: wait events, statistics, the parts of commits, the state.
+    ///
+    /// What views, reports and the dashboard are made of. Counts grow from the start of the instance on; the difference of
+    /// two observations is what happened in between.
+    #[command(
+        after_help = "Examples:\n  standfast observe -D /srv/sf | jq '.sample.parts[] | {part, mean_us: (.time_ns / (.count + 1e-9) / 1000)}'\n  standfast observe -D /srv/sf --standbys | jq '.standbys[] | {name, error}'\n\nExit codes: 0 ok, 4 the instance does not run."
+    )]
+    Observe {
+        /// With what was noted over time: metrics, active sessions, lags.
+        #[arg(long)]
+        history: bool,
+        /// Ask the standbys, too.
+        #[arg(long)]
+        standbys: bool,
+    },
     /// Make this standby the primary, with everything it has received.
     ///
     /// Fed by a far sync or another standby, it first takes in what that one still has, and says when it cannot know

@@ -128,6 +128,9 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             }
             return Ok(status["failure"].is_null());
         }
+        Command::Observe { history, standbys } => {
+            println!("{:#}", server::ask(&directory, &Request::Observe { history, standbys })?);
+        }
         Command::Failover { wait } => {
             let began = Instant::now();
             let answer = server::ask(&directory, &Request::Failover { wait_s: Some(wait) })?;

@@ -10,6 +10,7 @@ use standfast_apply::{
     Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Condition, Limits, StartPoint,
 };
 use standfast_format::{Record, decode_record};
+use standfast_instruments::{Event, Statistic, count, waiting};
 use standfast_log::{RecordReader, RedoLog};
 use standfast_session::FileId;
 use standfast_sqlite_wal::pace::Pace;
@@ -86,7 +87,9 @@ impl Applier {
         if progressed {
             let mut report = ApplyReport::default();
             let pace = if self.backlog() < HURRY_BYTES { self.shared.leisurely() } else { Pace::AtOnce };
+            let wait = waiting(Event::DbFileParallelWrite);
             self.apply.checkpoint_if_due(&pace, &mut report)?;
+            drop(wait);
             self.note(&report);
         }
         Ok(progressed)
@@ -127,7 +130,9 @@ impl Applier {
     /// What ends all apply; when the control file cannot be written.
     pub fn sync(&mut self) -> Result<(), InstanceError> {
         let mut report = ApplyReport::default();
+        let wait = waiting(Event::DbFileSync);
         let durable = self.apply.sync(&mut report)?;
+        drop(wait);
         self.note(&report);
         forget_before(&self.environment, &self.shared, durable)
     }
@@ -171,8 +176,10 @@ impl Applier {
         match self.feed.apply_more(&self.shared, &mut self.apply, upto)? {
             Some(report) => {
                 self.note(&report);
+                let applied = self.apply.applied();
+                count(Statistic::RedoApplied, applied.0.saturating_sub(self.shared.applied().0));
                 // Only now: whoever reads the position finds the databases of which it does not speak.
-                self.shared.applied.store(self.apply.applied().0, SeqCst);
+                self.shared.applied.store(applied.0, SeqCst);
                 Ok(true)
             }
             None => Ok(false),
@@ -181,6 +188,7 @@ impl Applier {
 
     fn note(&self, report: &ApplyReport) {
         self.shared.transactions.fetch_add(report.transactions, SeqCst);
+        count(Statistic::TransactionsApplied, report.transactions);
         for (id, error) in &report.errors {
             self.note_stopped(*id, error);
         }

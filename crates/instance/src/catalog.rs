@@ -13,6 +13,9 @@ use standfast_log::{ArchivedLog, RedoLog};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+/// Archived logs that are listed, about 400 bytes each: a standby answers its primary with one frame.
+const ARCHIVED_MAX: usize = 2_000;
+
 /// See the module.
 pub fn catalog(running: &Running) -> Value {
     let environment = &running.environment;
@@ -21,7 +24,7 @@ pub fn catalog(running: &Running) -> Value {
     let (logs, archived) = match log_of(running) {
         Some((kind, log)) => (
             logs(kind, environment.log_config(kind).block_bytes, &log),
-            log.archived().iter().map(|log| archived(&control, log)).collect(),
+            newest(&log.archived()).iter().map(|log| archived(&control, log)).collect(),
         ),
         None => (Value::Null, Value::Null),
     };
@@ -37,6 +40,11 @@ pub fn catalog(running: &Running) -> Value {
         "destinations": destinations(&running.configured(), &environment.config),
         "parameters": parameters(&environment.config),
     })
+}
+
+/// The newest archived logs, so many that the catalog of a standby fits into one frame.
+fn newest(all: &[ArchivedLog]) -> &[ArchivedLog] {
+    &all[all.len().saturating_sub(ARCHIVED_MAX)..]
 }
 
 /// The log that this instance writes in its role, if it is in one.

@@ -10,6 +10,7 @@ use crate::error::InstanceError;
 use crate::primary::PrimaryShared;
 use rusqlite::Connection;
 use serde::Serialize;
+use standfast_instruments::{Event, waiting};
 use standfast_io::fault::{self, Fault};
 use standfast_session::Segment;
 use standfast_sqlite_wal::guard::Guard;
@@ -255,7 +256,10 @@ impl Checkpointer {
             if last_commit == progress.last_synced_commit {
                 continue;
             }
-            match database.sync_wal() {
+            let wait = waiting(Event::DbFileSync);
+            let synced = database.sync_wal();
+            drop(wait);
+            match synced {
                 Ok(()) => progress.last_synced_commit = last_commit,
                 // Recovery of the others does not wait for it.
                 Err(InstanceError::DatabaseFailed { .. }) => {}
@@ -318,6 +322,7 @@ pub fn redo_before_data(
 
 /// Whether all was moved; false when somebody or something is not ready for it yet.
 fn checkpoint(connection: &Connection, mode: &str) -> Result<bool, rusqlite::Error> {
+    let _wait = waiting(Event::DbFileParallelWrite);
     connection
         .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| row.get::<_, i64>(0))
         .map(|busy| busy == 0)

@@ -7,7 +7,7 @@ use crate::error::InstanceError;
 use crate::paths::Paths;
 use crate::security::Keeper;
 use standfast_format::LogKind;
-use standfast_instruments::Instruments;
+use standfast_instruments::{Event, Instruments, waiting};
 use standfast_io::Disk;
 use standfast_log::{LogConfig, LogIdentity};
 use standfast_session::{FileId, Marker, SegmentConfig, marker_path};
@@ -89,7 +89,9 @@ impl Environment {
         let mut changed = control.clone();
         change(&mut changed);
         if changed != *control {
+            let wait = waiting(Event::ControlFileWrite);
             changed.store(self.disk.as_ref(), &self.paths.control)?;
+            drop(wait);
             *control = changed;
         }
         Ok(())

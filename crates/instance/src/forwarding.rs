@@ -23,9 +23,9 @@ use crate::standby::StandbyShared;
 use standfast_format::StreamCrc;
 use standfast_transport as transport;
 use standfast_transport::{
-    ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, DestinationStatus, Hop, LogGeometry, Passing,
-    PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver,
-    SnapshotInfo, SourceError,
+    ArchivedFile, ArchivedLogInfo, Archivers, Arrival, DatabaseInfo, DestinationStatus, Hop, LogGeometry,
+    Passing, PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello,
+    SenderObserver, SnapshotInfo, SourceError,
 };
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -328,8 +328,12 @@ struct Observer {
 }
 
 impl SenderObserver for Observer {
-    fn acknowledged(&self, _: usize) {
+    fn acknowledged(&self, _: usize, _: Option<Arrival>) {
         self.moved.call();
+    }
+
+    fn enter_thread(&self, name: &str) {
+        self.environment.instruments.enter_thread(name);
     }
 
     fn event(&self, _: usize, event: &SenderEvent) {

@@ -8,7 +8,7 @@
 //! 4. the chunk is written durably in all members;
 //! 5. commits are released as far as the local log and every required destination have them.
 
-mod log_switch;
+pub(crate) mod log_switch;
 
 use log_switch::LogWork;
 
@@ -17,10 +17,10 @@ use crate::database::Database;
 use crate::error::InstanceError;
 use crate::now_us;
 use crate::release_queue::ReleaseQueue;
-use crate::waits::{WaitEvent, Waits};
 use standfast_format::{Attach, RecordBuilder};
+use standfast_instruments::{Cause, Event, Instruments, Round, Rounds, Statistic, waiting};
 use standfast_log::{LogBuffer, LogSwitch, LogWriter, RedoChunk, SwitchBlocked};
-use standfast_session::{DirtySet, Segment};
+use standfast_session::{DirtySet, Segment, monotonic_ns};
 use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::Guard;
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
@@ -70,6 +70,13 @@ impl Shipping for NotYetKnown {
     }
 }
 
+/// Commits on their way out, and the rounds of the log writer that took them.
+#[derive(Default)]
+struct Release {
+    queue: ReleaseQueue,
+    rounds: Rounds,
+}
+
 /// What the stations of a primary share.
 pub struct PrimaryShared {
     /// Sessions.
@@ -79,10 +86,10 @@ pub struct PrimaryShared {
     /// Databases by number.
     pub databases: RwLock<BTreeMap<DatabaseId, Arc<Database>>>,
     shipping: RwLock<Arc<dyn Shipping>>,
-    queue: Mutex<ReleaseQueue>,
+    release: Mutex<Release>,
     released: AtomicU64,
-    /// What the log writer waits for.
-    pub waits: Waits,
+    /// Where what is waited for is counted.
+    pub instruments: Arc<Instruments>,
     /// Databases that wait for a fresh copy to begin, by name: nothing of them is captured until then.
     copies_awaited: Mutex<BTreeMap<DatabaseId, String>>,
     /// Commits captured that cannot enter the log yet.
@@ -102,15 +109,15 @@ pub type Command = Box<dyn FnOnce(&mut Primary) -> Result<(), InstanceError> + S
 
 impl PrimaryShared {
     /// Over an empty queue. Nothing is released before [`PrimaryShared::ship_through`].
-    pub fn new(segment: Segment, buffer: Arc<LogBuffer>) -> PrimaryShared {
+    pub fn new(segment: Segment, buffer: Arc<LogBuffer>, instruments: Arc<Instruments>) -> PrimaryShared {
         PrimaryShared {
             released: AtomicU64::new(0),
             segment,
             buffer,
             databases: RwLock::default(),
             shipping: RwLock::new(Arc::new(NotYetKnown)),
-            queue: Mutex::default(),
-            waits: Waits::default(),
+            release: Mutex::default(),
+            instruments,
             copies_awaited: Mutex::default(),
             in_hand: AtomicUsize::new(0),
             commits: AtomicU64::new(0),
@@ -134,7 +141,7 @@ impl PrimaryShared {
     /// From now on these are the destinations; what does not wait for them is released.
     pub fn ship_through(&self, shipping: Arc<dyn Shipping>) {
         *self.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = shipping;
-        self.release();
+        self.release(Cause::Decision);
     }
 
     /// The destinations.
@@ -142,19 +149,25 @@ impl PrimaryShared {
         self.shipping.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    fn queue(&self) -> MutexGuard<'_, ReleaseQueue> {
-        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn releases(&self) -> MutexGuard<'_, Release> {
+        self.release.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Releases the commits that are where they have to be. Called after a local write and after every
-    /// acknowledgement, from any thread.
-    pub fn release(&self) {
+    /// acknowledgement, from any thread; `cause` is what has just happened.
+    pub fn release(&self, cause: Cause) {
+        let begun_ns = monotonic_ns();
         // Under the lock, so that two callers publish in order.
-        let mut queue = self.queue();
+        let mut release = self.releases();
         let upto = self.shipping().releasable(self.buffer.durable());
         self.released.fetch_max(upto.0, SeqCst);
-        queue.release(upto, |database, position| {
-            self.segment.publish_durable(database.0, position.0);
+        let Release { queue, rounds } = &mut *release;
+        queue.release(upto, |database, position, round| {
+            self.segment.publish_durable(database.0, position.0, &mut |noticed_ns, posted_ns| {
+                if let Some(parts) = rounds.split(round, noticed_ns, cause, begun_ns, posted_ns) {
+                    self.instruments.record_commit(&parts);
+                }
+            });
         });
     }
 
@@ -165,7 +178,7 @@ impl PrimaryShared {
 
     /// Commits captured and not released.
     pub fn waiting_commits(&self) -> usize {
-        self.queue().len()
+        self.releases().queue.len()
     }
 
     /// Commits held up: captured and not released, or not even captured, which only the sessions know that wait.
@@ -188,7 +201,7 @@ impl PrimaryShared {
     /// What holds commits up, by name: something that the log writer waits for, or a destination that does not
     /// answer. Empty when nothing does. The ordinary round trip to a destination is no wait of this kind.
     pub fn waiting_for(&self) -> String {
-        if let Some(event) = self.waits.current() {
+        if let Some(event) = self.instruments.held_up_by() {
             return event.name().to_owned();
         }
         if let Some(name) = self.copies_awaited().values().next() {
@@ -300,6 +313,8 @@ pub struct Primary {
     noted: Scn,
     /// Something dirty is left for the next round, because this one has taken enough.
     left_over: bool,
+    /// When what is gathered in `out` began to be, by [`monotonic_ns`].
+    taken_ns: u64,
 }
 
 impl Primary {
@@ -318,6 +333,7 @@ impl Primary {
             anchors_due: false,
             noted: Scn::ZERO,
             left_over: false,
+            taken_ns: 0,
         }
     }
 
@@ -483,6 +499,7 @@ impl Primary {
     /// # Errors
     /// As [`Primary::step`].
     pub fn step_once(&mut self) -> Result<Step, InstanceError> {
+        self.taken_ns = monotonic_ns();
         let mut dirty = self.shared.segment.take_dirty();
         dirty.merge(&std::mem::take(&mut self.retry));
         self.round(&dirty)
@@ -494,12 +511,8 @@ impl Primary {
             self.capture_database(id, now)?;
         }
         if !self.out.is_empty() {
-            if std::mem::take(&mut self.left_over) {
-                self.shared.waits.enter(WaitEvent::LogBufferSpace);
-            }
-            let written = self.write_out();
-            self.shared.waits.leave();
-            written?;
+            let _wait = std::mem::take(&mut self.left_over).then(|| waiting(Event::LogBufferSpace));
+            self.write_out()?;
             return Ok(Step::Wrote);
         }
         Ok(if self.retry.is_empty() { Step::Idle } else { Step::Blocked })
@@ -607,18 +620,45 @@ impl Primary {
         self.out.clear();
         self.out.shrink_to(OUT_BYTES_KEPT);
         let marks = std::mem::take(&mut self.marks);
-        self.shared.queue().push(first, &marks);
+        let mut round = Round { taken_ns: self.taken_ns, issued_ns: monotonic_ns(), ..Round::default() };
+        {
+            let mut release = self.shared.releases();
+            let number = release.rounds.begin(round);
+            release.queue.push(first, &marks, number);
+        }
         if let Some(chunk) = chunk {
             self.shared.shipping().offer(&chunk, self.shared.buffer.durable());
             let durable = self.writer.write(&[&chunk.bytes], Scn::ZERO)?;
+            round.written_ns = monotonic_ns();
+            self.shared.releases().rounds.written(round.written_ns);
             self.shared.buffer.set_durable(durable);
         }
         self.note_progress(first, &marks);
-        self.shared.release();
+        self.shared.release(Cause::Local);
         self.shared.buffer.notify();
+        round.ended_ns = monotonic_ns();
+        self.shared.releases().rounds.ended(round.ended_ns);
+        self.note_round(&round, &marks);
+        self.taken_ns = round.ended_ns;
         self.marks = marks;
         self.marks.clear();
         Ok(())
+    }
+
+    fn note_round(&self, round: &Round, marks: &[CommitMark]) {
+        let instruments = &self.shared.instruments;
+        let us = |from: u64, to: u64| to.saturating_sub(from) / 1000;
+        let counts = self.writer.counts();
+        instruments.set(Statistic::RedoSize, counts.bytes);
+        instruments.set(Statistic::RedoWrites, counts.writes);
+        instruments.set(Statistic::RedoBlocksWritten, counts.blocks);
+        instruments.set(Statistic::RedoWastage, counts.wastage);
+        instruments.set(Statistic::LogSwitches, counts.switches);
+        instruments.add(Statistic::RedoEntries, marks.len() as u64);
+        instruments.add(Statistic::RedoWriteGatherTime, us(round.taken_ns, round.issued_ns));
+        instruments.add(Statistic::RedoWriteTime, us(round.taken_ns, round.written_ns));
+        instruments.add(Statistic::RedoWriteFinishTime, us(round.written_ns, round.ended_ns));
+        instruments.add(Statistic::RedoWriteTotalTime, us(round.taken_ns, round.ended_ns));
     }
 
     fn note_progress(&self, first: Scn, marks: &[CommitMark]) {

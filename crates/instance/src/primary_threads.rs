@@ -10,6 +10,7 @@ use crate::error::InstanceError;
 use crate::failed_files::FailedFiles;
 use crate::primary::{Primary, PrimaryShared, Step, SwitchHelper};
 use crate::sessions::SessionWatch;
+use standfast_instruments::{Event, waiting};
 use standfast_log::{LogError, LogSwitch, LogWriter, RedoLog, SwitchBlocked, archive_group, remove_archived};
 use standfast_session::DatabaseState;
 use standfast_types::Scn;
@@ -242,13 +243,20 @@ impl PrimaryThreads {
         let counts: Arc<Mutex<CheckpointCounts>> = Arc::default();
         let mut others = Vec::new();
         let io = InstanceError::io("begin the threads of the instance in", &environment.paths.directory);
-        let spawn = |name: &str, run: Work| Builder::new().name(name.into()).spawn(run);
+        let spawn = |name: &'static str, run: Work| {
+            let instruments = environment.instruments.clone();
+            Builder::new().name(name.into()).spawn(move || {
+                instruments.enter_thread(name);
+                run();
+            })
+        };
 
         let lgwr = {
             let (environment, stop, failed) = (environment.clone(), wiring.stop.clone(), failed.clone());
             let (quiet, wake) = (quiet.clone(), wiring.checkpoints.0.clone());
             let shared = shared.clone();
             let run = move || {
+                environment.instruments.enter_thread("lgwr");
                 let primary = run_log_writer(&environment, primary, &stop, &failed, &quiet, &wake);
                 shared.end();
                 primary
@@ -436,7 +444,10 @@ fn run_log_writer(
             }
             Ok(Step::Blocked) => std::thread::park_timeout(Duration::from_millis(1)),
             Ok(Step::Idle) => {
-                if !segment.sleep(LOOK_AROUND) {
+                let idle = waiting(Event::RdbmsIpcMessage);
+                let called = segment.sleep(LOOK_AROUND);
+                drop(idle);
+                if !called {
                     for name in primary.look_for_unnoticed() {
                         environment.alert.say(format!(
                             "database {name}: COMMITS WITHOUT STANDFAST: connections write to it that do not use the VFS, \
@@ -534,7 +545,10 @@ fn run_checkpointer(
             quiet.store(true, SeqCst);
         }
         let pause = if calm_rounds < QUIET_AFTER { CHECKPOINT_ROUND } else { QUIET_ROUND };
-        match orders.recv_timeout(pause) {
+        let idle = waiting(Event::RdbmsIpcMessage);
+        let order = orders.recv_timeout(pause);
+        drop(idle);
+        match order {
             Ok(CheckpointOrder::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(CheckpointOrder::Candidate(scn)) => candidates.add(scn),
             Ok(CheckpointOrder::Everything(scn, answer)) => {
@@ -598,11 +612,13 @@ fn run_archiver(
     let mut failed_at = Instant::now();
     loop {
         // A log writer that waits asks again and again: that is no reason to try sooner.
+        let idle = waiting(Event::RdbmsIpcMessage);
         let order = if retry {
             orders.recv_timeout(ARCHIVE_RETRY.saturating_sub(failed_at.elapsed()))
         } else {
             orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
         };
+        drop(idle);
         match order {
             Ok(ArchiveOrder::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             Ok(ArchiveOrder::Archive) if retry => continue,
@@ -629,7 +645,9 @@ fn run_archiver(
 pub fn archive_all(log: &RedoLog, bytes_max: u64, needed_from: Scn) -> Result<(), LogError> {
     for (group, _) in log.to_archive() {
         // A pause between pieces leaves the device to the log writer.
+        let wait = waiting(Event::LogArchiveIo);
         archive_group(log, group, &mut || std::thread::sleep(Duration::from_millis(2)))?;
+        drop(wait);
     }
     remove_archived(log, bytes_max, needed_from)?;
     Ok(())

@@ -5,9 +5,11 @@ use crate::control::{GapRecord, Incarnation, Upstream};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::members::note_members;
+use crate::primary::log_switch::{event_of, wait_for};
 use crate::standby::{BUFFER_BYTES, StandbyShared};
 use crate::{forwarding, sizing};
 use standfast_format::{LogKind, StreamCrc};
+use standfast_instruments::{Event, Waiting, waiting};
 use standfast_log::{
     LogBuffer, LogConfig, LogError, LogIdentity, LogWriter, RedoLog, archive_group, remove_archived,
 };
@@ -248,6 +250,7 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn heard(&self, delivered: Scn, source_end: Scn) {
+        self.shared.last_heard_us.store(crate::now_us(), SeqCst);
         let mut told = self.shared.told();
         (told.delivered, told.source_end) = (delivered, Some(source_end));
     }
@@ -293,22 +296,22 @@ impl StandbyLog for ReceivedLog {
             return Ok(());
         }
         let switch = switch_of(log);
+        let mut wait: Option<Waiting> = None;
         loop {
             match self.writer.switch_to(&switch, identity)? {
                 Ok(_) => break,
                 Err(_) if self.shared.is_stopping() => {
-                    self.shared.waits.leave();
                     return Err("stopped while waiting for a standby log".into());
                 }
                 Err(why) => {
-                    self.shared.waits.enter(why.into());
+                    wait_for(&mut wait, event_of(why));
                     (self.archive)();
                     self.shared.wake();
                     std::thread::park_timeout(Duration::from_millis(2));
                 }
             }
         }
-        self.shared.waits.leave();
+        drop(wait);
         (self.archive)();
         Ok(())
     }
@@ -456,7 +459,9 @@ pub fn archive_confirmed(environment: &Environment, shared: &StandbyShared) -> R
             break;
         }
         // A pause between pieces leaves the device to the receiver.
+        let wait = waiting(Event::LogArchiveIo);
         archive_group(log, group, &mut || std::thread::sleep(Duration::from_millis(2)))?;
+        drop(wait);
     }
     let needed = shared.forwarding().map_or(Scn(u64::MAX), |forwarding| forwarding.needed_from());
     remove_archived(log, environment.config.redo.archive_bytes_max, log.checkpoint().min(needed))?;

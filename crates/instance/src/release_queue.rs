@@ -4,33 +4,46 @@ use standfast_sqlite_wal::capture::CommitMark;
 use standfast_types::{DatabaseId, ReleasePosition, Scn};
 use std::collections::{HashMap, VecDeque};
 
+/// A captured commit.
+#[derive(Clone, Copy)]
+struct Commit {
+    end: Scn,
+    database: DatabaseId,
+    position: ReleasePosition,
+    round: u64,
+}
+
 /// Captured commits that are not released, in the order of the stream. Pure: the caller publishes.
 #[derive(Default)]
 pub struct ReleaseQueue {
-    commits: VecDeque<(Scn, DatabaseId, ReleasePosition)>,
+    commits: VecDeque<Commit>,
     /// Kept between calls for its memory.
     newest: HashMap<DatabaseId, ReleasePosition>,
 }
 
 impl ReleaseQueue {
-    /// Adds the commits of one chunk that begins at `first`.
-    pub fn push(&mut self, first: Scn, marks: &[CommitMark]) {
+    /// Adds the commits of one chunk that begins at `first`, captured in that round of the log writer.
+    pub fn push(&mut self, first: Scn, marks: &[CommitMark], round: u64) {
         for mark in marks {
-            self.commits.push_back((first + mark.end as u64, mark.database, mark.release));
+            let end = first + mark.end as u64;
+            self.commits.push_back(Commit { end, database: mark.database, position: mark.release, round });
         }
     }
 
-    /// Takes all commits up to `upto` and hands the newest position of each database among them to `publish`.
-    pub fn release(&mut self, upto: Scn, mut publish: impl FnMut(DatabaseId, ReleasePosition)) {
-        while let Some((scn, database, position)) = self.commits.front().copied() {
-            if scn > upto {
-                break;
+    /// Takes all commits up to `upto` and hands the newest position of each database in each round to `publish`, with
+    /// the number of the round, the rounds in their order.
+    pub fn release(&mut self, upto: Scn, mut publish: impl FnMut(DatabaseId, ReleasePosition, u64)) {
+        let mut round = None;
+        while let Some(commit) = self.commits.front().copied().filter(|commit| commit.end <= upto) {
+            if let Some(ended) = round.filter(|round| *round != commit.round) {
+                self.newest.drain().for_each(|(database, position)| publish(database, position, ended));
             }
-            self.newest.insert(database, position);
+            round = Some(commit.round);
+            self.newest.insert(commit.database, commit.position);
             self.commits.pop_front();
         }
-        for (database, position) in self.newest.drain() {
-            publish(database, position);
+        if let Some(round) = round {
+            self.newest.drain().for_each(|(database, position)| publish(database, position, round));
         }
     }
 
@@ -49,27 +62,38 @@ impl ReleaseQueue {
 mod tests {
     use super::*;
 
+    fn mark(database: u16, end: usize, frame: u32) -> CommitMark {
+        CommitMark { database: DatabaseId(database), end, release: ReleasePosition::new(1, frame) }
+    }
+
+    /// Database, frame and round of what is published.
+    fn release(queue: &mut ReleaseQueue, upto: u64) -> Vec<(u16, u32, u64)> {
+        let mut released = Vec::new();
+        queue.release(Scn(upto), |database, position, round| {
+            released.push((database.0, position.frame(), round));
+        });
+        released
+    }
+
     #[test]
     fn a_commit_is_released_when_its_record_is_covered_and_not_before() {
         let mut queue = ReleaseQueue::default();
-        let mark = |database, end, frame| CommitMark {
-            database: DatabaseId(database),
-            end,
-            release: ReleasePosition::new(1, frame),
-        };
-        queue.push(Scn(1000), &[mark(1, 10, 2), mark(2, 20, 9), mark(1, 30, 4)]);
-        let release = |queue: &mut ReleaseQueue, upto| {
-            let mut released = HashMap::new();
-            queue.release(Scn(upto), |database, position| {
-                released.insert(database, position);
-            });
-            released
-        };
+        queue.push(Scn(1000), &[mark(1, 10, 2), mark(2, 20, 9), mark(1, 30, 4)], 0);
         assert!(release(&mut queue, 1009).is_empty());
-        let released = release(&mut queue, 1029);
-        assert_eq!(released[&DatabaseId(1)].frame(), 2);
-        assert_eq!(released[&DatabaseId(2)].frame(), 9);
+        let mut released = release(&mut queue, 1029);
+        released.sort_unstable();
+        assert_eq!(released, [(1, 2, 0), (2, 9, 0)]);
         assert_eq!(queue.len(), 1);
-        assert_eq!(release(&mut queue, 9999)[&DatabaseId(1)].frame(), 4);
+        assert_eq!(release(&mut queue, 9999), [(1, 4, 0)]);
+    }
+
+    #[test]
+    fn commits_of_different_rounds_are_published_apart_and_in_order() {
+        let mut queue = ReleaseQueue::default();
+        queue.push(Scn(1000), &[mark(1, 10, 2), mark(1, 20, 3)], 7);
+        queue.push(Scn(1100), &[mark(1, 10, 5)], 8);
+        queue.push(Scn(1200), &[mark(1, 10, 6)], 9);
+        assert_eq!(release(&mut queue, 1199), [(1, 3, 7), (1, 5, 8)]);
+        assert_eq!(release(&mut queue, 9999), [(1, 6, 9)]);
     }
 }

@@ -2,6 +2,7 @@
 
 mod databases;
 mod destinations;
+mod lags;
 mod role_change;
 mod service;
 
@@ -14,7 +15,10 @@ use crate::error::InstanceError;
 use crate::failover;
 use crate::far_sync::{self, FarSync};
 use crate::forwarding::Forwarding;
+use crate::history::SharedNotes;
+use crate::lag::Marks;
 use crate::local_archive::LocalStatus;
+use crate::mmon;
 use crate::open_primary::{OpenedPrimary, open_primary};
 use crate::primary_threads::{PrimaryThreads, Wiring};
 use crate::protection::TransportMonitor;
@@ -110,6 +114,9 @@ pub struct Running {
     stops_for: OnceLock<String>,
     monitor: Mutex<Option<TransportMonitor>>,
     local: Mutex<Vec<LocalStatus>>,
+    notes: SharedNotes,
+    marks: Mutex<Marks>,
+    mmon: Mutex<Option<mmon::Monitor>>,
     stopping: AtomicBool,
 }
 
@@ -134,6 +141,9 @@ impl Running {
             stops_for: OnceLock::new(),
             monitor: Mutex::default(),
             local: Mutex::default(),
+            notes: SharedNotes::default(),
+            marks: Mutex::default(),
+            mmon: Mutex::default(),
             stopping: AtomicBool::new(false),
         });
         running.listen()?;
@@ -152,6 +162,8 @@ impl Running {
         let monitor =
             monitor.map_err(InstanceError::io("begin the thread that watches destinations in", directory))?;
         *running.monitor() = Some(monitor);
+        *running.mmon.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+            Some(mmon::Monitor::start(&Arc::downgrade(&running))?);
         Ok(running)
     }
 
@@ -408,6 +420,8 @@ impl Running {
         self.stopping.store(true, SeqCst);
         let monitor = self.monitor().take();
         drop(monitor);
+        let mmon = self.mmon.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        drop(mmon);
         let _one = self.one_command();
         let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);
         let result = match mode {

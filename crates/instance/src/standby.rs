@@ -8,8 +8,8 @@ use crate::error::InstanceError;
 use crate::forwarding::Forwarding;
 use crate::received_log::archive_confirmed;
 use crate::stopped::Stopped;
-use crate::waits::Waits;
 use standfast_apply::Limits;
+use standfast_instruments::{Event, waiting};
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_transport::StoppedDatabases;
@@ -58,8 +58,6 @@ pub struct StandbyShared {
     pub(crate) told: Mutex<Told>,
     epoch: AtomicU64,
     forwarding: Mutex<Weak<Forwarding>>,
-    /// What the receiver waits for in this log.
-    pub waits: Waits,
     /// What is unwise about the sizes of its logs.
     unwise: Mutex<Option<String>>,
     apply_on: AtomicBool,
@@ -91,7 +89,6 @@ impl StandbyShared {
             told: Mutex::default(),
             epoch: AtomicU64::new(0),
             forwarding: Mutex::default(),
-            waits: Waits::default(),
             unwise: Mutex::default(),
             apply_on: AtomicBool::new(true),
             no_delay: AtomicBool::new(false),
@@ -299,7 +296,10 @@ impl Standby {
         let (archive, orders) = std::sync::mpsc::channel();
         let archiver = {
             let (environment, shared) = (environment.clone(), shared.clone());
-            let run = move || run_archiver(&environment, &shared, &orders);
+            let run = move || {
+                environment.instruments.enter_thread("arc0");
+                run_archiver(&environment, &shared, &orders);
+            };
             Builder::new().name("arc0".into()).spawn(run)
         };
         let archiver = archiver
@@ -307,7 +307,10 @@ impl Standby {
         let apply = {
             let (environment, shared) = (environment.clone(), shared.clone());
             let applier = Applier::open(&environment, &shared, Limits::default())?;
-            let run = move || run_apply(&environment, &shared, applier);
+            let run = move || {
+                environment.instruments.enter_thread("mrp0");
+                run_apply(&environment, &shared, applier)
+            };
             Builder::new().name("mrp0".into()).spawn(run)
         };
         let apply = apply.map_err(InstanceError::io(
@@ -351,13 +354,15 @@ pub(crate) fn run_archiver(
 ) {
     let mut said = false;
     // A log that was full before its last redo was confirmed is archived a little later.
-    let mut waiting = false;
+    let mut unconfirmed = false;
     loop {
+        let idle = waiting(Event::RdbmsIpcMessage);
         let order = orders.recv_timeout(Duration::from_millis(500));
+        drop(idle);
         match order {
             Ok(false) | Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return,
             Ok(true) => {}
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) if !said && !waiting => continue,
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) if !said && !unconfirmed => continue,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
         }
         if environment.control().role == Role::FarSync {
@@ -372,7 +377,7 @@ pub(crate) fn run_archiver(
             }
             Err(_) => {}
         }
-        waiting = !shared.log.to_archive().is_empty();
+        unconfirmed = !shared.log.to_archive().is_empty();
     }
 }
 
@@ -440,8 +445,12 @@ fn apply_until_stopped(
         }
         if !progressed {
             let idle = if dirty { SYNC_EVERY } else { Duration::from_secs(5) };
-            shared.wait_for_news(applier.wait().map_or(idle, |due| due.min(idle)));
+            let held_back = applier.wait();
+            let _wait =
+                waiting(if held_back.is_some() { Event::RecoveryApplyDelay } else { Event::RecoveryIdle });
+            shared.wait_for_news(held_back.map_or(idle, |due| due.min(idle)));
         } else if applier.backlog() < APPLY_AT_ONCE_BYTES {
+            let _wait = waiting(Event::RecoveryIdle);
             shared.let_more_come((began.elapsed() * APPLY_REST).clamp(APPLY_TOGETHER, APPLY_TOGETHER_MAX));
         }
     }

@@ -6,11 +6,12 @@ use crate::forwarding::Forwarding;
 use crate::now_us;
 use crate::running::{Mode, Running, RunningPrimary, RunningStandby};
 use crate::standby::StandbyShared;
-use crate::waits::WaitEvent;
 use serde_json::{Value, json};
 use standfast_format::LogKind;
+use standfast_instruments::{Event, Instruments, WaitClass};
 use standfast_transport::{DestinationStatus, Role, TransportMode};
 use standfast_types::Scn;
+use std::sync::Arc;
 
 /// See the module.
 pub fn status(running: &Running) -> Value {
@@ -40,11 +41,11 @@ pub fn status(running: &Running) -> Value {
     status["protection"] = json!({ "mode": mode, "level": level });
     // A command may wait for a long time; the state of a primary is asked for while it does.
     if let Some(primary) = running.primary() {
-        add_primary(&mut status, &primary, &control);
+        add_primary(&mut status, running, &primary, &control);
         return status;
     }
     match &*running.mode() {
-        Mode::Primary(primary) => add_primary(&mut status, primary, &control),
+        Mode::Primary(primary) => add_primary(&mut status, running, primary, &control),
         Mode::Standby(standby) => add_standby(&mut status, running, standby),
         Mode::FarSync(far_sync) => add_far_sync(&mut status, running, far_sync),
         Mode::Fenced(why) => {
@@ -65,6 +66,16 @@ pub fn status(running: &Running) -> Value {
     status
 }
 
+/// Waits for what a configuration could give; all others are in V$SYSTEM_EVENT.
+fn waits(instruments: &Instruments) -> Value {
+    let of = |event: &Event| {
+        let counts = instruments.event(*event);
+        json!({ "event": event.name(), "count": counts.count, "time_us": counts.time_ns / 1000 })
+    };
+    let held_up = |event: &&Event| event.class() == WaitClass::Configuration && !event.is_foreground();
+    Event::ALL.iter().filter(held_up).map(of).collect()
+}
+
 fn security(environment: &crate::environment::Environment) -> Value {
     let now = now_us() / 1_000_000;
     let shown = environment.keeper.shown().ok().flatten();
@@ -81,7 +92,7 @@ fn security(environment: &crate::environment::Environment) -> Value {
     })
 }
 
-fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) {
+fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, control: &Control) {
     let shared = primary.threads.shared();
     let captured = shared.buffer.captured();
     let failure = primary.threads.failure();
@@ -99,7 +110,7 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) 
     status["commits"] = json!(shared.commits.load(std::sync::atomic::Ordering::Relaxed));
     status["waiting_commits"] = json!(shared.held_up_commits());
     status["waiting_for"] = json!(shared.waiting_for());
-    status["waits"] = json!(shared.waits.totals());
+    status["waits"] = waits(&shared.instruments);
     status["checkpoints"] = json!(primary.threads.checkpoint_counts());
     status["sessions"] = json!(shared.segment.sessions().count());
     let left_out = control.databases.iter().filter_map(|record| {
@@ -138,16 +149,18 @@ fn add_primary(status: &mut Value, primary: &RunningPrimary, control: &Control) 
         .collect();
     status["log"]["groups"] = groups(primary.source.redo_log());
     status["log"]["archived"] = json!(primary.source.redo_log().archived().len());
-    status["destinations"] = destinations(primary.destinations().status(), captured);
+    status["destinations"] = destinations(running, primary.destinations().status(), captured);
 }
 
 /// `captured`: end of the redo that they are sent.
-fn destinations(of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Value {
+fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Value {
     of.into_iter()
         .map(|(destination, required)| {
             let known = destination.received > Scn::ZERO;
             let applies = known && destination.role != Some(Role::FarSync);
             let behind = |position: Scn| known.then(|| captured.bytes_since(position));
+            let late = |position: Scn| running.lag_us(position, captured).map(|lag| lag as f64 / 1e6);
+            let applied = destination.stopped.least(destination.applied).filter(|_| applies);
             json!({
                 "name": destination.name,
                 "address": destination.address,
@@ -162,10 +175,11 @@ fn destinations(of: Vec<(DestinationStatus, bool)>, captured: Scn) -> Value {
                 "stopped_databases": destination.stopped.databases,
                 "stopped_total": destination.stopped.total,
                 "transport_lag_bytes": behind(destination.received),
+                "transport_lag_s": known.then(|| late(destination.received)).flatten(),
                 "redo_bytes": destination.redo_bytes,
                 "wire_bytes": destination.wire_bytes,
-                "apply_lag_bytes":
-                    destination.stopped.least(destination.applied).filter(|_| applies).and_then(behind),
+                "apply_lag_bytes": applied.and_then(behind),
+                "apply_lag_s": applied.and_then(late),
                 "round_trip_us": destination.round_trip_us,
                 "failures": destination.failures,
                 "last_trouble": destination.last_trouble,
@@ -223,9 +237,11 @@ fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) 
 }
 
 /// What a standby and a far sync have in common.
-fn add_received(status: &mut Value, running: &Running, shared: &StandbyShared, forwarding: &Forwarding) {
+fn add_received(status: &mut Value, running: &Running, shared: &Arc<StandbyShared>, forwarding: &Forwarding) {
     let heard = shared.last_heard_us();
     let source_end = shared.source_end();
+    let lags = running.lags_of(shared, now_us());
+    let seconds = |lag: Option<u64>| lag.map(|lag| lag as f64 / 1e6);
     status["standby"] = json!({
         "connected": running.is_streaming(),
         "gap": running.gap(),
@@ -235,15 +251,18 @@ fn add_received(status: &mut Value, running: &Running, shared: &StandbyShared, f
         "last_heard_us": (heard != 0).then_some(heard),
         "source": source(&running.environment.control()),
         "source_end": source_end,
+        "transport_lag_s": seconds(lags.transport_us),
+        "apply_lag_s": seconds(lags.apply_us),
         "log_warning": shared.unwise(),
     });
     status["log"]["groups"] = groups(&shared.log);
     status["log"]["archived"] = json!(shared.log.archived().len());
-    status["waiting_for"] = json!(shared.waits.current().map_or("", WaitEvent::name));
-    status["waits"] = json!(shared.waits.totals());
+    let instruments = &running.environment.instruments;
+    status["waiting_for"] = json!(instruments.held_up_by().map_or("", Event::name));
+    status["waits"] = waits(instruments);
     let forwarded = forwarding.status();
     if !forwarded.is_empty() {
-        status["destinations"] = destinations(forwarded, shared.hardened());
+        status["destinations"] = destinations(running, forwarded, shared.hardened());
     }
 }
 

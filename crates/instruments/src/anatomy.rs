@@ -154,14 +154,22 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// A round was written; returns its number.
-    pub fn push(&mut self, round: Round) -> u64 {
+    /// A round goes to the destinations and to the log now; returns its number.
+    pub fn begin(&mut self, round: Round) -> u64 {
         if self.kept.len() == ROUNDS_KEPT {
             self.kept.pop_front();
         }
         self.kept.push_back(round);
         self.next += 1;
         self.next - 1
+    }
+
+    /// The local log has the newest round.
+    pub fn written(&mut self, written_ns: u64) {
+        if let Some(newest) = self.kept.back_mut() {
+            newest.written_ns = written_ns;
+            newest.ended_ns = written_ns;
+        }
     }
 
     /// The newest round has ended.
@@ -246,7 +254,7 @@ mod tests {
     #[test]
     fn a_commit_alone_that_waits_for_the_local_write() {
         let mut rounds = Rounds::default();
-        let number = rounds.push(round(112, 117, 217, 217));
+        let number = rounds.begin(round(112, 117, 217, 217));
         let parts = rounds.split(number, 100, Cause::Local, 218, 220).unwrap();
         assert_eq!(named(parts), [(Wake, 12), (Gather, 5), (LocalWrite, 100), (Post, 3)]);
         assert_eq!(parts.total(), 120);
@@ -255,7 +263,7 @@ mod tests {
     #[test]
     fn the_way_to_the_standby_is_the_critical_one_when_it_ends_later() {
         let mut rounds = Rounds::default();
-        let number = rounds.push(round(112, 117, 217, 219));
+        let number = rounds.begin(round(112, 117, 217, 219));
         let cause = Cause::Remote { arrived_ns: 417, write_ns: 180 };
         let parts = rounds.split(number, 100, cause, 425, 430).unwrap();
         let expected =
@@ -267,8 +275,8 @@ mod tests {
     #[test]
     fn while_the_log_writer_is_busy_a_commit_waits_for_what_it_does() {
         let mut rounds = Rounds::default();
-        rounds.push(round(0, 10, 110, 120));
-        let number = rounds.push(round(121, 130, 230, 230));
+        rounds.begin(round(0, 10, 110, 120));
+        let number = rounds.begin(round(121, 130, 230, 230));
         let parts = rounds.split(number, 60, Cause::Local, 231, 232).unwrap();
         assert_eq!(named(parts), [(Wake, 1), (Gather, 9), (LocalWrite, 50 + 100), (Post, 10 + 2)]);
         assert_eq!(parts.total(), 172);
@@ -277,7 +285,7 @@ mod tests {
     #[test]
     fn a_commit_that_is_captured_before_its_notice_has_no_wake() {
         let mut rounds = Rounds::default();
-        let number = rounds.push(round(100, 120, 200, 200));
+        let number = rounds.begin(round(100, 120, 200, 200));
         let parts = rounds.split(number, 115, Cause::Local, 201, 203).unwrap();
         assert_eq!(named(parts), [(Gather, 5), (LocalWrite, 80), (Post, 3)]);
     }
@@ -285,7 +293,7 @@ mod tests {
     #[test]
     fn a_standby_that_claims_to_have_written_for_longer_than_it_took_leaves_nothing_to_the_network() {
         let mut rounds = Rounds::default();
-        let number = rounds.push(round(100, 110, 150, 150));
+        let number = rounds.begin(round(100, 110, 150, 150));
         let cause = Cause::Remote { arrived_ns: 160, write_ns: 900 };
         let parts = rounds.split(number, 100, cause, 165, 166).unwrap();
         assert_eq!((parts.of(Network), parts.of(RemoteWrite), parts.total()), (0, 50, 66));
@@ -294,7 +302,7 @@ mod tests {
     #[test]
     fn a_destination_that_is_let_go_was_waited_for() {
         let mut rounds = Rounds::default();
-        let number = rounds.push(round(100, 110, 150, 150));
+        let number = rounds.begin(round(100, 110, 150, 150));
         let parts = rounds.split(number, 100, Cause::Decision, 5_000, 5_001).unwrap();
         assert_eq!(named(parts), [(Gather, 10), (Network, 4_890), (Post, 1)]);
     }
@@ -302,9 +310,9 @@ mod tests {
     #[test]
     fn rounds_are_forgotten_and_others_are_not_taken_for_them() {
         let mut rounds = Rounds::default();
-        let first = rounds.push(round(1, 2, 3, 4));
+        let first = rounds.begin(round(1, 2, 3, 4));
         for _ in 0..ROUNDS_KEPT {
-            rounds.push(round(5, 6, 7, 8));
+            rounds.begin(round(5, 6, 7, 8));
         }
         assert_eq!(rounds.split(first, 1, Cause::Local, 9, 9), None);
         assert!(rounds.split(first + 1, 1, Cause::Local, 9, 9).is_some());
@@ -325,7 +333,7 @@ mod tests {
                 now += next(most);
                 now
             };
-            let number = rounds.push(round(later(9), later(9), later(99), later(5)));
+            let number = rounds.begin(round(later(9), later(9), later(99), later(5)));
             let notice = now.saturating_sub(next(300));
             let posted = now + next(300);
             let cause = match next(3) {

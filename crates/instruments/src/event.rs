@@ -89,8 +89,6 @@ events! {
     WriteLock, "enq: TX - write lock", Application, true;
     /// A session, at the begin of a transaction: while the write-ahead log is reset (the gate).
     WalReset, "write-ahead log reset", Configuration, true;
-    /// A session, at the begin of a write: for an instance that does not run.
-    InstanceNotRunning, "instance not running", Other, true;
     /// The log writer: for the writes to all members of the current group.
     LogFileParallelWrite, "log file parallel write", SystemIo, false;
     /// The log writer: for the write of a log file's header.
@@ -109,7 +107,7 @@ events! {
     AsyncRemoteWrite, "ASYNC Remote Write", Network, false;
     /// A sender: while it connects to its destination and both agree where to go on.
     TransportAttach, "Redo Transport Attach", Network, false;
-    /// An archiver: for the acknowledgement of a unit of an archived log.
+    /// An archiver: while it sends a unit of an archived log, reading it included.
     ArchRemoteWrite, "ARCH Remote Write", Network, false;
     /// The receiver of a standby: from a batch of redo in memory until it is answered, checks included.
     RfsWrite, "RFS write", SystemIo, false;
@@ -117,22 +115,16 @@ events! {
     RfsRandomIo, "RFS random i/o", SystemIo, false;
     /// The receiver of a standby: for the write of a unit of an archived log.
     RfsSequentialIo, "RFS sequential i/o", SystemIo, false;
-    /// An archiver or a sender: for a read of a log file.
+    /// An archiver, a sender or apply: for a read of a log file.
     LogFileSequentialRead, "log file sequential read", SystemIo, false;
     /// An archiver: for the write of an archived log.
     LogArchiveIo, "Log archive I/O", SystemIo, false;
     /// For the write of the control file.
     ControlFileWrite, "control file parallel write", SystemIo, false;
-    /// The checkpointer: while it moves pages from the write-ahead log into the database.
+    /// The checkpointer, or apply: while it moves pages from the write-ahead log into the database.
     DbFileParallelWrite, "db file parallel write", SystemIo, false;
-    /// The checkpointer: for the sync of a write-ahead log or a database.
+    /// The checkpointer, or apply: for the sync of a write-ahead log or a database.
     DbFileSync, "db file sync", SystemIo, false;
-    /// Apply: for a read of received redo.
-    RecoveryRead, "recovery read", SystemIo, false;
-    /// Apply: for the commit of a batch of transactions in the databases of a standby.
-    RecoveryCommit, "recovery commit", SystemIo, false;
-    /// Apply, with redo in hand that is not confirmed by the primary yet.
-    RecoveryWaitConfirm, "recovery wait for confirmation", Other, false;
     /// Apply: held back by DELAY.
     RecoveryApplyDelay, "recovery apply delay", Idle, false;
     /// Apply: there is no redo to apply.

@@ -4,8 +4,8 @@
 //! thread that belongs to none (a simulation, a tool) counts nothing and needs no special case.
 
 use crate::anatomy::{CommitPart, Parts};
-use crate::event::Event;
-use crate::histogram::Histogram;
+use crate::event::{Event, WaitClass};
+use crate::histogram::{Histogram, HistogramCounts};
 use crate::sample::{EventTotals, PartTotals, Sample, StatisticValue, ThreadSample};
 use crate::statistic::Statistic;
 use std::cell::RefCell;
@@ -99,6 +99,13 @@ impl Instruments {
         self.statistics[statistic.index()].load(Relaxed)
     }
 
+    /// What keeps some thread of the instance from its work that a configuration could give it: room, a next log.
+    pub fn held_up_by(&self) -> Option<Event> {
+        let threads = self.threads();
+        let mut waits = threads.iter().flat_map(|thread| thread.waits()).map(|(event, _)| event);
+        waits.find(|event| event.class() == WaitClass::Configuration)
+    }
+
     /// What a thread of that name waits for at the moment, the outermost wait first, with the time so far.
     pub fn waits_of(&self, name: &str) -> Vec<(Event, Duration)> {
         self.threads()
@@ -113,19 +120,36 @@ impl Instruments {
         threads.iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// Counts of an event.
+    pub fn event(&self, event: Event) -> HistogramCounts {
+        self.events[event.index()].counts()
+    }
+
     /// Everything at this moment. Waits that are under way are in the threads' states, not in the counts.
     pub fn sample(&self) -> Sample {
         let event = |event: &Event| EventTotals {
             event: event.name().into(),
             class: event.class(),
             foreground: event.is_foreground(),
-            counts: self.events[event.index()].counts(),
+            counts: self.event(*event),
         };
         let statistic = |statistic: &Statistic| StatisticValue {
             name: statistic.name().into(),
             value: self.statistics[statistic.index()].load(Relaxed),
         };
         let part = |part: CommitPart| PartTotals { part, counts: self.parts[part.index()].counts() };
+        Sample {
+            time_us: now_us(),
+            started_us: self.started_us,
+            events: Event::ALL.iter().map(event).collect(),
+            statistics: Statistic::ALL.iter().map(statistic).collect(),
+            parts: CommitPart::ALL.into_iter().map(part).collect(),
+            threads: self.sample_threads(),
+        }
+    }
+
+    /// What each thread does at this moment.
+    pub fn sample_threads(&self) -> Vec<ThreadSample> {
         let thread = |thread: &Arc<ThreadState>| {
             let wait = thread.waits().pop();
             ThreadSample {
@@ -134,14 +158,7 @@ impl Instruments {
                 waited_us: wait.map(|(_, waited)| waited.as_micros() as u64),
             }
         };
-        Sample {
-            time_us: now_us(),
-            started_us: self.started_us,
-            events: Event::ALL.iter().map(event).collect(),
-            statistics: Statistic::ALL.iter().map(statistic).collect(),
-            parts: CommitPart::ALL.into_iter().map(part).collect(),
-            threads: self.threads().iter().map(thread).collect(),
-        }
+        self.threads().iter().map(thread).collect()
     }
 }
 
@@ -193,6 +210,29 @@ impl ThreadState {
         }
         self.depth.store(depth, Relaxed);
     }
+}
+
+/// Counts a wait of the calling thread that has ended, or of a peer that it has heard of.
+pub fn record(event: Event, time: Duration) {
+    CURRENT.with_borrow(|state| {
+        if let Some(state) = state {
+            state.instruments.record(event, time);
+        }
+    });
+}
+
+/// Adds to a statistic of the instance of the calling thread.
+pub fn count(statistic: Statistic, amount: u64) {
+    CURRENT.with_borrow(|state| {
+        if let Some(state) = state {
+            state.instruments.add(statistic, amount);
+        }
+    });
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC, comparable between the processes of a host.
+pub fn monotonic_ns() -> u64 {
+    standfast_session::monotonic_ns()
 }
 
 /// A wait under way; it ends, and is counted, when this is dropped.
@@ -295,6 +335,7 @@ mod tests {
                 assert_eq!(count(&instruments, Event::LogBufferSpace), 1);
                 let waits: Vec<Event> = instruments.waits_of("lgwr").iter().map(|wait| wait.0).collect();
                 assert_eq!(waits, [Event::SwitchArchivingNeeded]);
+                assert_eq!(instruments.held_up_by(), Some(Event::SwitchArchivingNeeded));
                 outer.forget();
                 assert!(instruments.waits_of("lgwr").is_empty());
             });

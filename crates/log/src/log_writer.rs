@@ -11,7 +11,8 @@ mod losses;
 use crate::error::LogError;
 use crate::groups::{Cut, LogIdentity, LogSwitch, Member, RedoLog, SwitchBlocked, header_for};
 use crate::members::{Failures, MemberWriters, QUEUED_MAX};
-use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
+use standfast_format::{BlockWriter, LogKind, StreamCrc, incarnation_tag};
+use standfast_instruments::{Event, Waiting, waiting};
 use standfast_io::AlignedBuf;
 use standfast_types::Scn;
 use std::collections::VecDeque;
@@ -147,12 +148,22 @@ impl LogWriter {
 
     fn write_blocks(&mut self, bytes: usize, first_block: u32) -> Result<(), LogError> {
         let offset = u64::from(first_block) * self.writer.block_bytes as u64;
+        let wait = self.wait_for_write(first_block);
         let failures = self.members.write(&self.targets, &self.buffers[0], bytes, offset);
+        drop(wait);
         if failures.is_empty() {
             return Ok(());
         }
         let written_to = self.targets.clone();
         self.go_on_without(&written_to, failures)
+    }
+
+    fn wait_for_write(&self, first_block: u32) -> Waiting {
+        waiting(match (first_block, self.log.config().kind) {
+            (0, _) => Event::LogFileSingleWrite,
+            (_, LogKind::Standby) => Event::RfsRandomIo,
+            _ => Event::LogFileParallelWrite,
+        })
     }
 
     /// The block buffer of single writes, for at least one block.
@@ -189,7 +200,9 @@ impl LogWriter {
         let mut result = self.queue_pieces(&written_to, pieces, confirmed, &mut queued);
         while let Some((writer, used)) = queued.pop_front() {
             // Also after a failure: what is under way must have ended before anybody reads the files.
+            let wait = self.wait_for_write(self.writer.number);
             let failures = self.members.await_oldest(written_to.len());
+            drop(wait);
             if result.is_ok() {
                 result = self.piece_ended(&written_to, failures, writer, used);
             }
@@ -209,7 +222,9 @@ impl LogWriter {
             if queued.len() == QUEUED_MAX
                 && let Some((writer, used)) = queued.pop_front()
             {
+                let wait = self.wait_for_write(self.writer.number);
                 let failures = self.members.await_oldest(written_to.len());
+                drop(wait);
                 self.piece_ended(written_to, failures, writer, used)?;
             }
             let offset = u64::from(writer.number) * writer.block_bytes as u64;

@@ -4,6 +4,7 @@ use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
 use crate::groups::{Cut, Group, Member, RedoLog};
 use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
+use standfast_instruments::{Event, waiting};
 use standfast_types::Scn;
 
 /// Where a cut goes.
@@ -78,7 +79,9 @@ impl RedoLog {
         loop {
             let source = self.source_of(from)?;
             let (header, before) = (source.header, out.len());
+            let wait = waiting(Event::LogFileSequentialRead);
             read_from(source, from, upto, bytes_max, out)?;
+            drop(wait);
             // A group that is reused while it is read holds nothing of it any more; an archived log does.
             if out.len() > before || self.source_of(from)?.header == header {
                 return Ok(());

@@ -167,7 +167,7 @@ fn close_older_groups(
         let (group, next) = (&groups[pair[0].0], groups[pair[1].0].header);
         // The group between them was dropped: this one ends where its blocks do.
         let gap = group.header.zip(next).is_some_and(|(header, next)| {
-            header.incarnation_id == next.incarnation_id && next.sequence > header.sequence + 1
+            header.incarnation_id == next.incarnation_id && next.sequence.saturating_sub(header.sequence) > 1
         });
         let end = match group.header.filter(|_| gap) {
             Some(header) => scan(source_of(group, &header))?.writer.position,

@@ -3,6 +3,10 @@
 //!
 //! Only blocks that differ are written, so nothing is written over a block that is right: whatever interrupts this, each
 //! block can still be read where it was read before.
+//!
+//! A member that was away may hold more than the others: a write that reached it alone before it went. Nobody has
+//! acknowledged that, and the others do not hold it, so it is made void: read on, the log would go on behind blocks that
+//! only this member has.
 
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
@@ -74,8 +78,35 @@ fn complete(
         piece.used += block_bytes;
     }
     piece.give_to(group, progress, &mut found);
+    let end = u64::from(piece.first) * block_bytes as u64;
+    for (open, progress) in group.members.iter().zip(progress).filter(|(open, _)| open.distrusted) {
+        void_from(open, end, block_bytes, progress, &mut found);
+    }
     group.members.iter_mut().for_each(|open| open.header = Some(*header));
     Ok(())
+}
+
+/// Nothing of what the member holds from `offset` on, a block boundary, counts.
+fn void_from(
+    open: &OpenMember,
+    offset: u64,
+    block_bytes: usize,
+    progress: &mut Progress,
+    found: &mut AlignedBuf,
+) {
+    let zeros = AlignedBuf::new(PIECE_BYTES);
+    let length = match open.member.file.len() {
+        Ok(length) => length,
+        Err(error) => return progress.fail(open, error),
+    };
+    for start in (offset..length).step_by(PIECE_BYTES) {
+        let bytes = (length - start).min(PIECE_BYTES as u64) as usize;
+        let readable = open.member.file.read_at(&mut found[..bytes], start).is_ok();
+        if !readable || found[..bytes] != zeros[..bytes] {
+            progress.write(open, &zeros[..bytes], start);
+            progress.written += (bytes / block_bytes) as u32;
+        }
+    }
 }
 
 /// Blocks that all members are to have.
@@ -132,10 +163,15 @@ impl Piece {
 
 impl Progress {
     fn write(&mut self, open: &OpenMember, bytes: &[u8], offset: u64) {
-        if self.failure.is_none() {
-            let written = open.member.file.write_durable(bytes, offset);
-            self.failure =
-                written.map_err(LogError::io("bring in line the redo log", &open.member.path)).err();
+        if self.failure.is_none()
+            && let Err(error) = open.member.file.write_durable(bytes, offset)
+        {
+            self.fail(open, error);
         }
+    }
+
+    fn fail(&mut self, open: &OpenMember, error: std::io::Error) {
+        let failed = LogError::io("bring in line the redo log", &open.member.path);
+        self.failure = Some(failed(error));
     }
 }

@@ -400,3 +400,43 @@ fn a_member_that_failed_and_is_back_after_a_power_loss_loses_nothing_and_is_not_
     }
     assert!(refused > 30 && mended > 30 && dropped > 30, "{refused} {mended} {dropped}");
 }
+
+/// A record of its own.
+fn record(byte: u8) -> Vec<u8> {
+    let mut record = Vec::new();
+    let mut builder = RecordBuilder::change(&mut record, DatabaseId(1));
+    builder.vector(1, None, &[byte; 4096], 0, &mut Vec::new());
+    builder.finish();
+    record
+}
+
+#[test]
+fn what_only_a_member_holds_that_was_away_is_made_void() {
+    let mut site = Site::new(1);
+    let second = site.config.member_directories[1].join("online_1b.log");
+    let (log, mut writer) = site.open().unwrap();
+    let first = writer.write(&[&record(1)], Scn::ZERO).unwrap();
+    // The power fails while the next write has reached one member: what it looks like then.
+    let trial = site.machine.copy(2);
+    let torn = {
+        let (_, mut writer, _) = RedoLog::open(Arc::new(trial.disk()), site.config.clone()).unwrap();
+        writer.write(&[&record(2), &record(3)], Scn::ZERO).unwrap();
+        trial.contents(&second).unwrap()
+    };
+    drop((log, writer));
+    site.machine.disk().remove(&second).unwrap();
+    let (log, writer) = site.open().unwrap();
+    assert_eq!(writer.position(), first);
+    drop((log, writer));
+    site.machine.install(&second, &torn);
+    let (log, mut writer) = site.open().unwrap();
+    assert_eq!(writer.position(), first, "the log does not go on behind what one member has alone");
+    assert!(log.dropped_members().is_empty());
+    // The same bytes come again, as from a primary.
+    writer.write(&[&record(2)], Scn::ZERO).unwrap();
+    let last = writer.write(&[&record(4)], Scn::ZERO).unwrap();
+    drop((log, writer));
+    site.machine.disk().remove(&second).unwrap();
+    let (_, writer) = site.open().unwrap();
+    assert_eq!(writer.position(), last, "the other member holds it all");
+}

@@ -2,8 +2,9 @@
 
 use crate::futex;
 use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, SESSION_WORDS};
+use crate::monotonic_ns;
 use crate::segment::{Segment, SegmentConfig};
-use crate::session::{CLAIMING, WORD_ASLEEP, WORD_IDLE};
+use crate::session::{CLAIMING, WORD_ASLEEP, WORD_IDLE, WORD_WAITING};
 use crate::spin;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
@@ -136,27 +137,66 @@ impl Segment {
         header.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
     }
 
-    /// Moves the durable position of a database forwards and wakes the commits that waited for it.
+    /// Moves the durable position of a database forwards and wakes the commits that waited for it. `posted` is told
+    /// of each when it had given notice and when it was woken, or let find the answer by itself.
     /// Returns the number of sleepers woken.
-    pub fn publish_durable(&self, database: u16, position: u64) -> usize {
+    pub fn publish_durable(&self, database: u16, position: u64, posted: &mut dyn FnMut(u64, u64)) -> usize {
         let entry = self.database(database);
+        // Those who look see the new position at once and may be gone when it is their turn below.
+        let looking = self.post_those_who_look(database, position, posted);
         entry.durable.fetch_max(position, SeqCst);
         let mut woken = 0;
-        for word in 0..SESSION_WORDS {
+        for (word, looking) in looking.iter().enumerate() {
             let mut bits = entry.commit_waiters[word].load(SeqCst);
             while bits != 0 {
+                let bit = bits & bits.wrapping_neg();
                 let slot = self.slot(word * 64 + bits.trailing_zeros() as usize);
                 bits &= bits - 1;
-                if slot.target.load(SeqCst) <= position
-                    && slot.commit_word.load(SeqCst) != WORD_IDLE
-                    && slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP
-                {
+                if slot.target.load(SeqCst) > position || slot.commit_word.load(SeqCst) == WORD_IDLE {
+                    continue;
+                }
+                let noticed = slot.noticed_ns.load(SeqCst);
+                let now = if cfg!(feature = "off") { 0 } else { monotonic_ns() };
+                slot.posted_ns.store(now, SeqCst);
+                if slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP {
                     futex::wake_one(&slot.commit_word);
                     woken += 1;
+                }
+                if looking & bit == 0 && !cfg!(feature = "off") {
+                    posted(noticed, now);
                 }
             }
         }
         woken
+    }
+
+    /// Bits of the sessions that wait for no more than `position` and do not sleep.
+    fn post_those_who_look(
+        &self,
+        database: u16,
+        position: u64,
+        posted: &mut dyn FnMut(u64, u64),
+    ) -> [u64; SESSION_WORDS] {
+        let mut looking = [0; SESSION_WORDS];
+        if cfg!(feature = "off") {
+            return looking;
+        }
+        let entry = self.database(database);
+        for (word, looking) in looking.iter_mut().enumerate() {
+            let mut bits = entry.commit_waiters[word].load(SeqCst);
+            while bits != 0 {
+                let bit = bits & bits.wrapping_neg();
+                let slot = self.slot(word * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+                if slot.target.load(SeqCst) <= position && slot.commit_word.load(SeqCst) == WORD_WAITING {
+                    let now = monotonic_ns();
+                    slot.posted_ns.store(now, SeqCst);
+                    posted(slot.noticed_ns.load(SeqCst), now);
+                    *looking |= bit;
+                }
+            }
+        }
+        looking
     }
 
     /// Wakes every commit that waits on the database, so that it looks around (failure, shutdown).
@@ -265,7 +305,7 @@ impl Segment {
 
     /// Sessions attached: (slot, process, start time of the process in clock ticks).
     pub fn sessions(&self) -> impl Iterator<Item = (usize, u32, u64)> + '_ {
-        self.slots().iter().enumerate().filter_map(|(index, slot)| {
+        self.slots_used().iter().enumerate().filter_map(|(index, slot)| {
             let pid = slot.pid.load(SeqCst);
             (pid != 0 && pid != CLAIMING).then(|| (index, pid, slot.started.load(SeqCst)))
         })

@@ -3,10 +3,11 @@
 //! Every field is an atomic: both sides may be killed at any instruction and neither trusts the other's
 //! values beyond their range. Lines of 64 bytes keep words that different processors write apart.
 
+use crate::durations::{Cell, SessionWait};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Sessions (connections to protected databases) of one instance at a time.
 pub const SESSIONS_MAX: usize = 1024;
 pub const DATABASES: usize = standfast_types_databases();
@@ -67,7 +68,8 @@ pub struct Header {
     pub commit_wait_ms: AtomicU32,
     /// 1 while the instance runs; set to 0 by a clean stop, or by a session that found it dead.
     pub running: AtomicU32,
-    pub spare: AtomicU32,
+    /// Slots from this one on were never taken: nobody need look at them.
+    pub slots_used: AtomicU32,
 
     pub daemon: DaemonLine,
     pub dirty: DirtyLines,
@@ -152,7 +154,23 @@ pub struct Slot {
     /// How long the session looks before it sleeps; see the module `spin`.
     pub look: AtomicU32,
     pub target: AtomicU64,
+    /// When the session gave notice of the commit that waits; by [`crate::monotonic_ns`].
+    pub noticed_ns: AtomicU64,
+    /// When the instance woke it, or was about to let it find the answer; 0 not yet.
+    pub posted_ns: AtomicU64,
     pub lock: SlotLockLine,
+    pub wait: WaitLine,
+    /// By [`SessionWait`]; only ever grows.
+    pub counts: [Cell; SessionWait::ALL.len()],
+}
+
+/// What the session waits for, for those who look.
+#[repr(C, align(64))]
+pub struct WaitLine {
+    /// 0 nothing, else number of the [`SessionWait`] + 1.
+    pub what: AtomicU32,
+    pub spare: AtomicU32,
+    pub since_ns: AtomicU64,
 }
 
 #[repr(C, align(64))]

@@ -12,6 +12,7 @@
 //! Bitmaps and tickets only: no pointers, no lists in shared memory.
 
 mod daemon;
+mod durations;
 mod futex;
 mod layout;
 mod marker;
@@ -21,6 +22,7 @@ mod session;
 mod spin;
 
 pub use daemon::{DirtySet, SessionCounts};
+pub use durations::{BUCKETS, SessionActivity, SessionWait, WaitCounts};
 pub use layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
 pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};
 pub use queue::TurnTicket;

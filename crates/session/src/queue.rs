@@ -6,6 +6,7 @@
 //! allowed: whoever comes while the lock is free takes it, because handing over to a sleeper costs a
 //! context switch with the lock idle; but after [`BYPASSES_MAX`] the lock is reserved for the first in line.
 
+use crate::durations::SessionWait;
 use crate::futex;
 use crate::layout::{DatabaseEntry, SESSION_WORDS};
 use crate::monotonic_ns;
@@ -106,12 +107,17 @@ impl Session {
     /// Waits at the start of a transaction while the log of the database is being reset; at most `limit`.
     pub fn pass_gate(&self, limit: Duration) {
         let gate = &self.segment.database(self.database).lock.gate;
+        if gate.load(SeqCst) == 0 {
+            return;
+        }
         let start = monotonic_ns();
+        self.begin_wait(SessionWait::WalReset, start);
         while gate.load(SeqCst) != 0 {
             let waited = Duration::from_nanos(monotonic_ns() - start);
-            let Some(left) = limit.checked_sub(waited) else { return };
+            let Some(left) = limit.checked_sub(waited) else { break };
             futex::wait(gate, 1, left);
         }
+        self.end_wait(SessionWait::WalReset, start);
     }
 }
 

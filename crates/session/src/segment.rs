@@ -212,8 +212,11 @@ impl Segment {
         &self.layout.slots[slot % self.layout.slots.len()]
     }
 
-    pub(crate) fn slots(&self) -> &'static [Slot] {
-        &self.layout.slots
+    /// Those that were ever taken. The lowest free slot is taken first, and looking at the others would make pages of
+    /// memory of them.
+    pub(crate) fn slots_used(&self) -> &'static [Slot] {
+        let used = self.header().slots_used.load(SeqCst) as usize;
+        &self.layout.slots[..used.min(self.layout.slots.len())]
     }
 
     /// True once a newer segment has taken its place, as far as this process knows.

@@ -1,5 +1,6 @@
 //! The application's side: a slot, the commit notice and the wait for durability.
 
+use crate::durations::SessionWait;
 use crate::futex;
 use crate::layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
 use crate::monotonic_ns;
@@ -73,9 +74,12 @@ impl Session {
                     slot.started.store(started, SeqCst);
                     slot.commit_word.store(WORD_IDLE, SeqCst);
                     slot.target.store(0, SeqCst);
+                    slot.noticed_ns.store(0, SeqCst);
+                    slot.wait.end();
                     slot.lock.word.store(WORD_IDLE, SeqCst);
                     slot.lock.queued.store(0, SeqCst);
                     slot.lock.bypassed.store(0, SeqCst);
+                    segment.header().slots_used.fetch_max(index as u32 + 1, SeqCst);
                     slot.pid.store(pid, SeqCst);
                     return Some(Session { segment, slot: index, database });
                 }
@@ -137,6 +141,35 @@ impl Session {
     /// Tells the instance that the database has new frames.
     pub fn notice(&self, batch: bool) {
         self.segment.notice(self.database, batch);
+    }
+
+    /// As [`Session::notice`], of a commit whose transaction began at `began_ns`; it may be waited for.
+    pub fn notice_commit(&self, batch: bool, began_ns: u64) {
+        let now = monotonic_ns();
+        let slot = self.segment.slot(self.slot);
+        slot.noticed_ns.store(now, SeqCst);
+        self.segment.notice(self.database, batch);
+        slot.record(SessionWait::Transaction, now.saturating_sub(began_ns));
+    }
+
+    /// As [`Session::wait_durable`], for the commit of which [`Session::notice_commit`] told: `log file sync`.
+    pub fn wait_commit(&self, target: u64, alive: &dyn Fn() -> bool) -> WaitOutcome {
+        let slot = self.segment.slot(self.slot);
+        let noticed = slot.noticed_ns.load(Relaxed);
+        slot.posted_ns.store(0, SeqCst);
+        slot.wait.begin(SessionWait::LogFileSync, noticed);
+        let outcome = self.wait_durable(target, alive);
+        let now = monotonic_ns();
+        slot.wait.end();
+        // Where nobody woke it and nobody let it find the answer, it did not wait.
+        let posted = slot.posted_ns.load(SeqCst);
+        if posted != 0 || outcome != WaitOutcome::Durable {
+            slot.record(SessionWait::LogFileSync, now.saturating_sub(noticed));
+        }
+        if posted != 0 {
+            slot.record(SessionWait::Scheduling, now.saturating_sub(posted));
+        }
+        outcome
     }
 
     /// Waits until `target` is durable. `alive` says whether the instance process lives; it is asked only

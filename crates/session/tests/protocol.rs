@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use standfast_session::{CommitMode, DatabaseState, Segment, SegmentConfig, Session, WaitOutcome};
+use standfast_session::{
+    CommitMode, DatabaseState, Segment, SegmentConfig, Session, SessionWait, WaitOutcome, monotonic_ns,
+};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex};
@@ -30,9 +32,9 @@ fn a_waiter_is_released_by_its_position_and_not_before() {
     while !segment.has_commit_waiters(3) {
         std::thread::yield_now();
     }
-    segment.publish_durable(3, target - 1);
+    segment.publish_durable(3, target - 1, &mut |_, _| {});
     assert!(segment.has_commit_waiters(3), "released one frame too early");
-    segment.publish_durable(3, target);
+    segment.publish_durable(3, target, &mut |_, _| {});
     assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
     assert!(!segment.has_commit_waiters(3));
     std::fs::remove_file(path).unwrap();
@@ -45,11 +47,11 @@ fn a_commit_after_a_log_reset_is_not_covered_by_what_was_durable_before_it() {
     let (segment, path) = segment("epoch");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let before = session.position_under_write_lock([0xFFFF_FFFF, 0xFFFF_FFFF], 14_000);
-    segment.publish_durable(3, before);
+    segment.publish_durable(3, before, &mut |_, _| {});
     let after = session.position_under_write_lock([0, 1], 2);
     assert!(after > before);
     assert_eq!(session.wait_durable_for_test(after), WaitOutcome::Unknown, "acknowledged too early");
-    segment.publish_durable(3, after);
+    segment.publish_durable(3, after, &mut |_, _| {});
     assert_eq!(session.wait_durable_for_test(after), WaitOutcome::Durable);
     assert!(session.position_for_reader([0xFFFF_FFFF, 0xFFFF_FFFF], 9).is_none());
     std::fs::remove_file(path).unwrap();
@@ -185,4 +187,47 @@ fn commit_modes_survive_the_segment() {
     for bits in 0..4 {
         assert_eq!(CommitMode::from_bits(bits).bits(), bits);
     }
+}
+
+fn count(segment: Segment, what: SessionWait) -> (u64, u64) {
+    let counts = segment.wait_counts(what);
+    (counts.buckets.iter().sum(), counts.time_ns)
+}
+
+#[test]
+fn a_commit_that_waited_is_counted_and_its_release_told_once() {
+    let (segment, path) = segment("counted");
+    let session = Session::attach(segment, 3, 1, 1).unwrap();
+    let began = monotonic_ns();
+    let target = session.position_under_write_lock([7, 7], 4);
+    session.notice_commit(false, began);
+    let waiter = std::thread::spawn(move || session.wait_commit(target, &|| true));
+    while segment.commit_waiters(3) == 0 {
+        std::thread::yield_now();
+    }
+    let active = segment.active_sessions();
+    assert_eq!(active.iter().map(|one| one.waits_for).collect::<Vec<_>>(), [Some(SessionWait::LogFileSync)]);
+    let mut posted = Vec::new();
+    segment.publish_durable(3, target, &mut |noticed, at| posted.push((noticed, at)));
+    assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
+    let [(noticed, at)] = posted[..] else { panic!("one commit waited: {posted:?}") };
+    assert!(began <= noticed && noticed < at && at <= monotonic_ns());
+    let ((waits, waited), (scheduled, scheduling)) =
+        (count(segment, SessionWait::LogFileSync), count(segment, SessionWait::Scheduling));
+    assert_eq!((waits, scheduled, count(segment, SessionWait::Transaction).0), (1, 1, 1));
+    assert_eq!(waited, at - noticed + scheduling, "the parts add up");
+    assert!(segment.active_sessions().is_empty());
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_commit_that_found_itself_durable_did_not_wait() {
+    let (segment, path) = segment("not-waited");
+    let session = Session::attach(segment, 3, 1, 1).unwrap();
+    let target = session.position_under_write_lock([7, 7], 4);
+    session.notice_commit(false, monotonic_ns());
+    segment.publish_durable(3, target, &mut |_, _| panic!("nobody waits"));
+    assert_eq!(session.wait_commit(target, &|| true), WaitOutcome::Durable);
+    assert_eq!(count(segment, SessionWait::LogFileSync).0, 0);
+    std::fs::remove_file(path).unwrap();
 }

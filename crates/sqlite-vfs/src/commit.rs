@@ -52,7 +52,7 @@ fn await_commit(database: &Database, pending: Pending) -> c_int {
     let Some(marker) = database.marker() else { return code::IOERR_FSYNC };
     let outcome = match pending {
         Pending::At { session, target } => {
-            session.wait_durable(target, &|| instance::attends(marker, session.segment()))
+            session.wait_commit(target, &|| instance::attends(marker, session.segment()))
         }
         Pending::Lost => WaitOutcome::Replaced,
     };

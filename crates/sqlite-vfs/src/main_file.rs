@@ -133,6 +133,8 @@ pub(crate) struct MainFile {
     pub wal_index: Cell<*mut u32>,
     /// Shared read locks held, bit by offset.
     pub read_locks: Cell<u32>,
+    /// When the transaction began, by [`monotonic_ns`].
+    pub began_ns: Cell<u64>,
     /// The log as it stood when the read lock was taken.
     pub snapshot: Cell<Option<LogPoint>>,
     pub write_lock: Cell<WriteLock>,
@@ -172,6 +174,7 @@ impl MainFile {
             alive_until_ns: Cell::new(0),
             wal_index: Cell::new(std::ptr::null_mut()),
             read_locks: Cell::new(0),
+            began_ns: Cell::new(0),
             snapshot: Cell::new(None),
             write_lock: Cell::new(WriteLock::Free),
             at_lock: Cell::new(None),

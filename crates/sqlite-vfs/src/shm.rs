@@ -9,7 +9,7 @@ use crate::commit::{self, Pending};
 use crate::main_file::{MainFile, WriteLock};
 use crate::report::{Cause, report};
 use crate::turn::{self, Turn};
-use standfast_session::Session;
+use standfast_session::{Session, monotonic_ns};
 use std::ffi::c_int;
 use std::time::Duration;
 
@@ -51,6 +51,9 @@ impl MainFile {
             && let Some(session) = self.session()
         {
             session.pass_gate(GATE_WAIT);
+        }
+        if starts {
+            self.began_ns.set(monotonic_ns());
         }
         // Some builds take the write lock before the read lock. What was let through as a mere reading of
         // the header is then a write transaction.
@@ -108,12 +111,12 @@ impl MainFile {
             if turn == Turn::Granted {
                 session.lock_missed();
             }
-            turn::missed(self.id, session);
+            turn::missed(self.id, session, self.began_ns.get());
             return code::BUSY_SNAPSHOT;
         }
         let granted = turn == Turn::Granted || session.try_turn();
         if !granted && turn != Turn::TimedOut {
-            turn::missed(self.id, session);
+            turn::missed(self.id, session, self.began_ns.get());
             return code::BUSY;
         }
         self.lock_in_turn(session, granted)
@@ -142,7 +145,7 @@ impl MainFile {
             // Somebody holds it who does not queue: nobody will wake us, SQLite's own sleep has to do.
             session.lock_missed();
         } else if result & 0xFF == code::BUSY {
-            turn::missed(self.id, session);
+            turn::missed(self.id, session, self.began_ns.get());
         }
         result
     }
@@ -171,7 +174,7 @@ impl MainFile {
                 }
                 let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);
                 if committed.is_some() {
-                    session.notice(self.commit_mode().batch);
+                    session.notice_commit(self.commit_mode().batch, self.began_ns.get());
                 }
                 session.release_turn();
                 self.forget_write_lock();

@@ -14,7 +14,7 @@
 //! All of it is hints. A turn that is never used is given back at the next occasion, or passed by others
 //! when their sleep times out.
 
-use standfast_session::{Session, monotonic_ns};
+use standfast_session::{Session, SessionWait, monotonic_ns};
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ const LOOK: Duration = Duration::from_millis(10);
 struct Missed {
     file: u64,
     session: Session,
+    /// When the transaction began that could not get it.
+    began_ns: u64,
     /// When the read lock was dropped; 0 while it is still held.
     dropped_ns: u64,
 }
@@ -55,9 +57,9 @@ thread_local! {
     static SLEPT: Cell<Slept> = const { Cell::new(Slept::Nothing) };
 }
 
-/// The write lock of `file` is busy.
-pub(crate) fn missed(file: u64, session: Session) {
-    MISSED.set(Some(Missed { file, session, dropped_ns: 0 }));
+/// The write lock of `file` is busy, in a transaction that began at `began_ns`.
+pub(crate) fn missed(file: u64, session: Session, began_ns: u64) {
+    MISSED.set(Some(Missed { file, session, began_ns, dropped_ns: 0 }));
 }
 
 /// `file` dropped its last read lock.
@@ -76,7 +78,8 @@ pub(crate) fn sleep(limit: Duration) -> bool {
     if missed.dropped_ns == 0 || start.saturating_sub(missed.dropped_ns) > HANDLER_FOLLOWS_NS {
         return false;
     }
-    let Missed { file, session, .. } = missed;
+    let Missed { file, session, began_ns, .. } = missed;
+    session.begin_wait(SessionWait::WriteLock, began_ns);
     let left = || limit.checked_sub(Duration::from_nanos(monotonic_ns().saturating_sub(start)));
     SLEPT.set(loop {
         let Some(time) = left() else { break Slept::TimedOut { file } };
@@ -87,6 +90,7 @@ pub(crate) fn sleep(limit: Duration) -> bool {
             break Slept::Granted { file, session };
         }
     });
+    session.end_wait(SessionWait::WriteLock, began_ns);
     true
 }
 

@@ -28,6 +28,7 @@ mod packing;
 pub mod protection;
 mod receiver;
 mod release;
+mod remote_times;
 mod resolve;
 pub mod selection;
 mod sender;
@@ -62,7 +63,9 @@ pub use sender::{
 };
 pub use siblings::{Others, Siblings};
 pub use snapshot::{Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status};
-pub use source::{ArchivedFile, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
+pub use source::{
+    ArchivedFile, Arrival, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo,
+};
 pub use standby::{
     ArchivePart, ArchiveStore, GivenUp, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart, Wish,
 };

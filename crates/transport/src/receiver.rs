@@ -253,6 +253,7 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, from: IpAddr) {
     connections.live.insert(id, Live { stream: stream.clone(), stranger: Some(stranger) });
     let theirs = shared.clone();
     let thread = std::thread::Builder::new().name(format!("rfs-{id}")).spawn(move || {
+        theirs.service.enter_thread(&format!("rfs-{id}"));
         handshake::serve(&theirs, id, &stream);
         // Other holders of the socket must not keep it open.
         stream.shutdown();

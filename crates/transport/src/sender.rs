@@ -22,7 +22,7 @@ use crate::packing::Compression;
 use crate::protection::Member;
 use crate::release::ReleaseView;
 use crate::siblings::{Seat, Siblings};
-use crate::source::{Piece, RedoSource, SenderObserver};
+use crate::source::{Arrival, Piece, RedoSource, SenderObserver};
 use crate::stats::DestinationStats;
 use crate::stopped::StoppedDatabases;
 use crate::wire::{Told, Wire};
@@ -257,8 +257,11 @@ impl Sender {
         let shared = self.shared.clone();
         let name = format!("{what}-{}", shared.config.destination.name);
         let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || run(&shared))
+            .name(name.clone())
+            .spawn(move || {
+                shared.observer.enter_thread(&name);
+                run(&shared);
+            })
             .map_err(TransportError::io("starting a thread of a sender"))?;
         lock(&self.threads).push(thread);
         Ok(())
@@ -461,8 +464,14 @@ impl Shared {
     /// Changes the destination, then publishes its state and reports its events.
     fn with_destination<T>(&self, change: impl FnOnce(&mut Destination, Duration) -> T) -> T {
         let (result, news) = self.changed(change);
-        self.tell(news);
+        self.tell(news, None);
         result
+    }
+
+    /// The same for an acknowledgement.
+    fn arrived(&self, by: Arrival, change: impl FnOnce(&mut Destination, Duration)) {
+        let ((), news) = self.changed(change);
+        self.tell(news, Some(by));
     }
 
     /// The same for changes after which commits may go on without this destination.
@@ -473,7 +482,7 @@ impl Shared {
                 change(destination, now)
             })
         });
-        self.tell(news);
+        self.tell(news, None);
         result
     }
 
@@ -492,9 +501,9 @@ impl Shared {
     }
 
     /// Reports what a change has led to. No lock is held.
-    fn tell(&self, news: News) {
+    fn tell(&self, news: News, by: Option<Arrival>) {
         if news.moved {
-            self.observer.acknowledged(self.index);
+            self.observer.acknowledged(self.index, by);
         }
         for event in &news.events {
             self.report(event);

@@ -225,11 +225,14 @@ pub trait ReceiverService: Send + Sync {
     /// The redo of this instance when it is a primary, for the creation of standbys.
     fn source(&self) -> Option<Arc<dyn RedoSource>>;
 
-    /// State of this instance as JSON text.
+    /// What can be observed of this instance, as JSON text.
     fn status(&self) -> String;
 
     /// Something for the alert log.
     fn event(&self, event: &ReceiverEvent);
+
+    /// The calling thread, which serves connections, has that name.
+    fn enter_thread(&self, _name: &str) {}
 
     /// Whether `peer`, whose certificate bears that name, may do what it wishes. Not asked over plain TCP, which
     /// proves no name.

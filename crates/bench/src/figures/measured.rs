@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::Group;
 use super::campaign::{CampaignReport, campaign};
 use super::idle::{IdleResult, idle};
+use super::instruments::{InstrumentsResult, instruments};
 use super::net::{NetResult, net};
 use super::table::{APPLY_DATABASES, EIGHT, EIGHT_EACH, FORTY, FORTY_EACH, KILL_CYCLES, ONE, POWER_SEEDS};
 use super::transport::{TransportResult, transport};
@@ -63,6 +64,8 @@ pub struct Measured {
     pub net: Outcome<NetResult>,
     /// Redo on its way to a distant standby.
     pub transport: Outcome<TransportResult>,
+    /// Group `instruments`.
+    pub instruments: Outcome<InstrumentsResult>,
 }
 
 impl Default for Measured {
@@ -82,6 +85,7 @@ impl Default for Measured {
             idle: not_asked(),
             net: not_asked(),
             transport: not_asked(),
+            instruments: not_asked(),
         }
     }
 }
@@ -130,6 +134,7 @@ impl Measured {
             Group::Idle => self.idle = outcome(idle(context))?,
             Group::Net => self.net = outcome(net(context, rounds))?,
             Group::Transport => self.transport = outcome(transport(context, rounds))?,
+            Group::Instruments => self.instruments = outcome(instruments(context, rounds))?,
         }
         Ok(())
     }

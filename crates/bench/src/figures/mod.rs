@@ -2,6 +2,7 @@
 
 mod campaign;
 mod idle;
+mod instruments;
 mod measured;
 mod net;
 mod table;
@@ -43,6 +44,8 @@ pub enum Group {
     Net,
     /// Redo on its way to a distant standby.
     Transport,
+    /// Whether what the instruments say is true.
+    Instruments,
 }
 
 /// Which values are good.

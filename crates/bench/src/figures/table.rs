@@ -1,7 +1,8 @@
 //! The table: what is measured, and what it must come to. Speeds are ratios of medians within one run.
 
 use super::Better::{Higher, Lower};
-use super::Group::{Apply, Commit, Idle, Kill, Log, Net, Power, Transport};
+use super::Group::{Apply, Commit, Idle, Instruments, Kill, Log, Net, Power, Transport};
+use super::instruments::InstrumentsResult;
 use super::net::{LEAST_LINKS, NetResult};
 use super::transport::TransportResult;
 use super::{Better, Figure, Group, Measured};
@@ -194,7 +195,29 @@ pub const FIGURES: &[Figure] = &[
     figure(Transport, "lz4_cpu", "us more a commit at the primary", 1, (None, None), Lower, |m| {
         transport(m, TransportResult::lz4_cpu)
     }),
+    figure(
+        Instruments,
+        "parts_sum",
+        "% apart from the stopwatch at worst",
+        2,
+        (Some(2.0), None),
+        Lower,
+        |m| instruments(m, InstrumentsResult::worst_sum),
+    ),
+    figure(
+        Instruments,
+        "delays",
+        "% of a delay in another part at worst",
+        1,
+        (Some(5.0), None),
+        Lower,
+        |m| instruments(m, InstrumentsResult::worst_stray),
+    ),
 ];
+
+fn instruments(measured: &Measured, number: fn(&InstrumentsResult) -> Value) -> Value {
+    number(measured.instruments.as_ref().map_err(Clone::clone)?)
+}
 
 fn transport(measured: &Measured, number: fn(&TransportResult) -> Value) -> Value {
     number(measured.transport.as_ref().map_err(Clone::clone)?)

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
+use standfast_instruments::Observation;
 
 use crate::context::need;
 use crate::driver::{DriveConfig, drive};
@@ -133,16 +134,17 @@ impl Instance {
     }
 
     fn start_at(site: &Site<'_>, context: &Context, scratch: &Scratch, name: &str) -> Result<Instance> {
-        Instance::start_with(site, context, scratch, name, &[])
+        Instance::start_with(site, context, scratch, name, &[], None)
     }
 
-    /// With other values for single settings.
+    /// With other values for single settings, and `faults` as the value of `STANDFAST_FAULT`.
     pub(crate) fn start_with(
         site: &Site<'_>,
         context: &Context,
         scratch: &Scratch,
         name: &str,
         settings: &[(&str, u64)],
+        faults: Option<&str>,
     ) -> Result<Instance> {
         let program = need(&context.programs.standfast, BUILD)?;
         let directory = scratch.path().join(name);
@@ -154,7 +156,7 @@ impl Instance {
         }
         run(&mut init)?;
         change_settings(&directory.join("standfast.toml"), settings)?;
-        Instance::launch(site, program, scratch, directory, None)
+        Instance::launch(site, program, scratch, directory, faults)
     }
 
     /// `faults` as the value of `STANDFAST_FAULT`.
@@ -254,6 +256,15 @@ impl Instance {
         let text = run(self.command(&["status"]).arg("--json"))?;
         serde_json::from_str(&text).map_err(|error| BenchError::Unreadable {
             what: "the output of `standfast status --json`".into(),
+            detail: error.to_string(),
+        })
+    }
+
+    /// `standfast observe`.
+    pub(crate) fn observe(&self) -> Result<Observation> {
+        let text = run(&mut self.command(&["observe"]))?;
+        serde_json::from_str(&text).map_err(|error| BenchError::Unreadable {
+            what: "the output of `standfast observe`".into(),
             detail: error.to_string(),
         })
     }

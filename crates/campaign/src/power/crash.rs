@@ -160,6 +160,7 @@ impl World {
             self.standby_segment.lose();
             match StandbyHost::open(&machine, &self.geometry, &self.standby_segment) {
                 Ok(standby) => {
+                    trace::say(|| format!("the standby is back: {}", standby.alerts()));
                     *lock(&self.standby) = Some(standby);
                     break;
                 }

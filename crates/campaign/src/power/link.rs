@@ -4,6 +4,7 @@ use super::standby::StandbyHost;
 use super::{Held, Outcome, lock};
 use standfast_instance::primary::{PrimaryShared, Shipping};
 use standfast_instance::shipping::{PrimarySource, peer_identity};
+use standfast_instruments::Cause;
 use standfast_log::RedoChunk;
 use standfast_testkit::Rng;
 use standfast_transport::hello::{PositionSum, ReceiverHello, StandbyPositions};
@@ -85,7 +86,7 @@ impl Link {
         inner.wire = None;
         inner.required = inner.stall;
         drop(inner);
-        self.shared.release();
+        self.shared.release(Cause::Decision);
     }
 
     /// What went wrong inside the log writer.
@@ -148,7 +149,7 @@ impl Link {
         if delivered.is_err() {
             self.disconnect();
         }
-        self.shared.release();
+        self.shared.release(Cause::Decision);
         delivered
     }
 

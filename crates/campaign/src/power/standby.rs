@@ -111,6 +111,11 @@ pub fn role(machine: &Arc<SimMachine>) -> Outcome<Role> {
 }
 
 impl StandbyHost {
+    /// What its operator was told last.
+    pub fn alerts(&self) -> String {
+        self.environment.alert.last().join("\n    ")
+    }
+
     /// Recovers and opens the standby on `machine`.
     pub fn open(
         machine: &Arc<SimMachine>,

@@ -3,8 +3,9 @@
 use super::{Primary, PrimaryShared};
 use crate::error::InstanceError;
 use crate::now_us;
-use crate::waits::WaitEvent;
-use standfast_log::LogWriter;
+use standfast_instruments::{Event, Statistic, Waiting, waiting};
+use standfast_log::{LogWriter, SwitchBlocked};
+use std::time::Instant;
 
 /// Work on the log, in the order of the stream.
 pub(super) type LogWork = Box<dyn FnOnce(&mut LogWriter) + Send>;
@@ -57,21 +58,49 @@ impl Primary {
 
     /// Begins the next log; waits, under its name, while there is no group for it.
     pub(super) fn switch(&mut self) -> Result<(), InstanceError> {
+        let begun = Instant::now();
+        let mut wait: Option<Waiting> = None;
+        let mut blocked = false;
         loop {
             if let Some(why) = self.writer.switch_blocked() {
-                self.shared.waits.enter(why.into());
+                wait_for(&mut wait, event_of(why));
+                blocked = true;
                 self.helper.blocked(why)?;
                 self.do_log_work();
                 continue;
             }
-            self.shared.waits.enter(WaitEvent::SwitchCompletion);
-            let switched = self.writer.switch(now_us());
-            self.shared.waits.leave();
-            if let Ok(switch) = switched? {
+            wait_for(&mut wait, Event::SwitchCompletion);
+            if let Ok(switch) = self.writer.switch(now_us())? {
+                drop(wait);
                 self.helper.switched(&switch);
                 self.anchors_due = true;
+                if blocked {
+                    self.note_blocked(begun);
+                }
                 return Ok(());
             }
         }
+    }
+
+    fn note_blocked(&self, begun: Instant) {
+        let instruments = &self.shared.instruments;
+        instruments.add(Statistic::RedoLogSpaceRequests, 1);
+        instruments.add(Statistic::RedoLogSpaceWaitTime, begun.elapsed().as_micros() as u64);
+    }
+}
+
+/// It is this that is waited for now.
+pub(crate) fn wait_for(wait: &mut Option<Waiting>, event: Event) {
+    match wait {
+        Some(wait) => wait.become_one_for(event),
+        None => *wait = Some(waiting(event)),
+    }
+}
+
+/// The wait for a log that cannot be used yet.
+pub(crate) fn event_of(why: SwitchBlocked) -> Event {
+    match why {
+        SwitchBlocked::CheckpointIncomplete => Event::SwitchCheckpointIncomplete,
+        SwitchBlocked::ArchivingNeeded => Event::SwitchArchivingNeeded,
     }
 }

@@ -39,7 +39,13 @@ impl ReceiverService for Service {
     fn status(&self) -> String {
         self.running
             .upgrade()
-            .map_or_else(|| "{}".into(), |running| crate::status::status(&running).to_string())
+            .map(|running| crate::observe::observe(&running, false, false))
+            .and_then(|observation| serde_json::to_string(&observation).ok())
+            .unwrap_or_else(|| "{}".into())
+    }
+
+    fn enter_thread(&self, name: &str) {
+        self.environment.instruments.enter_thread(name);
     }
 
     fn event(&self, event: &ReceiverEvent) {

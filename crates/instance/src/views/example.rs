@@ -120,7 +120,8 @@ pub fn standby() -> Observation {
         "name": "north", "role": "standby", "state": "applying", "pid": 78, "time_us": TEN + 30 * SECOND,
         "log": {"checkpoint": 8500}, "protection": {"mode": "maximum-availability", "level": null}, "alerts": [],
         "standby": {"connected": true, "gap": null, "received": 9000, "hardened": 9000, "confirmed": 9000,
-            "applied": 9000, "last_heard_us": TEN + 29 * SECOND, "source_end": 9000, "delay_s": 0,
+            "applied": 9000, "last_heard_us": TEN + 29 * SECOND, "source_end": 9000,
+            "transport_lag_s": 0.0, "apply_lag_s": 0.0, "delay_s": 0,
             "transactions": 12, "source": {"name": "south", "role": "primary", "via": []}},
     });
     at.catalog["role"] = json!("standby");

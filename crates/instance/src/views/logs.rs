@@ -53,7 +53,8 @@ pub fn log(rows: &mut Builder, at: &Observation) {
             ("bytes", cell(&group["bytes"])),
             ("blocksize", cell(&at.catalog["logs"]["block_bytes"])),
             ("members", cell(list(&group["members"]).len())),
-            ("archived", cell(&group["archived"])),
+            // There is nothing to archive in a group that was never used.
+            ("archived", if group["state"] == "unused" { cell(true) } else { cell(&group["archived"]) }),
             ("status", cell(group["state"].as_str().map(str::to_uppercase))),
             ("first_change_no", cell(&group["first_scn"])),
             ("first_time", cell(time_of(&group["first_time_us"]))),

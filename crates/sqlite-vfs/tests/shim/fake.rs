@@ -172,7 +172,11 @@ fn run(shared: &Shared) {
             match log_point(shm) {
                 Some((frame, now)) if now == salts => {
                     segment.set_scn(*number, u64::from(epoch) * 1_000_000 + u64::from(frame));
-                    segment.publish_durable(*number, u64::from(epoch) << 32 | u64::from(frame));
+                    segment.publish_durable(
+                        *number,
+                        u64::from(epoch) << 32 | u64::from(frame),
+                        &mut |_, _| {},
+                    );
                     shared.releases.fetch_add(1, SeqCst);
                 }
                 // Between the publishing and the announcing of a new generation: a notice will follow.

@@ -22,6 +22,7 @@ use crate::link::LinkEnd;
 use crate::lock;
 use crate::standby::{ArchivePart, OpenedGap};
 use standfast_format::{FrameHeader, FrameKind, StreamCrc};
+use standfast_instruments::{Event, waiting};
 use standfast_io::behind::run_behind;
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -300,7 +301,10 @@ fn fetch_unit(
             return Err(TransportError::Protocol("a unit in pieces that do not follow each other".into()));
         }
         crc = crc.after(frame.payload);
-        part.write(at, frame.payload).map_err(|error| TransportError::Refused(cannot_keep(&error)))?;
+        let wait = waiting(Event::RfsSequentialIo);
+        let written = part.write(at, frame.payload);
+        drop(wait);
+        written.map_err(|error| TransportError::Refused(cannot_keep(&error)))?;
         at += bytes;
     }
     let frame = reader.read()?;

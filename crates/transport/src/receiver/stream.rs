@@ -15,6 +15,7 @@ use crate::source::LogSwitch;
 use crate::standby::{StandbyLog, StreamStart};
 use crate::{lock, now_us, stopped};
 use standfast_format::{Frame, FrameKind};
+use standfast_instruments::{Event, waiting};
 use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -57,7 +58,10 @@ pub(super) fn receive(
         if let Err(error) = intake.take_all(reader) {
             return error;
         }
-        if let Err(error) = reader.fill() {
+        let idle = waiting(Event::RfsIdle);
+        let filled = reader.fill();
+        drop(idle);
+        if let Err(error) = filled {
             return match error {
                 FramingError::TimedOut => silent(net_timeout),
                 other => other.into(),
@@ -105,6 +109,7 @@ impl Intake<'_> {
         let mut redo = Gathered::default();
         self.times = AckTimes { received_us: now_us(), write_ns: 0 };
         let mut failed = Ok(());
+        let wait = waiting(Event::RfsWrite);
         loop {
             let (frame, length) = match reader.peek(at) {
                 Ok(Some(next)) => next,
@@ -143,6 +148,11 @@ impl Intake<'_> {
             self.look_at_gap()?;
             self.acknowledge(self.position)?;
             self.log.hardened_notice();
+        }
+        if self.times.write_ns > 0 {
+            drop(wait)
+        } else {
+            wait.forget()
         }
         drop(redo);
         reader.consume(at);
@@ -251,7 +261,10 @@ impl Intake<'_> {
     fn harden_confirmed(&mut self) -> Result<(), TransportError> {
         let confirmed = self.confirmed_at(self.position);
         if confirmed > self.log.confirmed() {
+            let began = Instant::now();
             self.log.confirm(confirmed).map_err(|error| failed(&error))?;
+            // What comes meanwhile waits for this write as for any other.
+            self.times.write_ns += u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.shared.counts.confirms.fetch_add(1, Relaxed);
         }
         Ok(())

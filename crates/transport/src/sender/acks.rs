@@ -3,12 +3,16 @@
 use super::Shared;
 use super::gap;
 use crate::ack::AckTimes;
+use crate::destination::TransportMode;
 use crate::error::{Refusal, TransportError};
 use crate::framing::{FrameReader, FramingError};
 use crate::link::LinkEnd;
+use crate::remote_times::RemoteTimes;
+use crate::source::Arrival;
 use crate::stopped::StoppedDatabases;
 use crate::{hello, now_us};
 use standfast_format::{Frame, FrameKind};
+use standfast_instruments::{Event, monotonic_ns, waiting};
 use standfast_types::Scn;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -79,10 +83,14 @@ impl Ticks {
 fn read_acks(shared: &Shared, reader: &mut FrameReader<LinkEnd>, clock: &mut Ticks) -> Ended {
     // Reads end with every tick. If that cannot be set the socket is dead and the read says so.
     let _ = reader.inner().set_read_timeout(Some(clock.apart));
+    let mut remote = RemoteTimes::default();
     loop {
-        match reader.fill() {
+        let idle = waiting(Event::RdbmsIpcMessage);
+        let filled = reader.fill();
+        drop(idle);
+        match filled {
             Ok(()) => {
-                if let Err(ended) = take_frames(shared, reader) {
+                if let Err(ended) = take_frames(shared, reader, &mut remote) {
                     return ended;
                 }
             }
@@ -99,14 +107,19 @@ fn read_acks(shared: &Shared, reader: &mut FrameReader<LinkEnd>, clock: &mut Tic
 }
 
 /// Takes all whole frames that have arrived; only the newest acknowledgement counts, they are cumulative.
-fn take_frames(shared: &Shared, reader: &mut FrameReader<LinkEnd>) -> Result<(), Ended> {
+fn take_frames(
+    shared: &Shared,
+    reader: &mut FrameReader<LinkEnd>,
+    remote: &mut RemoteTimes,
+) -> Result<(), Ended> {
+    let arrived = Arrived { at_ns: monotonic_ns(), at_us: now_us() };
     let mut at = 0;
     let mut newest = None;
     let mut ended = Ok(());
     while let Some((frame, length)) = reader.peek(at).map_err(|error| Ended::Lost(error.to_string()))? {
         at += length;
         match frame.header.kind {
-            FrameKind::Ack => newest = Some(note_ack(shared, &frame)?),
+            FrameKind::Ack => newest = Some(note_ack(shared, &frame, &arrived, remote)?),
             FrameKind::Stopped => match StoppedDatabases::decode(&frame) {
                 Ok(stopped) => shared.with_destination(|at, _| at.stopped(stopped)),
                 Err(error) => ended = Err(Ended::Lost(error.to_string())),
@@ -122,28 +135,52 @@ fn take_frames(shared: &Shared, reader: &mut FrameReader<LinkEnd>) -> Result<(),
         }
     }
     reader.consume(at);
-    if let Some([received, hardened, applied]) = newest {
+    if let Some(([received, hardened, applied], remote_ns)) = newest {
         let captured = shared.source.captured();
-        shared.with_destination(|at, now| at.acked(now, received, hardened, applied, captured));
+        let by = Arrival { at_ns: arrived.at_ns, remote_ns };
+        shared.arrived(by, |at, now| at.acked(now, received, hardened, applied, captured));
         gap::hardened(shared, hardened);
     }
     ended
 }
 
-fn note_ack(shared: &Shared, frame: &Frame<'_>) -> Result<[Scn; 3], Ended> {
+/// The same moment by two clocks.
+struct Arrived {
+    at_ns: u64,
+    at_us: u64,
+}
+
+/// Positions, and how long the standby had what is acknowledged, nanoseconds.
+fn note_ack(
+    shared: &Shared,
+    frame: &Frame<'_>,
+    arrived: &Arrived,
+    remote: &mut RemoteTimes,
+) -> Result<([Scn; 3], u64), Ended> {
     let Some(times) = AckTimes::decode(frame.payload) else {
         return Err(Ended::Lost("the standby sent a malformed acknowledgement".into()));
     };
     let header = frame.header;
     let stats = &shared.stats;
     stats.acks.fetch_add(1, Relaxed);
+    let mut remote_us = times.write_ns / 1000;
     if header.d > 0 {
-        stats.round_trip.record(Duration::from_micros(now_us().saturating_sub(header.d)));
+        let round_trip = Duration::from_micros(arrived.at_us.saturating_sub(header.d));
+        stats.round_trip.record(round_trip);
+        let event = match shared.config.destination.mode {
+            TransportMode::Async => Event::AsyncRemoteWrite,
+            TransportMode::SyncAffirm | TransportMode::FastSync => Event::SyncRemoteWrite,
+        };
+        // A heartbeat is no write.
+        if times.write_ns > 0 {
+            standfast_instruments::record(event, round_trip);
+        }
+        remote_us = remote.note(header.d, arrived.at_us, remote_us);
     }
     if times.write_ns > 0 {
         stats.standby_write.record(Duration::from_nanos(times.write_ns));
     }
-    Ok([Scn(header.a), Scn(header.b), Scn(header.c)])
+    Ok(([Scn(header.a), Scn(header.b), Scn(header.c)], remote_us * 1000))
 }
 
 fn refusal(frame: &Frame<'_>) -> Ended {

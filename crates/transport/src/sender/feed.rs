@@ -8,6 +8,7 @@ use crate::link::LinkEnd;
 use crate::source::Piece;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
+use standfast_instruments::{Event, waiting};
 use standfast_io::fault::{self, Fault};
 use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::sync::Arc;
@@ -36,7 +37,10 @@ pub(super) fn run(shared: &Shared) {
                 continue;
             }
         }
-        match connect::establish(shared) {
+        let attach = waiting(Event::TransportAttach);
+        let established = connect::establish(shared);
+        drop(attach);
+        match established {
             Ok(gap) => gap::beside(shared, gap, || feed(shared)),
             Err(_) if shared.stopping() => {}
             Err(Failure::Lost(reason)) => shared.deciding(|at, now| at.lost(now, reason)),

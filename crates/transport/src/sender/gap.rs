@@ -15,6 +15,7 @@ use crate::lock;
 use crate::packing::Compression;
 use crate::source::ArchivedFile;
 use standfast_format::{FrameHeader, FrameKind, StreamCrc};
+use standfast_instruments::{Event, waiting};
 use standfast_io::behind::run_behind;
 use standfast_io::fault::{self, Fault};
 use standfast_types::Scn;
@@ -204,7 +205,10 @@ pub(super) fn beside(shared: &Shared, open: Option<Arc<OpenGap>>, feed: impl FnO
         for number in 0..open.found.connections {
             let archiver = std::thread::Builder::new().name(format!("arc{number}-{name}"));
             // With fewer it takes longer.
-            let _ = archiver.spawn_scoped(scope, move || archive(shared, open));
+            let _ = archiver.spawn_scoped(scope, move || {
+                shared.observer.enter_thread(&format!("arc{number}-{name}"));
+                archive(shared, open);
+            });
         }
         feed();
         open.cut();
@@ -276,7 +280,10 @@ fn converse(
     link.set_read_timeout(Some(timeout)).map_err(&preparing)?;
     let mut file = None;
     loop {
-        let wanted = match reader.read() {
+        let idle = waiting(Event::RdbmsIpcMessage);
+        let asked = reader.read();
+        drop(idle);
+        let wanted = match asked {
             Ok(frame) if frame.header.kind == FrameKind::Done => return Ok(()),
             Ok(frame) => {
                 hello::expect(&frame, FrameKind::Fetch)?;
@@ -293,7 +300,9 @@ fn converse(
         if offset.checked_add(bytes).is_none_or(|end| end > log.bytes) || !offset.is_multiple_of(4096) {
             return Err(TransportError::Protocol("a unit beyond the end of its log".into()));
         }
+        let wait = waiting(Event::ArchRemoteWrite);
         send_unit(shared, open, log, (offset, bytes), &mut file, &mut writer)?;
+        drop(wait);
     }
 }
 

@@ -101,7 +101,7 @@ pub struct Observer {
 }
 
 impl SenderObserver for Observer {
-    fn acknowledged(&self, _: usize) {
+    fn acknowledged(&self, _: usize, _: Option<Arrival>) {
         self.acknowledgements.change(|count| *count += 1);
     }
     fn event(&self, _: usize, event: &SenderEvent) {

@@ -6,7 +6,7 @@ mod gap;
 mod goodput;
 mod impact;
 mod packing;
-mod pair;
+pub(super) mod pair;
 mod plots;
 mod ship;
 mod tls;
@@ -83,7 +83,7 @@ pub(super) fn transport(context: &Context, rounds: usize) -> Result<TransportRes
     })
 }
 
-fn median(values: &[f64]) -> f64 {
+pub(super) fn median(values: &[f64]) -> f64 {
     MinMedianMax::of(values.iter().copied()).map_or(f64::NAN, |of| of.median)
 }
 

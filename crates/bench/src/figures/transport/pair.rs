@@ -23,7 +23,7 @@ const BACKLOG: (usize, usize) = (8, 256 << 10);
 
 /// A link of so many milliseconds, with buffers that cover it at both ends and a queue that loses nothing: what limits
 /// a stream is the rate alone, for us and for others.
-pub(super) fn open<'l>(labs: &'l Labs<'l>, rtt_ms: f64) -> Result<Lab<'l>> {
+pub(in super::super) fn open<'l>(labs: &'l Labs<'l>, rtt_ms: f64) -> Result<Lab<'l>> {
     let mut settings = link(rtt_ms, MEGABITS);
     settings.queue = deep_queue(&settings);
     let lab = open_as_it_is(labs, &[NEAR, FAR], settings)?;
@@ -32,7 +32,11 @@ pub(super) fn open<'l>(labs: &'l Labs<'l>, rtt_ms: f64) -> Result<Lab<'l>> {
 }
 
 /// A link between each two hosts, which have the socket buffers that systems come with.
-pub(super) fn open_as_it_is<'l>(labs: &'l Labs<'l>, nodes: &[&str], settings: Settings) -> Result<Lab<'l>> {
+pub(in super::super) fn open_as_it_is<'l>(
+    labs: &'l Labs<'l>,
+    nodes: &[&str],
+    settings: Settings,
+) -> Result<Lab<'l>> {
     let lab = labs.open_nodes(nodes, settings)?;
     for node in nodes {
         lab.set(node, "tcp_congestion_control", CONGESTION)?;
@@ -41,7 +45,7 @@ pub(super) fn open_as_it_is<'l>(labs: &'l Labs<'l>, nodes: &[&str], settings: Se
 }
 
 /// See the module: a primary, and as many standbys as are made. All are stopped when it is dropped, the standbys first.
-pub(super) struct Pair<'l> {
+pub(in super::super) struct Pair<'l> {
     labs: &'l Labs<'l>,
     lab: &'l Lab<'l>,
     tls: bool,
@@ -53,33 +57,56 @@ pub(super) struct Pair<'l> {
 
 impl<'l> Pair<'l> {
     /// A primary with one protected database, alone.
-    pub(super) fn start(labs: &'l Labs<'l>, lab: &'l Lab<'l>) -> Result<Pair<'l>> {
+    pub(in super::super) fn start(labs: &'l Labs<'l>, lab: &'l Lab<'l>) -> Result<Pair<'l>> {
         Pair::start_with(labs, lab, &[], false)
     }
 
+    /// A primary with that value of `STANDFAST_FAULT`.
+    pub(in super::super) fn start_faulty(
+        labs: &'l Labs<'l>,
+        lab: &'l Lab<'l>,
+        faults: Option<&str>,
+    ) -> Result<Pair<'l>> {
+        Pair::start_as(labs, lab, &[], false, faults)
+    }
+
     /// With other values for settings, and connections over TLS or plain ones.
-    pub(super) fn start_with(
+    pub(in super::super) fn start_with(
         labs: &'l Labs<'l>,
         lab: &'l Lab<'l>,
         settings: &[(&str, u64)],
         tls: bool,
     ) -> Result<Pair<'l>> {
+        Pair::start_as(labs, lab, settings, tls, None)
+    }
+
+    fn start_as(
+        labs: &'l Labs<'l>,
+        lab: &'l Lab<'l>,
+        settings: &[(&str, u64)],
+        tls: bool,
+        faults: Option<&str>,
+    ) -> Result<Pair<'l>> {
         let scratch = Scratch::new(&labs.context.base)?;
         let database = scratch.path().join("bodies.db");
         create_database(&database)?;
         let site = Site::of_node(lab.wan(), NEAR)?.encrypted(tls);
-        let primary = Instance::start_with(&site, labs.context, &scratch, "primary", settings)?;
+        let primary = Instance::start_with(&site, labs.context, &scratch, "primary", settings, faults)?;
         primary.protect(std::slice::from_ref(&database))?;
         Ok(Pair { labs, lab, tls, standbys: Vec::new(), primary, database, scratch })
     }
 
     /// Creates a standby on the far host and starts it; nothing is shipped yet.
-    pub(super) fn create_standby(&mut self, faults: Option<&str>) -> Result<()> {
+    pub(in super::super) fn create_standby(&mut self, faults: Option<&str>) -> Result<()> {
         self.create_standby_at(FAR, StandbyOptions { faults, ..StandbyOptions::default() })
     }
 
     /// Creates one more.
-    pub(super) fn create_standby_at(&mut self, node: &str, options: StandbyOptions<'_>) -> Result<()> {
+    pub(in super::super) fn create_standby_at(
+        &mut self,
+        node: &str,
+        options: StandbyOptions<'_>,
+    ) -> Result<()> {
         let site = Site::of_node(self.lab.wan(), node)?.encrypted(self.tls);
         let standby = self.primary.create_standby(&site, self.labs.context, &self.scratch, options)?;
         self.standbys.push(standby);
@@ -92,32 +119,32 @@ impl<'l> Pair<'l> {
     }
 
     /// Makes the newest standby a destination.
-    pub(super) fn ship(&self, mode: Mode, more: &[&str]) -> Result<()> {
+    pub(in super::super) fn ship(&self, mode: Mode, more: &[&str]) -> Result<()> {
         self.primary.add_destination(self.standby()?, mode, more)
     }
 
     /// Waits until the newest standby receives live redo.
-    pub(super) fn await_follower(&self, mode: Mode) -> Result<()> {
+    pub(in super::super) fn await_follower(&self, mode: Mode) -> Result<()> {
         self.primary.await_follower(self.standby()?, mode)
     }
 
     /// What the primary says of the newest standby.
-    pub(super) fn destination(&self) -> Result<Value> {
+    pub(in super::super) fn destination(&self) -> Result<Value> {
         self.primary.destination(self.standby()?)
     }
 
     /// The primary's process.
-    pub(super) fn primary(&self) -> &Instance {
+    pub(in super::super) fn primary(&self) -> &Instance {
         &self.primary
     }
 
     /// Starts an application that makes redo which nothing makes shorter.
-    pub(super) fn load(&self, sessions: usize, bytes: usize, rate: Option<f64>) -> Result<Load> {
+    pub(in super::super) fn load(&self, sessions: usize, bytes: usize, rate: Option<f64>) -> Result<Load> {
         self.load_of(Content::Noise, sessions, bytes, rate)
     }
 
     /// Starts an application.
-    pub(super) fn load_of(
+    pub(in super::super) fn load_of(
         &self,
         content: Content,
         sessions: usize,
@@ -131,7 +158,7 @@ impl<'l> Pair<'l> {
     }
 
     /// Lets an application make so many bytes of redo at least, as fast as it can. Where they begin and end.
-    pub(super) fn backlog(&self, bytes: f64) -> Result<(f64, f64)> {
+    pub(in super::super) fn backlog(&self, bytes: f64) -> Result<(f64, f64)> {
         let from = self.of_primary("captured")?;
         let load = self.load(BACKLOG.0, BACKLOG.1, None)?;
         interrupt::await_other("redo of the primary", PATIENCE, || {
@@ -142,12 +169,12 @@ impl<'l> Pair<'l> {
     }
 
     /// A position of the primary's status.
-    pub(super) fn of_primary(&self, name: &str) -> Result<f64> {
+    pub(in super::super) fn of_primary(&self, name: &str) -> Result<f64> {
         position(&self.primary.status()?, name)
     }
 
     /// What the standby has received or hardened, and when it said so.
-    pub(super) fn of_standby(&self, name: &str) -> Result<(Instant, f64)> {
+    pub(in super::super) fn of_standby(&self, name: &str) -> Result<(Instant, f64)> {
         let asked = Instant::now();
         let status = self.standby()?.status()?;
         // The answer is from some moment of the call; the middle is off by half of it at most.
@@ -155,7 +182,7 @@ impl<'l> Pair<'l> {
     }
 
     /// Waits until the standby has hardened redo up to there.
-    pub(super) fn await_hardened(&self, position: f64) -> Result<()> {
+    pub(in super::super) fn await_hardened(&self, position: f64) -> Result<()> {
         interrupt::await_other("redo on the standby", PATIENCE, || {
             Ok(self.of_standby("hardened")?.1 >= position)
         })
@@ -172,7 +199,7 @@ impl<'l> Pair<'l> {
     }
 
     /// Makes the primary begin another log, and waits until all before it are archived.
-    pub(super) fn archive(&self) -> Result<()> {
+    pub(in super::super) fn archive(&self) -> Result<()> {
         self.primary.switch_log()?;
         self.await_archived()
     }

@@ -1,0 +1,45 @@
+//! Group `instruments`: what the instruments say of a commit, against the stopwatch of the application.
+
+mod parts;
+
+use serde::Serialize;
+
+use super::measured::outcome;
+use super::net::lab::Labs;
+use super::net::start::Start;
+use crate::process::Scratch;
+use crate::suite::Missing;
+use crate::{Context, Result};
+
+/// A measurement, or why there is none.
+type Outcome<T> = std::result::Result<T, Missing>;
+
+/// Everything of the group.
+#[derive(Debug, Serialize)]
+pub struct InstrumentsResult {
+    /// Commits of different numbers of clients over different distances.
+    pub commits: Outcome<Vec<parts::Commits>>,
+    /// Commits with a delay put in one place.
+    pub delayed: Outcome<Vec<parts::Delayed>>,
+}
+
+/// Measures the whole group.
+pub(super) fn instruments(context: &Context, rounds: usize) -> Result<InstrumentsResult> {
+    let scratch = Scratch::new(&context.base)?;
+    let start = Start::find()?;
+    let labs = Labs { context, start: &start, scratch: &scratch };
+    Ok(InstrumentsResult {
+        commits: outcome(parts::commits(&labs, rounds))?,
+        delayed: outcome(parts::delayed(&labs, rounds))?,
+    })
+}
+
+impl InstrumentsResult {
+    pub(super) fn worst_sum(&self) -> Outcome<f64> {
+        self.commits.as_ref().map(|all| parts::worst(all, parts::Commits::apart)).map_err(Clone::clone)
+    }
+
+    pub(super) fn worst_stray(&self) -> Outcome<f64> {
+        self.delayed.as_ref().map(|all| parts::worst(all, parts::Delayed::stray)).map_err(Clone::clone)
+    }
+}

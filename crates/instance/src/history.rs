@@ -1,0 +1,194 @@
+//! What an instance notes of itself: metrics of intervals, who was active, and how large the lags were.
+//!
+//! [`Notes`] is pure: it is told the time and what there is to see. The thread `mmon` tells it once a second.
+
+use standfast_instruments::{Activity, CommitPart, Event, History, LagCount, Metric, Sample, Statistic};
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+/// Lengths of intervals, seconds, and for how many of them metrics are kept: an hour, and three minutes.
+const GROUPS: [(u32, usize); 2] = [(60, 60), (15, 12)];
+/// Entries of activity that are kept: an hour of a busy instance.
+const ACTIVITY_KEPT: usize = 36_000;
+
+/// What there is to see at a moment.
+pub struct Look {
+    /// Microseconds since the Unix epoch.
+    pub time_us: u64,
+    /// All counts.
+    pub sample: Sample,
+    /// Who is active.
+    pub activity: Vec<Activity>,
+    /// Lags by name, seconds; those that are not known are left out.
+    pub lags: Vec<(&'static str, f64)>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Notes {
+    began: [Option<Sample>; GROUPS.len()],
+    metrics: [VecDeque<Vec<Metric>>; GROUPS.len()],
+    activity: VecDeque<Activity>,
+    lags: Vec<LagCount>,
+}
+
+impl Notes {
+    /// Notes what there is to see, once a second.
+    pub fn note(&mut self, look: Look) {
+        for (index, (seconds, kept)) in GROUPS.into_iter().enumerate() {
+            let due = self.began[index].as_ref().map(|began| look.sample.seconds_since(began));
+            if due.is_some_and(|passed| passed < f64::from(seconds)) {
+                continue;
+            }
+            let began = self.began[index].replace(look.sample.clone());
+            if let Some(metrics) = began.and_then(|began| metrics(&began, &look.sample, seconds)) {
+                if self.metrics[index].len() == kept {
+                    self.metrics[index].pop_front();
+                }
+                self.metrics[index].push_back(metrics);
+            }
+        }
+        self.activity.extend(look.activity);
+        let surplus = self.activity.len().saturating_sub(ACTIVITY_KEPT);
+        self.activity.drain(..surplus);
+        for (name, seconds) in look.lags {
+            self.count_lag(name, seconds as u64, look.time_us);
+        }
+    }
+
+    fn count_lag(&mut self, name: &str, seconds: u64, now_us: u64) {
+        match self.lags.iter_mut().find(|lag| lag.name == name && lag.seconds == seconds) {
+            Some(lag) => {
+                lag.count += 1;
+                lag.last_us = now_us;
+            }
+            None => self.lags.push(LagCount { name: name.into(), seconds, count: 1, last_us: now_us }),
+        }
+    }
+
+    fn history(&self) -> History {
+        let mut lags = self.lags.clone();
+        lags.sort_by(|a, b| (&a.name, a.seconds).cmp(&(&b.name, b.seconds)));
+        History {
+            metrics: self.metrics.iter().flatten().flatten().cloned().collect(),
+            activity: self.activity.iter().cloned().collect(),
+            lags,
+        }
+    }
+}
+
+/// Metrics of an interval; `None` when the counts began anew in it.
+fn metrics(began: &Sample, ended: &Sample, group_s: u32) -> Option<Vec<Metric>> {
+    let interval = ended.since(began)?;
+    let seconds = ended.seconds_since(began);
+    let count = |statistic: Statistic| interval.statistic(statistic.name()).map(|value| value as f64);
+    let per = |value: Option<f64>, of: Option<f64>| Some(value? / of.filter(|of| *of > 0.0)?);
+    let per_second = |statistic: Statistic| per(count(statistic), Some(seconds));
+    let commits = count(Statistic::UserCommits);
+    let busy_us = |event: Event| interval.event(event).map(|counts| counts.time_ns as f64 / 1e3);
+    let waits = [Event::LogFileSync, Event::WriteLock, Event::WalReset];
+    let work_us = interval.part(CommitPart::Transaction).map(|counts| counts.time_ns as f64 / 1e3);
+    let database_us = waits.into_iter().map(busy_us).try_fold(work_us?, |sum, us| Some(sum + us?));
+    let metric = |name: &str, unit: &str, value: Option<f64>| Metric {
+        name: name.into(),
+        unit: unit.into(),
+        begin_us: began.time_us,
+        end_us: ended.time_us,
+        group_s,
+        value,
+    };
+    Some(vec![
+        metric("Redo Generated Per Sec", "Bytes Per Second", per_second(Statistic::RedoSize)),
+        metric("Redo Generated Per Txn", "Bytes Per Txn", per(count(Statistic::RedoSize), commits)),
+        metric("Redo Writes Per Sec", "Writes Per Second", per_second(Statistic::RedoWrites)),
+        metric("User Transaction Per Sec", "Transactions Per Second", per_second(Statistic::UserCommits)),
+        metric("Response Time Per Txn", "CentiSeconds Per Txn", per(database_us.map(|us| us / 1e4), commits)),
+        metric(
+            "Database Time Per Sec",
+            "CentiSeconds Per Second",
+            per(database_us.map(|us| us / 1e4), Some(seconds)),
+        ),
+        metric(
+            "Average Synchronous Commit",
+            "Microseconds",
+            per(busy_us(Event::LogFileSync), {
+                interval.event(Event::LogFileSync).map(|counts| counts.count as f64)
+            }),
+        ),
+        metric("Redo Applied Per Sec", "Bytes Per Second", per_second(Statistic::RedoApplied)),
+    ])
+}
+
+/// [`Notes`] that several threads look at.
+#[derive(Default)]
+pub struct SharedNotes(Mutex<Notes>);
+
+impl SharedNotes {
+    /// See [`Notes::note`].
+    pub fn note(&self, look: Look) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).note(look);
+    }
+
+    /// All that is noted.
+    pub fn lock(&self) -> History {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).history()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_instruments::Instruments;
+    use std::time::Duration;
+
+    fn look(instruments: &Instruments, at_s: u64, lag: Option<f64>) -> Look {
+        let mut sample = instruments.sample();
+        sample.time_us = at_s * 1_000_000;
+        let lags = lag.map(|lag| ("apply lag", lag)).into_iter().collect();
+        Look { time_us: at_s * 1_000_000, sample, activity: Vec::new(), lags }
+    }
+
+    fn value(history: &History, name: &str) -> Vec<Option<f64>> {
+        let named = history.metrics.iter().filter(|metric| metric.name == name && metric.group_s == 15);
+        named.map(|metric| metric.value).collect()
+    }
+
+    #[test]
+    fn rates_are_those_of_their_interval_and_averages_of_nothing_are_unknown() {
+        let (instruments, mut notes) = (Instruments::default(), Notes::default());
+        notes.note(look(&instruments, 100, None));
+        instruments.add(Statistic::RedoSize, 3_000);
+        instruments.add(Statistic::UserCommits, 10);
+        instruments.record(Event::LogFileSync, Duration::from_micros(500));
+        notes.note(look(&instruments, 110, None));
+        notes.note(look(&instruments, 115, None));
+        notes.note(look(&instruments, 130, None));
+        let history = notes.history();
+        assert_eq!(value(&history, "Redo Generated Per Sec"), [Some(200.0), Some(0.0)]);
+        assert_eq!(value(&history, "Redo Generated Per Txn"), [Some(300.0), None]);
+        assert_eq!(value(&history, "Average Synchronous Commit"), [Some(500.0), None]);
+        assert!(history.metrics.iter().all(|metric| metric.group_s == 15), "no minute has passed");
+    }
+
+    #[test]
+    fn lags_are_counted_by_whole_seconds_and_not_while_they_are_unknown() {
+        let (instruments, mut notes) = (Instruments::default(), Notes::default());
+        for (at, lag) in [(1, Some(0.2)), (2, Some(0.9)), (3, None), (4, Some(7.5))] {
+            notes.note(look(&instruments, at, lag));
+        }
+        let lags: Vec<_> =
+            notes.history().lags.iter().map(|lag| (lag.seconds, lag.count, lag.last_us)).collect();
+        assert_eq!(lags, [(0, 2, 2_000_000), (7, 1, 4_000_000)]);
+    }
+
+    #[test]
+    fn old_notes_make_room_for_new_ones() {
+        let (instruments, mut notes) = (Instruments::default(), Notes::default());
+        for at in 0..200 {
+            notes.note(look(&instruments, at * 15, None));
+        }
+        let history = notes.history();
+        let of = |seconds| history.metrics.iter().filter(|metric| metric.group_s == seconds).count() / 8;
+        assert_eq!((of(15), of(60)), (GROUPS[1].1, 49));
+    }
+}

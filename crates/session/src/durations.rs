@@ -1,0 +1,172 @@
+//! What sessions wait for, counted in their slots: durations by powers of two of microseconds.
+//!
+//! A slot's counts only grow, whoever owns the slot, so that the sum over all slots is that of all sessions since the
+//! segment was made. Only the owner of a slot adds to its counts; a wild write can spoil figures and nothing else.
+
+use crate::layout::{Slot, WaitLine};
+use crate::monotonic_ns;
+use crate::segment::Segment;
+use crate::session::Session;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Buckets: below 1 us, then below 2, 4, ... 2^31 us, and all that is longer. Kept equal to the instance's by a test there.
+pub const BUCKETS: usize = 33;
+
+/// What is counted of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum SessionWait {
+    /// In COMMIT: from the notice to the moment that the session runs again.
+    LogFileSync,
+    /// The end of that: from the call that wakes the session, or the answer that it finds by itself.
+    Scheduling,
+    /// For the write lock, from the begin of the attempt that failed to the turn.
+    WriteLock,
+    /// No wait: from the begin of the transaction in which the lock was got to the notice of its commit.
+    Transaction,
+    /// At the begin of a transaction, while the log is reset.
+    WalReset,
+}
+
+impl SessionWait {
+    /// All of them.
+    pub const ALL: [SessionWait; 5] = [
+        SessionWait::LogFileSync,
+        SessionWait::Scheduling,
+        SessionWait::WriteLock,
+        SessionWait::Transaction,
+        SessionWait::WalReset,
+    ];
+
+    pub(crate) fn from_number(number: u32) -> Option<SessionWait> {
+        SessionWait::ALL.get(number.checked_sub(1)? as usize).copied()
+    }
+}
+
+/// Counts of one kind.
+#[repr(C)]
+pub(crate) struct Cell {
+    time_ns: AtomicU64,
+    max_ns: AtomicU64,
+    buckets: [AtomicU64; BUCKETS],
+}
+
+/// Counts of all sessions together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitCounts {
+    /// All durations together, nanoseconds.
+    pub time_ns: u64,
+    /// The longest, nanoseconds.
+    pub max_ns: u64,
+    /// By bucket.
+    pub buckets: Vec<u64>,
+}
+
+/// What a session is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionActivity {
+    /// Number of the slot.
+    pub slot: usize,
+    /// Process.
+    pub pid: u32,
+    /// Number of the database.
+    pub database: u16,
+    /// What it waits for; `None`: it holds the write lock and works.
+    pub waits_for: Option<SessionWait>,
+    /// For how long so far, nanoseconds; 0 when it is not known.
+    pub for_ns: u64,
+}
+
+fn bucket_of(ns: u64) -> usize {
+    let us = ns / 1000;
+    ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1)
+}
+
+/// The owner of a slot is the only one who adds, so loads and stores do.
+fn add(to: &AtomicU64, amount: u64) {
+    to.store(to.load(Relaxed).wrapping_add(amount), Relaxed);
+}
+
+impl Slot {
+    pub(crate) fn record(&self, what: SessionWait, ns: u64) {
+        if cfg!(feature = "off") {
+            return;
+        }
+        let cell = &self.counts[what as usize];
+        add(&cell.time_ns, ns);
+        add(&cell.buckets[bucket_of(ns)], 1);
+        if ns > cell.max_ns.load(Relaxed) {
+            cell.max_ns.store(ns, Relaxed);
+        }
+    }
+}
+
+impl WaitLine {
+    pub(crate) fn begin(&self, what: SessionWait, since_ns: u64) {
+        self.since_ns.store(since_ns, Relaxed);
+        self.what.store(what as u32 + 1, Relaxed);
+    }
+
+    pub(crate) fn end(&self) {
+        self.what.store(0, Relaxed);
+    }
+}
+
+impl Session {
+    /// Counts a wait that has ended, or the time of a transaction.
+    pub fn record(&self, what: SessionWait, ns: u64) {
+        self.segment.slot(self.slot).record(what, ns);
+    }
+
+    /// A wait begins that others can see.
+    pub fn begin_wait(&self, what: SessionWait, since_ns: u64) {
+        self.segment.slot(self.slot).wait.begin(what, since_ns);
+    }
+
+    /// It has ended and is counted.
+    pub fn end_wait(&self, what: SessionWait, since_ns: u64) {
+        let slot = self.segment.slot(self.slot);
+        slot.wait.end();
+        slot.record(what, monotonic_ns().saturating_sub(since_ns));
+    }
+}
+
+impl Segment {
+    /// Counts of all sessions since the segment was made.
+    pub fn wait_counts(&self, what: SessionWait) -> WaitCounts {
+        let mut sum = WaitCounts { buckets: vec![0; BUCKETS], ..WaitCounts::default() };
+        for cell in self.slots_used().iter().map(|slot| &slot.counts[what as usize]) {
+            let time_ns = cell.time_ns.load(Relaxed);
+            let max_ns = cell.max_ns.load(Relaxed);
+            if time_ns == 0 && max_ns == 0 && cell.buckets[0].load(Relaxed) == 0 {
+                continue;
+            }
+            sum.time_ns = sum.time_ns.wrapping_add(time_ns);
+            sum.max_ns = sum.max_ns.max(max_ns);
+            for (sum, bucket) in sum.buckets.iter_mut().zip(&cell.buckets) {
+                *sum = sum.wrapping_add(bucket.load(Relaxed));
+            }
+        }
+        sum
+    }
+
+    /// Sessions that wait for something or hold a write lock.
+    pub fn active_sessions(&self) -> Vec<SessionActivity> {
+        let now = monotonic_ns();
+        let active = |(slot, pid, _): (usize, u32, u64)| {
+            let of = self.slot(slot);
+            let database = of.database.load(Relaxed) as u16;
+            let waits_for = SessionWait::from_number(of.wait.what.load(Relaxed));
+            let owns = self.database(database).lock.owner.load(Relaxed) == slot as u32 + 1;
+            let for_ns = waits_for.map_or(0, |_| now.saturating_sub(of.wait.since_ns.load(Relaxed)));
+            (waits_for.is_some() || owns).then_some(SessionActivity {
+                slot,
+                pid,
+                database,
+                waits_for,
+                for_ns,
+            })
+        };
+        self.sessions().filter_map(active).collect()
+    }
+}
