@@ -65,16 +65,17 @@ fn place<'a>(at: &'a Observation, work: Work) -> Option<Place<'a>> {
     Some(Place { group, block })
 }
 
-/// The configured destination of a thread that sends.
+/// The configured destination of a thread that sends: `feed-NAME`, `ack-NAME`, or `arcN-NAME` for missing logs.
 fn destination_of<'a>(at: &'a Observation, thread: &str) -> &'a Value {
-    let name = thread.strip_prefix("feed-").or(thread.strip_prefix("ack-")).unwrap_or_default();
+    let name = thread.split_once('-').filter(|(kind, _)| !kind.starts_with("rfs")).map(|(_, name)| name);
     let mut all = list(&at.catalog["destinations"]).iter();
-    all.find(|destination| destination["name"] == name).unwrap_or(&Value::Null)
+    all.find(|destination| destination["name"].as_str() == name && name.is_some()).unwrap_or(&Value::Null)
 }
 
 fn role(at: &Observation, thread: &str, work: Work) -> &'static str {
     match work {
         Work::Write => "log writer",
+        Work::Archive if thread.contains('-') => "archive gap",
         Work::Archive => "archive redo",
         Work::Receive => "RFS",
         Work::Apply => "managed recovery",
@@ -192,6 +193,15 @@ mod tests {
             ["north", "mrp0", "managed recovery", "WORKING", "8", "1", "-", "-"],
         ];
         assert_eq!(shown.all(&columns), expected);
+    }
+
+    #[test]
+    fn an_archiver_that_fills_a_gap_is_told_apart_from_one_that_archives() {
+        let mut at = example::primary();
+        at.sample.threads[0].name = "arc2-north".into();
+        at.sample.threads[1].name = "arc0".into();
+        let rows = Shown::of("v$dataguard_process", &at).all(&["role", "dest_id"]);
+        assert_eq!(rows, [["archive gap", "1"], ["archive redo", "-"]]);
     }
 
     #[test]
