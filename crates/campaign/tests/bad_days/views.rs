@@ -73,6 +73,9 @@ fn a_standby_shows_its_lags_and_its_own_logs() {
         Ok(if lags == expected { Ok(()) } else { Err(lags.to_string()) })
     })
     .unwrap();
+    let roles = ask(&primary, "SELECT database_role FROM v$database");
+    let expected = json!([{"database_role": "PRIMARY"}, {"database_role": "PHYSICAL STANDBY"}]);
+    assert_eq!(roles, expected, "the standby is shown at the primary as well");
     let kinds = "SELECT DISTINCT type FROM v$logfile WHERE db_unique_name = 'north'";
     assert_eq!(ask(&standby, kinds), json!([{"type": "STANDBY"}]));
     let destination = "SELECT dest_id, status, affirm, db_unique_name FROM v$archive_dest \
