@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes docs/reference from what the program says and the sources document, so that they cannot disagree.
 
-    scripts/reference.py           writes cli.md and configuration.md
+    scripts/reference.py           writes cli.md, configuration.md and views.md
     scripts/reference.py --check   fails when they are not what it would write
 
 The binary is taken from STANDFAST_BIN, else from target/release.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -89,12 +90,24 @@ def configuration():
     )
 
 
+def views():
+    all_views = json.loads(said("sql", "--views", "--json"))
+    yield (
+        "# V$ views\n\nEvery view with its columns, in order. How to ask, what is not here and what differs: "
+        "[views.md](../views.md). Any value\nmay be NULL: unknown, or without meaning in that row. Times are text, UTC.\n"
+    )
+    for view in all_views:
+        yield f"## `{view['name']}`\n\n{view['about']}\n\n| column | type | |\n|---|---|---|\n" + "".join(
+            f"| `{column['name']}` | {column['type']} | {column['about']} |\n" for column in view["columns"]
+        )
+
+
 def shown(value):
     return str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
 
 
 def main():
-    pages = {"cli.md": command_line(), "configuration.md": configuration()}
+    pages = {"cli.md": command_line(), "configuration.md": configuration(), "views.md": views()}
     wrong = []
     for name, parts in pages.items():
         text = NOTE + "\n\n" + "\n".join(parts)

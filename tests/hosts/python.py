@@ -43,7 +43,16 @@ def main(door, library, database):
     except sqlite3.OperationalError as error:
         check("refusal names the way", "standfast unprotect" in str(error), True)
     check("rows", value("SELECT count(*) FROM t WHERE x IN (201, 202)") >= 2, True)
+    check("view", value("SELECT database_role FROM v$database"), "PRIMARY")
+    check("statistics", value("SELECT count(*) FROM v$sysstat WHERE name IN ('redo size', 'redo writes')"), 2)
+    check("unknown is NULL", value("SELECT total_timeouts FROM v$system_event LIMIT 1"), None)
+    check("settings", value("SELECT value FROM v$parameter WHERE name = 'instance.name'"), "hosts")
     plain = sqlite3.connect(":memory:")
+    try:
+        plain.execute("SELECT * FROM v$log").fetchall()
+        sys.exit("python: a view of no instance had an answer")
+    except sqlite3.OperationalError as error:
+        check("view without an instance", "standfast protect" in str(error), True)
     check("plain", plain.execute("SELECT standfast_role()").fetchone()[0], None)
 
 

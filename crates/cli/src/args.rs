@@ -184,6 +184,9 @@ pub enum Command {
         #[command(subcommand)]
         command: LogCommand,
     },
+    /// Query the V$ views of the running instance and its standbys.
+    #[command(after_help = crate::sql::EXAMPLES)]
+    Sql(crate::sql::SqlArgs),
     /// Certificates of this instance.
     Cert {
         #[command(subcommand)]

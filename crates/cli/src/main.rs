@@ -11,6 +11,7 @@ mod dump;
 mod generated;
 mod log_groups;
 mod show;
+mod sql;
 
 use args::{ApplyCommand, Args, Command, LogCommand, RegisterCommand, StandbyCommand};
 use clap::FromArgMatches;
@@ -169,6 +170,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let config = if defaults { Config::default() } else { Config::load(&directory)? };
             print!("{}", config.to_toml());
         }
+        Command::Sql(args) => sql::run(&directory, args)?,
         Command::Completions { shell } => generated::completions(shell),
         Command::Man { output } => generated::manual(output.as_deref())?,
         // These have exit codes of their own and were carried out by main().

@@ -6,6 +6,7 @@ use standfast_format::{
     encode_frame, encode_ranges, incarnation_tag,
 };
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageSize, Scn, WalPosition, WalSalts};
+use standfast_views::{Cell, Rows};
 use std::path::{Path, PathBuf};
 
 /// The inputs of one target.
@@ -290,5 +291,8 @@ fn instance_files(seeds: &mut Seeds) -> std::io::Result<()> {
     )?;
     seeds.put(7, b"LOCATION=/archive OPTIONAL VALID_FOR=(ALL_LOGFILES,ALL_ROLES) ALTERNATE=west")?;
     seeds.put(8, br#"{"op":"status"}"#)?;
-    seeds.put(8, br#"{"op":"protect","path":"/srv/app.db","name":"app.db"}"#)
+    seeds.put(8, br#"{"op":"protect","path":"/srv/app.db","name":"app.db"}"#)?;
+    let row = vec![Cell::Null, Cell::Integer(-7), Cell::Real(0.5), Cell::Text("log file sync".into())];
+    let rows = Rows { columns: vec!["a", "b", "c", "d"], rows: vec![row.clone(), row] };
+    seeds.put(255, &rows.encode())
 }

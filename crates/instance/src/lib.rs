@@ -12,6 +12,7 @@ pub mod archive_store;
 pub mod attribute_text;
 pub mod baseline;
 mod candidates;
+pub mod catalog;
 pub mod checkpointer;
 
 pub mod config;
@@ -45,6 +46,7 @@ pub mod primary;
 pub mod primary_threads;
 pub mod protect;
 pub mod protection;
+pub mod query;
 mod received_gap;
 pub mod received_log;
 pub mod reconcile;
@@ -62,6 +64,8 @@ pub mod standby;
 pub mod status;
 pub mod stopped;
 pub mod unfinished;
+pub mod view_request;
+pub mod views;
 
 pub use error::InstanceError;
 pub use standfast_transport::protection::ProtectionMode;

@@ -6,10 +6,14 @@ use standfast_instruments::{
     WaitClass,
 };
 use standfast_session::{Segment, SessionWait, WaitCounts};
-use standfast_transport::{DestinationStatus, fetch_status};
+use standfast_transport::{DestinationStatus, fetch_status_within};
+use std::time::Duration;
 
 /// Waits for durability that are longer than this are long, microseconds: `redo synch long waits`.
 const LONG_WAIT_US: u64 = 1 << 17;
+
+/// How long a standby may be silent when it is asked. Whoever asks here waits as long for one that is frozen.
+const STANDBY_PATIENCE: Duration = Duration::from_secs(3);
 
 /// See the module. The history is long, and the standbys take a round trip: both are there only when they are wanted.
 pub fn observe(running: &Running, history: bool, standbys: bool) -> Observation {
@@ -17,7 +21,7 @@ pub fn observe(running: &Running, history: bool, standbys: bool) -> Observation 
         name: running.environment.config.instance.name.clone(),
         sample: sample(running),
         status: crate::status::status(running),
-        catalog: serde_json::Value::Null,
+        catalog: crate::catalog::catalog(running),
         history: if history { running.history().lock() } else { History::default() },
         standbys: if standbys { ask_standbys(running) } else { Vec::new() },
     }
@@ -139,7 +143,8 @@ fn ask_standbys(running: &Running) -> Vec<Remote> {
             let (name, address) = (destination.name.clone(), destination.address.clone());
             let security = running.environment.security();
             scope.spawn(move || {
-                let answer = fetch_status(&address, &security).map_err(|error| error.to_string());
+                let answer = fetch_status_within(&address, &security, STANDBY_PATIENCE)
+                    .map_err(|error| error.to_string());
                 let answer = answer.and_then(|text| {
                     serde_json::from_str::<Observation>(&text).map_err(|error| error.to_string())
                 });

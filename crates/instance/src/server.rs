@@ -1,7 +1,7 @@
 //! The life of an instance process: lock, start, control socket, signals, stop.
 //!
 //! The control socket takes one JSON line per connection and answers with one: `{"ok":...}` or
-//! `{"error":...,"hint":...,"code":n}`. Who may connect is decided by its file permissions.
+//! `{"error":...,"hint":...,"code":n}`; only the rows of views come as bytes behind that line. Who may connect is decided by its file permissions.
 
 use crate::alert::AlertLog;
 use crate::config::{Config, DestinationConfig};
@@ -13,6 +13,7 @@ use crate::error::InstanceError;
 use crate::log_changes::LogChange;
 use crate::paths::Paths;
 use crate::running::Running;
+use crate::view_request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use standfast_io::DirectDisk;
@@ -40,6 +41,11 @@ pub enum Request {
         /// With the answers of the standbys.
         #[serde(default)]
         standbys: bool,
+    },
+    /// The rows of a V$ view; they follow the answer, see [`crate::view_request`].
+    View {
+        /// Its name.
+        name: String,
     },
     /// Stop in good order.
     Stop,
@@ -135,6 +141,8 @@ pub enum Request {
 }
 
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// How long whoever has asked may leave the answer unread.
+const WRITE_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a command waits for an instance that is starting: recovery may take a while.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a command waits for the process of an instance to appear.
@@ -316,27 +324,32 @@ fn answer(running: &Arc<Running>, stream: UnixStream) {
         return;
     }
     let answer = match serde_json::from_str::<Request>(&line) {
-        Ok(request) => carry_out(running, request),
+        Ok(Request::View { name }) => view_request::rows(running, &name).map(|rows| (json!("rows"), rows)),
+        Ok(request) => carry_out(running, request).map(|value| (value, Vec::new())),
         Err(error) => {
             Err(InstanceError::refused(format!("malformed request: {error}"), "use the standfast command"))
         }
     };
-    let text = match answer {
-        Ok(value) => json!({ "ok": value }),
+    let (text, rows) = match answer {
+        Ok((value, rows)) => (json!({ "ok": value }), rows),
         Err(error) => {
             let text = error.to_string();
             let (what, hint) =
                 text.split_once("\nhint: ").map_or((text.as_str(), None), |(what, hint)| (what, Some(hint)));
-            json!({ "error": what, "hint": hint, "code": error.exit_code() })
+            (json!({ "error": what, "hint": hint, "code": error.exit_code() }), Vec::new())
         }
     };
-    let _ = writeln!(&stream, "{text}");
+    // Who does not read must not keep the rows in memory for ever.
+    let _ = stream.set_write_timeout(Some(WRITE_PATIENCE));
+    let _ = writeln!(&stream, "{text}").and_then(|()| (&stream).write_all(&rows));
 }
 
 fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, InstanceError> {
     Ok(match request {
         Request::Status => crate::status::status(running),
         Request::Observe { history, standbys } => json!(crate::observe::observe(running, history, standbys)),
+        // Its rows are no JSON; answer() sends them.
+        Request::View { .. } => json!("rows"),
         Request::Stop => {
             stop_this_process();
             json!("stopping")
@@ -413,20 +426,30 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
 /// # Errors
 /// `NotRunning`, or what the instance answered.
 pub fn ask(directory: &Path, request: &Request) -> Result<Value, InstanceError> {
+    Ok(ask_and_go_on(directory, request)?.0)
+}
+
+/// As [`ask`], with what follows the answer.
+pub(crate) fn ask_and_go_on(
+    directory: &Path,
+    request: &Request,
+) -> Result<(Value, BufReader<UnixStream>), InstanceError> {
     let config = Config::load(directory)?;
     let paths = Paths::new(directory, &config)
         .map_err(InstanceError::io("find the instance directory", directory))?;
     let gone = |_| InstanceError::NotRunning { directory: paths.directory.clone() };
     let stream =
-        connect(&paths, !matches!(request, Request::Status | Request::Observe { .. })).map_err(gone)?;
+        connect(&paths, !matches!(request, Request::Status | Request::Observe { .. } | Request::View { .. }))
+            .map_err(gone)?;
     let line = serde_json::to_string(request).map_err(|error| InstanceError::Failed(error.to_string()))?;
     writeln!(&stream, "{line}").map_err(gone)?;
     let mut answer = String::new();
-    BufReader::new(&stream).read_line(&mut answer).map_err(gone)?;
+    let mut reader = BufReader::new(stream);
+    reader.read_line(&mut answer).map_err(gone)?;
     let answer: Value = serde_json::from_str(&answer)
         .map_err(|_| InstanceError::Failed("the instance ended before it answered".into()))?;
     match answer.get("ok") {
-        Some(value) => Ok(value.clone()),
+        Some(value) => Ok((value.clone(), reader)),
         None => Err(InstanceError::Answered {
             what: answer["error"].as_str().unwrap_or("unknown error").to_owned(),
             hint: answer["hint"].as_str().map(str::to_owned),

@@ -1,4 +1,4 @@
-//! The part of SQLite's C interface that a VFS needs, written down by hand.
+//! The part of SQLite's C interface that a VFS and views need, written down by hand.
 //!
 //! A bindings crate would tie the extension to one SQLite version; these structures have not changed since
 //! SQLite 3.7.6 (VFS version 3, file methods version 3) and SQLite promises that they only grow at the end.
@@ -21,6 +21,75 @@ pub struct Context {
 #[repr(C)]
 pub struct Value {
     _opaque: [u8; 0],
+}
+
+/// A prepared statement of the host.
+#[repr(C)]
+pub struct Statement {
+    _opaque: [u8; 0],
+}
+
+/// What `xBestIndex` is asked. Never read or written here: SQLite fills in a full scan before it asks.
+#[repr(C)]
+pub struct IndexInfo {
+    _opaque: [u8; 0],
+}
+
+/// A virtual table: what every module's own structure starts with.
+#[repr(C)]
+pub struct VirtualTable {
+    /// Set by SQLite.
+    pub module: *const Module,
+    /// Set by SQLite; not used any more.
+    pub references: c_int,
+    /// Message of the last error, allocated by the host, which frees it when it has taken it.
+    pub message: *mut c_char,
+}
+
+/// A cursor on a virtual table: what every module's own structure starts with.
+#[repr(C)]
+pub struct Cursor {
+    /// Set by SQLite.
+    pub table: *mut VirtualTable,
+}
+
+/// A method of a module that is not there: what it would take does not matter.
+pub type NoMethod = Option<unsafe extern "C" fn()>;
+type Connect = unsafe extern "C" fn(
+    *mut Sqlite3,
+    *mut c_void,
+    c_int,
+    *const *const c_char,
+    *mut *mut VirtualTable,
+    *mut *mut c_char,
+) -> c_int;
+
+/// `sqlite3_module`, all methods of its first version. SQLite looks at later ones only when `version` says that they are
+/// there.
+#[repr(C)]
+#[allow(missing_docs, reason = "the names are SQLite's")]
+pub struct Module {
+    pub version: c_int,
+    pub create: Option<Connect>,
+    pub connect: Option<Connect>,
+    pub best_index: Option<unsafe extern "C" fn(*mut VirtualTable, *mut IndexInfo) -> c_int>,
+    pub disconnect: Option<unsafe extern "C" fn(*mut VirtualTable) -> c_int>,
+    pub destroy: Option<unsafe extern "C" fn(*mut VirtualTable) -> c_int>,
+    pub open: Option<unsafe extern "C" fn(*mut VirtualTable, *mut *mut Cursor) -> c_int>,
+    pub close: Option<unsafe extern "C" fn(*mut Cursor) -> c_int>,
+    pub filter:
+        Option<unsafe extern "C" fn(*mut Cursor, c_int, *const c_char, c_int, *mut *mut Value) -> c_int>,
+    pub next: Option<unsafe extern "C" fn(*mut Cursor) -> c_int>,
+    pub eof: Option<unsafe extern "C" fn(*mut Cursor) -> c_int>,
+    pub column: Option<unsafe extern "C" fn(*mut Cursor, *mut Context, c_int) -> c_int>,
+    pub rowid: Option<unsafe extern "C" fn(*mut Cursor, *mut i64) -> c_int>,
+    pub update: NoMethod,
+    pub begin: NoMethod,
+    pub sync: NoMethod,
+    pub commit: NoMethod,
+    pub rollback: NoMethod,
+    pub find_function: NoMethod,
+    pub rename: NoMethod,
 }
 
 /// An open file: what every VFS's own file structure starts with.
@@ -103,6 +172,9 @@ pub mod code {
     pub const IOERR: c_int = 10;
     pub const NOTFOUND: c_int = 12;
     pub const CANTOPEN: c_int = 14;
+    pub const TOOBIG: c_int = 18;
+    pub const ROW: c_int = 100;
+    pub const DONE: c_int = 101;
     pub const BUSY_SNAPSHOT: c_int = BUSY | 2 << 8;
     pub const READONLY_CANTLOCK: c_int = READONLY | 2 << 8;
     pub const IOERR_READ: c_int = IOERR | 1 << 8;

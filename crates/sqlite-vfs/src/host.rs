@@ -3,8 +3,8 @@
 //! The shim never links against SQLite: it runs in whatever copy the application uses, be that compiled in,
 //! a shared library, or a copy private to a language binding.
 
-use crate::bindings::{Context, File, Sqlite3, Value, Vfs};
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use crate::bindings::{Context, File, Module, Sqlite3, Statement, Value, Vfs};
+use std::ffi::{CStr, CString, c_char, c_double, c_int, c_void};
 use std::sync::OnceLock;
 
 /// Oldest host version that is supported, as `sqlite3_libversion_number()` gives it.
@@ -110,6 +110,24 @@ host! {
     result_int64 = 83: unsafe extern "C" fn(*mut Context, i64),
     /// Returns NULL from a function.
     result_null = 84: unsafe extern "C" fn(*mut Context),
+    /// Returns a floating-point number from a function.
+    result_double = 79: unsafe extern "C" fn(*mut Context, c_double),
+    /// Registers a module of virtual tables.
+    create_module_v2 = 119: unsafe extern "C" fn(
+        *mut Sqlite3, *const c_char, *const Module, *mut c_void, Destructor,
+    ) -> c_int,
+    /// Says what columns a virtual table has.
+    declare_vtab = 50: unsafe extern "C" fn(*mut Sqlite3, *const c_char) -> c_int,
+    /// Compiles a statement.
+    prepare_v2 = 116: unsafe extern "C" fn(
+        *mut Sqlite3, *const c_char, c_int, *mut *mut Statement, *mut *const c_char,
+    ) -> c_int,
+    /// Goes on to the next row of a statement.
+    step = 94: unsafe extern "C" fn(*mut Statement) -> c_int,
+    /// Text of a column of a statement's row.
+    column_text = 36: unsafe extern "C" fn(*mut Statement, c_int) -> *const c_char,
+    /// Ends a statement.
+    finalize = 57: unsafe extern "C" fn(*mut Statement) -> c_int,
     /// Text of an argument.
     value_text = 109: unsafe extern "C" fn(*mut Value) -> *const c_char,
     /// Asks the file of a schema.

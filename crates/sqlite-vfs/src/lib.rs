@@ -9,6 +9,8 @@
 //! 4. keeps everybody but the instance from checkpointing, resetting or deleting the log ([`shm`],
 //!    [`file`], [`pragma`]).
 //!
+//! Beside that it answers questions: [`sql`] about one database, [`views`] about the instance and its standbys.
+//!
 //! It never ships data: the instance reads the log itself. An application that dies at any instruction loses
 //! nothing but its own answer.
 //!
@@ -27,6 +29,7 @@ mod shm;
 mod sql;
 mod turn;
 mod vfs;
+mod views;
 
 pub use bindings::Sqlite3;
 pub use host::{ExtensionInit, Host, OLDEST_HOST};
@@ -54,6 +57,19 @@ pub fn install(host: Host) -> Result<bool, String> {
     Ok(ours)
 }
 
+/// Gives a connection the SQL functions and the views.
+///
+/// # Safety
+/// `connection` must be an open connection of `host`.
+unsafe fn offer(host: &Host, connection: *mut Sqlite3) -> c_int {
+    // SAFETY: as the caller promises.
+    match unsafe { sql::register(host, connection) } {
+        // SAFETY: as above.
+        code::OK => unsafe { views::register(host, connection) },
+        failed => failed,
+    }
+}
+
 /// SQLite calls this for every new connection.
 unsafe extern "C" fn on_new_connection(
     connection: *mut Sqlite3,
@@ -62,7 +78,7 @@ unsafe extern "C" fn on_new_connection(
 ) -> c_int {
     match host::host() {
         // SAFETY: SQLite passes the connection that is being opened.
-        Some(host) => unsafe { sql::register(host, connection) },
+        Some(host) => unsafe { offer(host, connection) },
         None => code::OK,
     }
 }
@@ -86,7 +102,7 @@ pub unsafe fn initialise_extension(
         (Ok(ours), Ok(host)) => {
             if ours {
                 // SAFETY: the connection that loads the extension; later ones get the functions by themselves.
-                unsafe { sql::register(&host, connection) };
+                unsafe { offer(&host, connection) };
             }
             code::OK_LOAD_PERMANENTLY
         }

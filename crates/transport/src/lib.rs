@@ -62,7 +62,9 @@ pub use sender::{
     ArchiveTransport, Archivers, Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape,
 };
 pub use siblings::{Others, Siblings};
-pub use snapshot::{Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status};
+pub use snapshot::{
+    Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status, fetch_status_within,
+};
 pub use source::{
     ArchivedFile, Arrival, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo,
 };

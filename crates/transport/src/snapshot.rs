@@ -203,7 +203,7 @@ pub fn fetch_snapshot(
 ) -> Result<SnapshotStart, TransportError> {
     let without_databases = !sink.wants_databases();
     let request = Request::Snapshot { name: name.into(), without_databases };
-    let mut reader = ask(address, security, &request)?;
+    let mut reader = ask(address, security, &request, SILENCE)?;
     reader.allow_redo();
     reader.inner().allow_large_reads();
     let mut fetch = Fetch { sink, current: None, left: Vec::new(), manifest_seen: false };
@@ -222,7 +222,19 @@ pub fn fetch_snapshot(
 /// # Errors
 /// When it cannot be reached or refuses.
 pub fn fetch_status(address: &str, security: &Security) -> Result<String, TransportError> {
-    let mut reader = ask(address, security, &Request::Status)?;
+    fetch_status_within(address, security, SILENCE)
+}
+
+/// As [`fetch_status`], but an instance that is silent for longer than `silence` is given up.
+///
+/// # Errors
+/// When it cannot be reached, refuses or does not answer.
+pub fn fetch_status_within(
+    address: &str,
+    security: &Security,
+    silence: Duration,
+) -> Result<String, TransportError> {
+    let mut reader = ask(address, security, &Request::Status, silence)?;
     reader.allow_redo();
     let frame = reader.read()?;
     hello::expect(&frame, FrameKind::Done)?;
@@ -234,13 +246,14 @@ fn ask(
     address: &str,
     security: &Security,
     request: &Request,
+    silence: Duration,
 ) -> Result<FrameReader<LinkEnd>, TransportError> {
     let asking = TransportError::io("asking the other instance");
     let began = Instant::now();
-    let stream = link::connect(address, security, None, SILENCE, &|| began.elapsed() > SILENCE)?;
-    stream.prepare(SILENCE).map_err(&asking)?;
-    stream.set_read_timeout(Some(SILENCE)).map_err(&asking)?;
-    stream.set_write_timeout(Some(SILENCE)).map_err(&asking)?;
+    let stream = link::connect(address, security, None, silence, &|| began.elapsed() > silence)?;
+    stream.prepare(silence).map_err(&asking)?;
+    stream.set_read_timeout(Some(silence)).map_err(&asking)?;
+    stream.set_write_timeout(Some(silence)).map_err(&asking)?;
     FrameWriter::new(stream.clone())
         .write_json(FrameKind::Request, PROTOCOL_VERSION, request)
         .map_err(&asking)?;

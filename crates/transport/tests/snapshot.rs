@@ -170,3 +170,11 @@ fn a_copy_whose_redo_is_gone_is_refused() {
     .unwrap_err();
     assert!(error.to_string().contains("4500"), "{error}");
 }
+
+#[test]
+fn an_instance_that_takes_a_connection_and_says_nothing_is_given_up() {
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let within = std::time::Duration::from_millis(50);
+    fetch_status_within(&address, &Security::default(), within).unwrap_err();
+}

@@ -35,4 +35,5 @@ mod register;
 mod security;
 mod standby;
 mod support;
+mod views;
 mod writers;

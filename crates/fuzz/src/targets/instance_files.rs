@@ -1,4 +1,5 @@
-//! Files of an instance and of its applications: configuration, control file, apply journal, marker, shared memory.
+//! Files of an instance and of its applications: configuration, control file, apply journal, marker, shared memory, rows of
+//! views.
 
 use super::choice;
 use crate::memory_disk::MemoryDisk;
@@ -10,6 +11,7 @@ use standfast_instance::control::Control;
 use standfast_instance::server;
 use standfast_session::{Foreign, Marker, Segment};
 use standfast_types::{DatabaseId, WalPosition};
+use standfast_views::{Cell, Table};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,11 +20,17 @@ use std::sync::Arc;
 
 /// A file is held as bytes, as values and as text of an error.
 const FACTOR: usize = 128;
+/// The choice of rows of views, beside those that are counted: inputs that were found keep their meaning.
+const ROWS: u8 = 255;
 /// Of the operator's own configuration: the parser makes a table of every `a.` of a key.
 const TABLES: usize = 1024;
 
 pub fn run(data: &[u8]) -> usize {
     let Some((choice, rest)) = choice(data) else { return FACTOR };
+    if choice == ROWS {
+        rows(rest);
+        return FACTOR;
+    }
     match choice % 9 {
         0 => {
             configuration(rest);
@@ -48,6 +56,15 @@ fn configuration(bytes: &[u8]) {
     if let Ok(config) = Config::parse(text, path) {
         let again = Config::parse(&config.to_toml(), path);
         assert!(again.is_ok_and(|again| again == config), "what is accepted can be written and read again");
+    }
+}
+
+/// What an application takes from the control socket.
+fn rows(bytes: &[u8]) {
+    let Ok(table) = Table::decode(bytes.to_vec()) else { return };
+    assert_eq!(table.rows().count() as u64, table.len());
+    for row in table.rows() {
+        (0..table.columns().count()).for_each(|column| drop(Cell::from(table.cell(row, column))));
     }
 }
 

@@ -10,7 +10,7 @@ fn every_function_of_the_table_is_the_one_of_its_name() {
     load();
     // SAFETY: the table that SQLite passed to an initialiser; it is constant.
     let host = unsafe { Host::from_api(API.load(SeqCst)) }.unwrap();
-    let pairs: [(&str, usize, usize); 15] = [
+    let pairs: [(&str, usize, usize); 22] = [
         (
             "libversion_number",
             host.libversion_number as usize,
@@ -35,6 +35,17 @@ fn every_function_of_the_table_is_the_one_of_its_name() {
         ("result_text", host.result_text as usize, ffi::sqlite3_result_text as *const () as usize),
         ("result_int64", host.result_int64 as usize, ffi::sqlite3_result_int64 as *const () as usize),
         ("result_null", host.result_null as usize, ffi::sqlite3_result_null as *const () as usize),
+        ("result_double", host.result_double as usize, ffi::sqlite3_result_double as *const () as usize),
+        (
+            "create_module_v2",
+            host.create_module_v2 as usize,
+            ffi::sqlite3_create_module_v2 as *const () as usize,
+        ),
+        ("declare_vtab", host.declare_vtab as usize, ffi::sqlite3_declare_vtab as *const () as usize),
+        ("prepare_v2", host.prepare_v2 as usize, ffi::sqlite3_prepare_v2 as *const () as usize),
+        ("step", host.step as usize, ffi::sqlite3_step as *const () as usize),
+        ("column_text", host.column_text as usize, ffi::sqlite3_column_text as *const () as usize),
+        ("finalize", host.finalize as usize, ffi::sqlite3_finalize as *const () as usize),
         ("value_text", host.value_text as usize, ffi::sqlite3_value_text as *const () as usize),
         ("file_control", host.file_control as usize, ffi::sqlite3_file_control as *const () as usize),
         (

@@ -1,0 +1,100 @@
+//! V$ views in applications and on the command line, also when there is nobody to ask.
+
+use crate::support::{INSERT, Place, await_status, must, refuses, start};
+use serde_json::json;
+use standfast_campaign::status::Status;
+
+const SQLITE_ERROR: i32 = 1;
+
+#[test]
+fn views_answer_on_a_protected_connection_and_say_why_when_the_instance_does_not_run() {
+    let place = Place::new("views");
+    let (mut primary, database) = place.protecting();
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    let role = "SELECT db_unique_name, database_role, open_mode FROM v$database";
+    assert_eq!(application.run(role), [[json!("south"), json!("PRIMARY"), json!("READ WRITE")]]);
+    must(&primary, &["switch-logfile"]);
+    let log = "SELECT group_no, status, typeof(next_change_no) FROM v$log ORDER BY group_no LIMIT 2";
+    let rows = application.run(log);
+    assert_eq!(rows[1], [json!(2), json!("CURRENT"), json!("null")]);
+    assert_eq!(rows[0][2], "integer");
+    // A join scans one of them again and again; both are fetched once.
+    let join =
+        "SELECT DISTINCT f.type FROM v$log l JOIN v$logfile f USING (group_no) WHERE l.bytes = 8388608";
+    assert_eq!(application.run(join), [[json!("ONLINE")]]);
+    let unfilled = "SELECT count(*), count(total_timeouts) FROM v$system_event WHERE event = 'log file sync'";
+    assert_eq!(application.run(unfilled), [[json!(1), json!(0)]]);
+    // Inside of a transaction, and without a part in it.
+    let rows = application.run("BEGIN; INSERT INTO t(x) VALUES('in'); SELECT name FROM v$database; COMMIT");
+    assert_eq!(rows, [[json!("south")]]);
+    application.fails("INSERT INTO v$log(group_no) VALUES(1)", SQLITE_ERROR);
+    application.fails("CREATE VIRTUAL TABLE x USING \"v$log\"", SQLITE_ERROR);
+
+    primary.stop().unwrap();
+    let said = application.fails(role, SQLITE_ERROR);
+    assert!(said.contains("v$database") && said.contains("standfast start -D"), "{said}");
+    start(&mut primary);
+    assert_eq!(application.run(role).len(), 1, "it is found again");
+    application.close();
+}
+
+#[test]
+fn without_a_protected_database_a_view_says_so_and_finds_one_that_is_attached() {
+    let place = Place::new("views-plain");
+    let (_primary, database) = place.protecting();
+    let mut application = place.application(&place.database("plain.db"));
+    let said = application.fails("SELECT * FROM v$log", SQLITE_ERROR);
+    assert!(said.contains("standfast protect"), "{said}");
+    application.run(&format!("ATTACH '{}' AS other", database.display()));
+    assert_eq!(application.run("SELECT name FROM v$database"), [[json!("south")]]);
+    application.close();
+    let mut foreigner = place.foreigner(&database);
+    let said = foreigner.fails("SELECT * FROM v$log", SQLITE_ERROR);
+    assert!(said.contains("no such table"), "{said}");
+}
+
+#[test]
+fn a_standby_shows_its_lags_and_its_own_logs() {
+    let place = Place::new("views-standby");
+    let (primary, standby, database) = place.pair(&[]);
+    place.application(&database).run(INSERT);
+    await_status(&primary, "the standby has applied everything", Status::settled);
+    let ask = |instance: &standfast_campaign::instance::Instance, query: &str| {
+        let answer = must(instance, &["sql", "--json", query]);
+        serde_json::from_str::<serde_json::Value>(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    };
+    let lags =
+        "SELECT name, value FROM v$dataguard_stats WHERE name LIKE '%lag' AND db_unique_name = 'north'";
+    let expected = json!([{"name": "transport lag", "value": "+00 00:00:00"},
+        {"name": "apply lag", "value": "+00 00:00:00"}]);
+    standfast_campaign::process::await_condition("both lags are 0", crate::support::PATIENCE, || {
+        let lags = ask(&standby, lags);
+        Ok(if lags == expected { Ok(()) } else { Err(lags.to_string()) })
+    })
+    .unwrap();
+    let roles = ask(&primary, "SELECT database_role FROM v$database");
+    let expected = json!([{"database_role": "PRIMARY"}, {"database_role": "PHYSICAL STANDBY"}]);
+    assert_eq!(roles, expected, "the standby is shown at the primary as well");
+    let kinds = "SELECT DISTINCT type FROM v$logfile WHERE db_unique_name = 'north'";
+    assert_eq!(ask(&standby, kinds), json!([{"type": "STANDBY"}]));
+    let destination = "SELECT dest_id, status, affirm, db_unique_name FROM v$archive_dest \
+                       WHERE source_db_unique_name = 'south'";
+    let expected = json!([{"dest_id": 1, "status": "VALID", "affirm": "YES", "db_unique_name": "north"}]);
+    assert_eq!(ask(&primary, destination), expected);
+}
+
+#[test]
+fn queries_on_the_command_line_fail_with_the_exit_codes_of_all_commands() {
+    let place = Place::new("views-cli");
+    let mut primary = place.primary("south");
+    let table = must(&primary, &["sql", "SELECT name, flashback_on FROM v$database"]);
+    assert_eq!(table, "name   flashback_on\n-----  ------------\nsouth  NO\n");
+    assert_eq!(must(&primary, &["sql", "--csv", "--no-header", "SELECT NULL, 'a,b', ''"]), ",\"a,b\",\"\"\n");
+    refuses(&primary, &["sql", "SELECT * FROM v$nothing"], 1, &["v$nothing", "hint: ", "--views"]);
+    refuses(&primary, &["sql", "SELEC"], 1, &["syntax error"]);
+    refuses(&primary, &["sql", "--json", "--csv", "SELECT 1"], 2, &["--csv"]);
+    primary.stop().unwrap();
+    refuses(&primary, &["sql", "SELECT * FROM v$log"], 4, &["does not run", "standfast start"]);
+    assert!(must(&primary, &["sql", "--views"]).contains("v$event_histogram_micro"));
+}

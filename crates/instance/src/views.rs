@@ -1,0 +1,117 @@
+//! The rows of the V$ views, made of an [`Observation`]. Pure.
+//!
+//! An observation holds those of its standbys, and theirs: a view has the rows of all of them, the nearest first. What is
+//! not known is NULL.
+
+mod builder;
+mod database;
+mod destinations;
+mod lags;
+mod logs;
+mod processes;
+mod text;
+mod waits;
+
+use builder::Builder;
+use serde_json::Value;
+use standfast_instruments::Observation;
+use standfast_views::{Rows, View};
+
+/// The rows of a view; see the module.
+pub fn rows(view: &'static View, observation: &Observation) -> Rows {
+    let mut rows = Builder::new(view);
+    add(&mut rows, view, observation);
+    rows.finish()
+}
+
+fn add(rows: &mut Builder, view: &View, at: &Observation) {
+    rows.begin_instance(&at.name);
+    match view.name {
+        "v$active_session_history" => waits::active_session_history(rows, at),
+        "v$archive_dest" => destinations::archive_dest(rows, at),
+        "v$archive_dest_status" => destinations::archive_dest_status(rows, at),
+        "v$archive_gap" => logs::archive_gap(rows, at),
+        "v$archived_log" => logs::archived_log(rows, at),
+        "v$database" => database::database(rows, at),
+        "v$dataguard_process" => processes::dataguard_process(rows, at),
+        "v$dataguard_stats" => lags::dataguard_stats(rows, at),
+        "v$dataguard_status" => database::dataguard_status(rows, at),
+        "v$event_histogram" => waits::event_histogram(rows, at),
+        "v$event_histogram_micro" => waits::event_histogram_micro(rows, at),
+        "v$log" => logs::log(rows, at),
+        "v$log_history" => logs::log_history(rows, at),
+        "v$logfile" => logs::logfile(rows, at),
+        "v$managed_standby" => processes::managed_standby(rows, at),
+        "v$parameter" => database::parameter(rows, at),
+        "v$recovery_progress" => lags::recovery_progress(rows, at),
+        "v$redo_dest_resp_histogram" => destinations::redo_dest_resp_histogram(rows, at),
+        "v$standby_event_histogram" => lags::standby_event_histogram(rows, at),
+        "v$standby_log" => logs::standby_log(rows, at),
+        "v$sysmetric" => waits::sysmetric(rows, at),
+        "v$sysmetric_history" => waits::sysmetric_history(rows, at),
+        "v$sysstat" => waits::sysstat(rows, at),
+        "v$system_event" => waits::system_event(rows, at),
+        _ => {}
+    }
+    for standby in at.standbys.iter().filter_map(|remote| remote.observation.as_deref()) {
+        add(rows, view, standby);
+    }
+}
+
+/// Names of the standbys of an instance that do not answer, or were not asked.
+fn silent(at: &Observation) -> Vec<&str> {
+    let asked = at.standbys.iter().filter(|remote| remote.observation.is_none());
+    let mut names: Vec<&str> = asked.map(|remote| remote.name.as_str()).collect();
+    let known = at.status["destinations"].as_array().into_iter().flatten();
+    for name in known.filter_map(|known| known["name"].as_str()) {
+        if !at.standbys.iter().any(|remote| remote.name == name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// What the sender to a destination of that name knows; null when there is none.
+fn sender_of<'a>(at: &'a Observation, name: &str) -> &'a Value {
+    let mut known = at.status["destinations"].as_array().into_iter().flatten();
+    known.find(|known| known["name"] == name).unwrap_or(&Value::Null)
+}
+
+/// What a destination of that name says of itself, if it answers.
+fn observation_of<'a>(at: &'a Observation, name: &str) -> Option<&'a Observation> {
+    at.standbys.iter().find(|remote| remote.name == name)?.observation.as_deref()
+}
+
+#[cfg(test)]
+pub(crate) mod example;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_views::VIEWS;
+
+    #[test]
+    fn every_view_has_rows_of_a_primary_or_of_its_standby() {
+        let mut family = example::family();
+        let standby = family.standbys[0].observation.as_mut().unwrap();
+        standby.status["standby"]["gap"] = serde_json::json!({"low_sequence": 3, "high_sequence": 5});
+        for view in VIEWS {
+            assert!(!rows(view, &family).rows.is_empty(), "{}", view.name);
+        }
+    }
+
+    #[test]
+    fn an_observation_of_nothing_gives_no_zero() {
+        let nothing = Observation { name: "south".into(), ..Observation::default() };
+        for view in VIEWS {
+            let rows = rows(view, &nothing);
+            let constant = ["mountid", "quota_size", "async_blocks", "known_agents", "active_agents"];
+            for row in &rows.rows {
+                for (column, cell) in rows.columns.iter().zip(row) {
+                    let is_zero = matches!(cell, standfast_views::Cell::Integer(0));
+                    assert!(!is_zero || constant.contains(column), "{}.{column} is 0", view.name);
+                }
+            }
+        }
+    }
+}

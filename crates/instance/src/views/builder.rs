@@ -1,0 +1,150 @@
+//! Rows by the names of columns; what is not said is NULL.
+
+use serde_json::Value;
+use standfast_views::{Cell, Rows, View};
+
+/// Rows of a view under construction.
+pub struct Builder {
+    view: &'static View,
+    instance: String,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Builder {
+    /// Without rows.
+    pub fn new(view: &'static View) -> Builder {
+        Builder { view, instance: String::new(), rows: Vec::new() }
+    }
+
+    /// The rows from now on are about that instance.
+    pub fn begin_instance(&mut self, name: &str) {
+        self.instance = name.to_owned();
+    }
+
+    /// A row. Its last column says which instance it is about; a name that is no column of the view is a mistake of the
+    /// caller, which tests find.
+    pub fn row<const N: usize>(&mut self, cells: [(&str, Cell); N]) {
+        let columns = self.view.columns;
+        let mut row = vec![Cell::Null; columns.len()];
+        if let Some(last) = row.last_mut() {
+            *last = Cell::Text(self.instance.clone());
+        }
+        for (name, cell) in cells {
+            let place = self.view.position(name).and_then(|at| row.get_mut(at));
+            debug_assert!(place.is_some(), "{} has no column {name}", self.view.name);
+            if let Some(place) = place {
+                *place = cell;
+            }
+        }
+        self.rows.push(row);
+    }
+
+    /// All rows.
+    pub fn finish(self) -> Rows {
+        Rows { columns: self.view.columns.iter().map(|column| column.name).collect(), rows: self.rows }
+    }
+}
+
+/// A cell of whatever it is; `None` and null are NULL.
+pub fn cell(value: impl IntoCell) -> Cell {
+    value.into_cell()
+}
+
+/// What can be a cell.
+pub trait IntoCell {
+    /// It, as one.
+    fn into_cell(self) -> Cell;
+}
+
+impl IntoCell for u64 {
+    fn into_cell(self) -> Cell {
+        Cell::Integer(i64::try_from(self).unwrap_or(i64::MAX))
+    }
+}
+
+impl IntoCell for u32 {
+    fn into_cell(self) -> Cell {
+        Cell::Integer(i64::from(self))
+    }
+}
+
+impl IntoCell for usize {
+    fn into_cell(self) -> Cell {
+        Cell::Integer(i64::try_from(self).unwrap_or(i64::MAX))
+    }
+}
+
+impl IntoCell for f64 {
+    fn into_cell(self) -> Cell {
+        if self.is_finite() { Cell::Real(self) } else { Cell::Null }
+    }
+}
+
+impl IntoCell for &str {
+    fn into_cell(self) -> Cell {
+        Cell::Text(self.to_owned())
+    }
+}
+
+impl IntoCell for String {
+    fn into_cell(self) -> Cell {
+        Cell::Text(self)
+    }
+}
+
+impl IntoCell for bool {
+    fn into_cell(self) -> Cell {
+        cell(if self { "YES" } else { "NO" })
+    }
+}
+
+impl IntoCell for &Value {
+    fn into_cell(self) -> Cell {
+        match self {
+            Value::Null => Cell::Null,
+            Value::Bool(value) => cell(*value),
+            Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(value), _) => Cell::Integer(value),
+                (None, Some(value)) => cell(value),
+                (None, None) => cell(number.as_f64()),
+            },
+            Value::String(text) => cell(text.as_str()),
+            other => cell(other.to_string()),
+        }
+    }
+}
+
+impl<T: IntoCell> IntoCell for Option<T> {
+    fn into_cell(self) -> Cell {
+        self.map_or(Cell::Null, IntoCell::into_cell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_not_said_is_null_and_the_last_column_names_the_instance() {
+        let view = standfast_views::view("v$archive_gap").unwrap();
+        let mut rows = Builder::new(view);
+        rows.begin_instance("oslo");
+        rows.row([("low_sequence_no", cell(7u64)), ("high_sequence_no", cell(&json!(null)))]);
+        let rows = rows.finish();
+        assert_eq!(rows.columns.last(), Some(&"db_unique_name"));
+        assert_eq!(
+            rows.rows,
+            [[Cell::Null, Cell::Integer(7), Cell::Null, Cell::Text("oslo".into())].to_vec()]
+        );
+    }
+
+    #[test]
+    fn numbers_of_json_stay_numbers() {
+        assert_eq!(cell(&json!(5)), Cell::Integer(5));
+        assert_eq!(cell(&json!(u64::MAX)), Cell::Integer(i64::MAX));
+        assert_eq!(cell(&json!(0.5)), Cell::Real(0.5));
+        assert_eq!(cell(&json!(true)), Cell::Text("YES".into()));
+        assert_eq!(cell(f64::NAN), Cell::Null);
+    }
+}

@@ -1,0 +1,276 @@
+//! Redo logs, archived logs, gaps.
+
+use super::builder::{Builder, cell};
+use super::text::{time, time_of};
+use super::{sender_of, silent};
+use serde_json::Value;
+use standfast_instruments::Observation;
+use standfast_views::Cell;
+use std::collections::HashMap;
+
+/// The elements of a JSON list; none for null.
+pub(super) fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// When which log was switched to, by the SCN at which it begins.
+struct Switches(HashMap<u64, u64>);
+
+impl Switches {
+    fn of(at: &Observation) -> Switches {
+        let logs = list(&at.catalog["logs"]["groups"]).iter().chain(list(&at.catalog["archived"]));
+        let switch = |log: &Value| log["first_scn"].as_u64().zip(log["first_time_us"].as_u64());
+        Switches(logs.filter_map(switch).collect())
+    }
+
+    /// Microseconds since the Unix epoch.
+    fn at(&self, scn: &Value) -> Option<u64> {
+        self.0.get(&scn.as_u64()?).copied()
+    }
+
+    fn time_at(&self, scn: &Value) -> Option<String> {
+        self.at(scn).map(time)
+    }
+}
+
+fn groups<'a>(at: &'a Observation, kind: &str) -> &'a [Value] {
+    let logs = &at.catalog["logs"];
+    if logs["kind"] == kind { list(&logs["groups"]) } else { &[] }
+}
+
+/// What has a log in it, whichever kind the group is of.
+fn thread_of(group: &Value) -> Option<u64> {
+    group["sequence"].as_u64().map(|_| 1)
+}
+
+pub fn log(rows: &mut Builder, at: &Observation) {
+    let switches = Switches::of(at);
+    for group in groups(at, "online") {
+        rows.row([
+            ("group_no", cell(&group["group"])),
+            ("thread_no", cell(1u64)),
+            ("sequence_no", cell(&group["sequence"])),
+            ("bytes", cell(&group["bytes"])),
+            ("blocksize", cell(&at.catalog["logs"]["block_bytes"])),
+            ("members", cell(list(&group["members"]).len())),
+            // There is nothing to archive in a group that was never used.
+            ("archived", if group["state"] == "unused" { cell(true) } else { cell(&group["archived"]) }),
+            ("status", cell(group["state"].as_str().map(str::to_uppercase))),
+            ("first_change_no", cell(&group["first_scn"])),
+            ("first_time", cell(time_of(&group["first_time_us"]))),
+            ("next_change_no", cell(&group["next_scn"])),
+            ("next_time", cell(switches.time_at(&group["next_scn"]))),
+        ]);
+    }
+}
+
+pub fn standby_log(rows: &mut Builder, at: &Observation) {
+    let (received, switches) = (&at.status["standby"], Switches::of(at));
+    for group in groups(at, "standby") {
+        let current = group["state"] == "current";
+        // What is archived is kept for nobody: the group is free.
+        let active = current || group["sequence"].is_u64() && group["archived"] == false;
+        let last = if current { &received["hardened"] } else { &group["next_scn"] };
+        let used =
+            last.as_u64().zip(group["first_scn"].as_u64()).map(|(end, begin)| end.saturating_sub(begin));
+        let holds = |value: &Value| if active { cell(value) } else { Cell::Null };
+        rows.row([
+            ("group_no", cell(&group["group"])),
+            ("dbid", if active { cell(&at.catalog["family"]) } else { cell("UNASSIGNED") }),
+            ("thread_no", cell(thread_of(group).filter(|_| active))),
+            ("sequence_no", holds(&group["sequence"])),
+            ("bytes", cell(&group["bytes"])),
+            ("blocksize", cell(&at.catalog["logs"]["block_bytes"])),
+            ("used", cell(used.filter(|_| active))),
+            ("archived", cell(&group["archived"])),
+            ("status", cell(if active { "ACTIVE" } else { "UNASSIGNED" })),
+            ("first_change_no", holds(&group["first_scn"])),
+            ("first_time", cell(time_of(&group["first_time_us"]).filter(|_| active))),
+            ("next_change_no", holds(&group["next_scn"])),
+            ("next_time", cell(switches.time_at(&group["next_scn"]).filter(|_| active))),
+            ("last_change_no", holds(last)),
+            ("last_time", cell(time_of(&received["last_heard_us"]).filter(|_| current))),
+        ]);
+    }
+}
+
+pub fn logfile(rows: &mut Builder, at: &Observation) {
+    let logs = &at.catalog["logs"];
+    let kind = logs["kind"].as_str().map(str::to_uppercase);
+    for group in list(&logs["groups"]) {
+        let living = list(&group["members"]).iter().map(|member| (member, None));
+        let lost = list(&group["lost_members"]).iter().map(|member| (member, Some("INVALID")));
+        for (member, status) in living.chain(lost) {
+            rows.row([
+                ("group_no", cell(&group["group"])),
+                ("status", cell(status)),
+                ("type", cell(kind.clone())),
+                ("member", cell(member)),
+                ("is_recovery_dest_file", cell(false)),
+            ]);
+        }
+    }
+}
+
+/// Whether an archived log was applied at a standby.
+fn applied(at: &Observation, log: &Value) -> Option<&'static str> {
+    let applied = at.status["standby"]["applied"].as_u64()?;
+    let (first, next) = (log["first_scn"].as_u64()?, log["next_scn"].as_u64()?);
+    Some(match applied {
+        applied if applied >= next => "YES",
+        applied if applied > first => "IN-MEMORY",
+        _ => "NO",
+    })
+}
+
+fn seconds(us: &Value) -> Option<u64> {
+    us.as_u64().map(|us| us / 1_000_000)
+}
+
+pub fn archived_log(rows: &mut Builder, at: &Observation) {
+    let switches = Switches::of(at);
+    let maker = if at.catalog["role"] == "primary" { "ARCH" } else { "RFS" };
+    for (number, log) in list(&at.catalog["archived"]).iter().enumerate() {
+        let blocks = log["bytes"].as_u64().zip(log["block_bytes"].as_u64());
+        rows.row([
+            ("recid", cell(number + 1)),
+            ("stamp", cell(seconds(&log["completed_us"]))),
+            ("name", cell(&log["path"])),
+            ("dest_id", cell(0u64)),
+            ("thread_no", cell(1u64)),
+            ("sequence_no", cell(&log["sequence"])),
+            ("resetlogs_change_no", cell(&log["branch"])),
+            ("resetlogs_time", cell(time_of(&log["incarnation_time_us"]))),
+            ("resetlogs_id", cell(&log["incarnation_id"])),
+            ("first_change_no", cell(&log["first_scn"])),
+            ("first_time", cell(time_of(&log["first_time_us"]))),
+            ("next_change_no", cell(&log["next_scn"])),
+            ("next_time", cell(switches.time_at(&log["next_scn"]))),
+            ("blocks", cell(blocks.and_then(|(bytes, block)| bytes.checked_div(block)))),
+            ("block_size", cell(&log["block_bytes"])),
+            ("creator", cell(maker)),
+            ("registrar", cell(maker)),
+            ("standby_dest", cell(false)),
+            ("archived", cell(true)),
+            ("applied", cell(applied(at, log))),
+            ("deleted", cell(false)),
+            ("status", cell("A")),
+            ("completion_time", cell(time_of(&log["completed_us"]))),
+            ("dictionary_begin", cell(false)),
+            ("dictionary_end", cell(false)),
+            ("archival_thread_no", cell(1u64)),
+            ("activation_no", cell(&log["incarnation_id"])),
+            ("is_recovery_dest_file", cell(false)),
+            ("compressed", cell(false)),
+            ("backed_by_vss", cell(false)),
+        ]);
+    }
+}
+
+pub fn log_history(rows: &mut Builder, at: &Observation) {
+    let switches = Switches::of(at);
+    for (number, log) in list(&at.catalog["archived"]).iter().enumerate() {
+        rows.row([
+            ("recid", cell(number + 1)),
+            ("stamp", cell(switches.at(&log["next_scn"]).map(|us| us / 1_000_000))),
+            ("thread_no", cell(1u64)),
+            ("sequence_no", cell(&log["sequence"])),
+            ("first_change_no", cell(&log["first_scn"])),
+            ("first_time", cell(time_of(&log["first_time_us"]))),
+            ("next_change_no", cell(&log["next_scn"])),
+            ("resetlogs_change_no", cell(&log["branch"])),
+            ("resetlogs_time", cell(time_of(&log["incarnation_time_us"]))),
+        ]);
+    }
+}
+
+/// That of a standby that does not answer is what its sender last knew.
+pub fn archive_gap(rows: &mut Builder, at: &Observation) {
+    add_gap(rows, &at.status["standby"]["gap"]);
+    for name in silent(at) {
+        rows.begin_instance(name);
+        add_gap(rows, &sender_of(at, name)["gap"]);
+    }
+}
+
+fn add_gap(rows: &mut Builder, gap: &Value) {
+    if gap.is_object() {
+        rows.row([
+            ("thread_no", cell(1u64)),
+            ("low_sequence_no", cell(&gap["low_sequence"])),
+            ("high_sequence_no", cell(&gap["high_sequence"])),
+        ]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::views::example::{self, Shown};
+    use serde_json::json;
+
+    #[test]
+    fn groups_of_a_primary_are_online_logs_and_those_of_a_standby_are_not() {
+        let shown = Shown::of("v$log", &example::family());
+        let rows = shown.all(&["db_unique_name", "group_no", "status", "sequence_no", "next_time"]);
+        assert_eq!(rows[0], ["south", "1", "INACTIVE", "7", "2026-11-21 10:00:00"]);
+        assert_eq!(rows[1], ["south", "2", "CURRENT", "8", "-"]);
+        assert_eq!(rows[2], ["south", "3", "UNUSED", "-", "-"]);
+        assert_eq!(rows.len(), 3);
+        let rows = Shown::of("v$standby_log", &example::family()).all(&[
+            "db_unique_name",
+            "status",
+            "sequence_no",
+            "used",
+            "last_change_no",
+        ]);
+        assert_eq!(rows, [["north", "ACTIVE", "8", "1000", "9000"], ["north", "UNASSIGNED", "-", "-", "-"]]);
+    }
+
+    #[test]
+    fn lost_members_are_invalid() {
+        let rows = Shown::of("v$logfile", &example::primary()).all(&["group_no", "status", "type", "member"]);
+        assert!(rows.contains(&vec!["1".into(), "-".into(), "ONLINE".into(), "/redo/1a.log".into()]));
+        assert!(rows.contains(&vec!["1".into(), "INVALID".into(), "ONLINE".into(), "/redo2/1b.log".into()]));
+    }
+
+    #[test]
+    fn an_archived_log_ends_when_the_next_one_begins() {
+        let shown = Shown::of("v$archived_log", &example::primary());
+        let columns = ["sequence_no", "first_time", "next_time", "blocks", "block_size", "applied"];
+        let expected = [
+            ["6", "2026-11-21 09:58:00", "2026-11-21 09:59:00", "512", "4096", "-"],
+            ["7", "2026-11-21 09:59:00", "2026-11-21 10:00:00", "256", "4096", "-"],
+        ];
+        assert_eq!(shown.all(&columns), expected);
+    }
+
+    #[test]
+    fn a_log_that_nothing_follows_has_no_end_time() {
+        let mut at = example::primary();
+        at.catalog["logs"] = json!(null);
+        let rows = Shown::of("v$archived_log", &at).all(&["next_change_no", "next_time"]);
+        assert_eq!(rows[1], ["8000", "-"]);
+    }
+
+    #[test]
+    fn what_a_standby_has_applied_of_a_log() {
+        let mut at = example::standby();
+        let applied = |at: &_| Shown::of("v$archived_log", at).all(&["applied"]).concat();
+        assert_eq!(applied(&at), ["YES", "YES"]);
+        at.status["standby"]["applied"] = json!(7_500);
+        assert_eq!(applied(&at), ["YES", "IN-MEMORY"]);
+        at.status["standby"]["applied"] = json!(null);
+        assert_eq!(applied(&at), ["-", "-"]);
+    }
+
+    #[test]
+    fn the_gap_of_a_standby_that_does_not_answer_is_what_its_sender_knows() {
+        let mut at = example::primary();
+        at.status["destinations"][0]["gap"] = json!({"low_sequence": 3, "high_sequence": 5});
+        at.standbys = vec![example::silent("north")];
+        let columns = ["db_unique_name", "low_sequence_no", "high_sequence_no"];
+        assert_eq!(Shown::of("v$archive_gap", &at).all(&columns), [["north", "3", "5"]]);
+        at.standbys = vec![example::answering(example::standby())];
+        assert_eq!(Shown::of("v$archive_gap", &at).all(&columns).len(), 0, "the standby knows");
+    }
+}

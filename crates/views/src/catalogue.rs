@@ -1,0 +1,164 @@
+//! The catalogue: every view with its columns, in the documented order and under the documented names, in lower case and
+//! with `_no` for `#`. CON_ID is left out.
+//!
+//! The last column says which instance a row is about. It is `db_unique_name`, but where a documented column has that
+//! name: v$database, in which it means the same, and the views of destinations, in which it is the destination's and the
+//! last one is `source_db_unique_name`.
+
+mod database;
+mod destinations;
+mod lags;
+mod logs;
+mod processes;
+mod waits;
+
+/// What the values of a column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// 64-bit integers.
+    Integer,
+    /// Floating point.
+    Real,
+    /// UTF-8. Times are `YYYY-MM-DD HH:MM:SS`, UTC.
+    Text,
+}
+
+impl Kind {
+    /// As SQL declares it.
+    pub fn sql(self) -> &'static str {
+        match self {
+            Kind::Integer => "INTEGER",
+            Kind::Real => "REAL",
+            Kind::Text => "TEXT",
+        }
+    }
+}
+
+/// A column. Any value may be NULL: unknown, or without meaning in that row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: &'static str,
+    /// What its values are.
+    pub kind: Kind,
+    /// One line about it.
+    pub about: &'static str,
+}
+
+/// A view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Its name, `v$...`.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Its columns in order.
+    pub columns: &'static [Column],
+    /// Whether its rows are made of what was noted over time, which is long.
+    pub needs_history: bool,
+}
+
+impl View {
+    /// The position of a column.
+    pub fn position(&self, column: &str) -> Option<usize> {
+        self.columns.iter().position(|known| known.name == column)
+    }
+
+    /// The statement that makes a table with these columns.
+    pub fn create_table(&self) -> String {
+        let columns: Vec<String> =
+            self.columns.iter().map(|column| format!("\"{}\" {}", column.name, column.kind.sql())).collect();
+        format!("CREATE TABLE \"{}\"({})", self.name, columns.join(", "))
+    }
+}
+
+/// All views, by name.
+pub const VIEWS: [&View; 24] = [
+    &waits::ACTIVE_SESSION_HISTORY,
+    &destinations::ARCHIVE_DEST,
+    &destinations::ARCHIVE_DEST_STATUS,
+    &logs::ARCHIVE_GAP,
+    &logs::ARCHIVED_LOG,
+    &database::DATABASE,
+    &processes::DATAGUARD_PROCESS,
+    &lags::DATAGUARD_STATS,
+    &database::DATAGUARD_STATUS,
+    &waits::EVENT_HISTOGRAM,
+    &waits::EVENT_HISTOGRAM_MICRO,
+    &logs::LOG,
+    &logs::LOG_HISTORY,
+    &logs::LOGFILE,
+    &processes::MANAGED_STANDBY,
+    &database::PARAMETER,
+    &lags::RECOVERY_PROGRESS,
+    &destinations::REDO_DEST_RESP_HISTOGRAM,
+    &lags::STANDBY_EVENT_HISTOGRAM,
+    &logs::STANDBY_LOG,
+    &waits::SYSMETRIC,
+    &waits::SYSMETRIC_HISTORY,
+    &waits::SYSSTAT,
+    &waits::SYSTEM_EVENT,
+];
+
+/// The view with this name, in any case of letters.
+pub fn view(name: &str) -> Option<&'static View> {
+    VIEWS.into_iter().find(|view| view.name.eq_ignore_ascii_case(name))
+}
+
+const fn integer(name: &'static str, about: &'static str) -> Column {
+    Column { name, kind: Kind::Integer, about }
+}
+
+const fn real(name: &'static str, about: &'static str) -> Column {
+    Column { name, kind: Kind::Real, about }
+}
+
+const fn text(name: &'static str, about: &'static str) -> Column {
+    Column { name, kind: Kind::Text, about }
+}
+
+/// The last column of almost all views.
+const INSTANCE: Column = text("db_unique_name", "Name of the instance that the row is about.");
+/// The last column where `db_unique_name` is a documented one with another meaning.
+const SOURCE: Column = text("source_db_unique_name", "Name of the instance that has the destination.");
+const THREAD: Column = integer("thread_no", "Always 1: an instance has one stream of redo.");
+const RESETLOGS_CHANGE: Column =
+    integer("resetlogs_change_no", "SCN at which the incarnation left the one before.");
+const RESETLOGS_TIME: Column = text("resetlogs_time", "When the incarnation began.");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_view_and_column_has_a_name_of_its_own_and_a_line_about_it() {
+        assert!(VIEWS.is_sorted_by_key(|view| view.name));
+        for view in VIEWS {
+            assert!(!view.about.is_empty() && view.name.starts_with("v$"), "{}", view.name);
+            for (at, column) in view.columns.iter().enumerate() {
+                assert_eq!(view.position(column.name), Some(at), "{}.{} twice", view.name, column.name);
+                assert!(column.about.ends_with('.'), "{}.{}", view.name, column.name);
+                let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+                assert!(column.name.bytes().all(plain), "{}", column.name);
+                assert!(!column.about.contains('|'), "{}.{}: tables of pages", view.name, column.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_row_says_which_instance_it_is_about() {
+        for view in VIEWS {
+            assert!(view.position("db_unique_name").is_some(), "{}", view.name);
+            let last = view.columns.last().map(|column| column.name);
+            let documented = ["v$archive_dest", "v$archive_dest_status"].contains(&view.name);
+            let wanted = if documented { "source_db_unique_name" } else { "db_unique_name" };
+            assert!(last == Some(wanted) || view.name == "v$database", "{}", view.name);
+        }
+    }
+
+    #[test]
+    fn views_are_found_in_any_case_of_letters() {
+        assert_eq!(view("V$Log").map(|view| view.name), Some("v$log"));
+        assert_eq!(view("log"), None);
+    }
+}
