@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::destination_args::DestinationCommand;
+use crate::reports::{DiagnoseArgs, ReportArgs, SnapshotCommand};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use standfast_instance::ProtectionMode;
 use standfast_instance::config::TlsSetting;
@@ -169,6 +170,18 @@ pub enum Command {
         #[command(subcommand)]
         command: LogCommand,
     },
+    /// Take a snapshot of what the instance counts, for reports, and print its number.
+    #[command(after_help = crate::reports::SNAPSHOT_EXAMPLES)]
+    Snapshot {
+        #[command(subcommand)]
+        command: Option<SnapshotCommand>,
+    },
+    /// Report what happened between two snapshots; the instance need not run.
+    #[command(after_help = crate::reports::REPORT_EXAMPLES)]
+    Report(ReportArgs),
+    /// Say what is wrong and what to do about it, the cause first.
+    #[command(after_help = crate::reports::DIAGNOSE_EXAMPLES)]
+    Diagnose(DiagnoseArgs),
     /// Certificates of this instance.
     Cert {
         #[command(subcommand)]

@@ -55,6 +55,7 @@ pub mod server;
 pub mod sessions;
 pub mod shipping;
 pub mod sizing;
+pub mod snapshots;
 pub mod standby;
 pub mod status;
 pub mod stopped;

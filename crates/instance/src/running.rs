@@ -21,6 +21,7 @@ use crate::protection::TransportMonitor;
 use crate::refusals::Refusals;
 use crate::server;
 use crate::shipping::{Destinations, PrimarySource};
+use crate::snapshots::Snapshots;
 use crate::standby::{LentLog, ReceivedLog, Standby};
 use standfast_session::{DatabaseState, FileId, Segment};
 use standfast_transport::{GapStatus, Receiver, ReceiverConfig, StandbyLog};
@@ -111,6 +112,8 @@ pub struct Running {
     monitor: Mutex<Option<TransportMonitor>>,
     local: Mutex<Vec<LocalStatus>>,
     stopping: AtomicBool,
+    /// For reports.
+    pub(crate) snapshots: Snapshots,
 }
 
 impl Running {
@@ -135,6 +138,7 @@ impl Running {
             monitor: Mutex::default(),
             local: Mutex::default(),
             stopping: AtomicBool::new(false),
+            snapshots: Snapshots::default(),
         });
         running.listen()?;
         let opened = match control.role {

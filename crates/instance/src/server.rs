@@ -41,6 +41,8 @@ pub enum Request {
         #[serde(default)]
         standbys: bool,
     },
+    /// Take a snapshot now.
+    Snapshot,
     /// Stop in good order.
     Stop,
     /// Protect a database or a directory of them.
@@ -337,6 +339,7 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
     Ok(match request {
         Request::Status => crate::status::status(running),
         Request::Observe { history, standbys } => json!(crate::observe::observe(running, history, standbys)),
+        Request::Snapshot => json!({ "snapshot": running.snapshots.take(running)? }),
         Request::Stop => {
             stop_this_process();
             json!("stopping")
