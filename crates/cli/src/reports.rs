@@ -184,19 +184,19 @@ fn comparison(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError
     Ok(Made { title, sections: compare::sections(&compared), json: json!(compared) })
 }
 
-/// Out of the running instance when it remembers so much, else out of the repository.
+/// Out of the running instance when it remembers any, else out of the repository.
 fn activity(directory: &Path, args: &ReportArgs) -> Result<Made, InstanceError> {
     let since_us = |now_us: u64| now_us.saturating_sub(args.minutes * 60_000_000);
     let period = match args.snapshots.as_slice() {
         [from, to] => repository(directory)?.period(*from, *to)?,
         [] => match observe(directory) {
-            Ok(now) => {
+            Ok(now) if !now.history.activity.is_empty() => {
                 let mut from = now.clone();
                 from.sample.time_us = since_us(now.sample.time_us).max(now.sample.started_us);
                 from.history = Default::default();
                 Period::between(from, now, Value::Null)
             }
-            Err(InstanceError::NotRunning { .. }) => {
+            Ok(_) | Err(InstanceError::NotRunning { .. }) => {
                 let repository = repository(directory)?;
                 let newest = repository.list()?.last().map_or(0, |listed| listed.time_us.unsigned_abs());
                 repository.since(since_us(newest))?

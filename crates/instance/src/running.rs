@@ -412,6 +412,7 @@ impl Running {
         self.stopping.store(true, SeqCst);
         let monitor = self.monitor().take();
         drop(monitor);
+        self.snapshots.close();
         let _one = self.one_command();
         let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);
         let result = match mode {

@@ -24,6 +24,11 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
+    /// Closes the repository, so that it is one file again.
+    pub fn close(&self) {
+        *self.repository.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Takes a snapshot now; returns its number.
     ///
     /// # Errors
@@ -89,17 +94,16 @@ impl Monitor {
         if !schedule.is_due(Instant::now(), config) {
             return;
         }
-        match running.snapshots.take(running) {
-            Ok(_) => self.said = false,
-            Err(_) if self.said => {}
-            Err(error) => {
-                self.said = true;
-                running.environment.alert.say(format!(
-                    "no snapshot can be taken, reports will lack this time (commits go on; tried again every {} s): {error}",
-                    config.interval_s
-                ));
-            }
+        if let Some(text) = self.to_be_told(running.snapshots.take(running)) {
+            running.environment.alert.say(text);
         }
+    }
+
+    /// What the alert log should say of that.
+    fn to_be_told(&mut self, taken: Result<i64, InstanceError>) -> Option<String> {
+        let said = std::mem::replace(&mut self.said, taken.is_err());
+        let error = taken.err().filter(|_| !said)?;
+        Some(format!("no snapshot can be taken: reports will lack this time, commits go on: {error}"))
     }
 }
 
@@ -126,6 +130,16 @@ mod tests {
         assert!(schedule.is_due(after(5_000), &config));
         assert!(!schedule.is_due(after(5_001), &config));
         assert!(schedule.is_due(after(5_600), &config));
+    }
+
+    #[test]
+    fn a_repository_that_cannot_be_written_is_told_once_until_it_can() {
+        let mut monitor = Monitor::default();
+        let mut tells = |taken: Result<i64, &str>| {
+            monitor.to_be_told(taken.map_err(|why| InstanceError::Failed(why.into()))).is_some()
+        };
+        let told = [Ok(1), Err("full"), Err("full"), Err("full"), Ok(2), Err("full")].map(&mut tells);
+        assert_eq!(told, [false, true, false, false, false, true]);
     }
 
     #[test]

@@ -8,7 +8,8 @@ pub const UNKNOWN: &str = "-";
 
 /// A number with so many digits after the point.
 pub fn number(value: Option<f64>, digits: usize) -> String {
-    let value = value.filter(|value| value.is_finite());
+    // A sum of nothing is -0.0.
+    let value = value.filter(|value| value.is_finite()).map(|value| value + 0.0);
     value.map_or_else(|| UNKNOWN.to_owned(), |value| grouped(&format!("{value:.digits$}")))
 }
 
@@ -99,6 +100,7 @@ mod tests {
         assert_eq!(count(Some(1_234_567)), "1,234,567");
         assert_eq!(number(Some(-1_234.56), 1), "-1,234.6");
         assert_eq!(count(Some(999)), "999");
+        assert_eq!(number(Some([0.0; 0].iter().sum()), 0), "0");
         assert_eq!(
             [bytes(Some(8_020.8)), bytes(Some(62.0 * 1048576.0)), bytes(Some(20_992.0))],
             ["8021 B", "62.0 MiB", "20.5 KiB"]

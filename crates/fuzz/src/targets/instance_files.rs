@@ -3,11 +3,13 @@
 use super::choice;
 use crate::memory_disk::MemoryDisk;
 use crate::seal;
+use serde_json::Value;
 use standfast_apply::Journal;
 use standfast_instance::attribute_text;
 use standfast_instance::config::Config;
 use standfast_instance::control::Control;
 use standfast_instance::server;
+use standfast_reports::delta;
 use standfast_session::{Foreign, Marker, Segment};
 use standfast_types::{DatabaseId, WalPosition};
 use std::fs::OpenOptions;
@@ -21,8 +23,15 @@ const FACTOR: usize = 128;
 /// Of the operator's own configuration: the parser makes a table of every `a.` of a key.
 const TABLES: usize = 1024;
 
+/// The first byte for snapshots; the others share what was there before them.
+const SNAPSHOTS: u8 = 255;
+
 pub fn run(data: &[u8]) -> usize {
     let Some((choice, rest)) = choice(data) else { return FACTOR };
+    if choice == SNAPSHOTS {
+        snapshots(rest);
+        return FACTOR;
+    }
     match choice % 9 {
         0 => {
             configuration(rest);
@@ -48,6 +57,17 @@ fn configuration(bytes: &[u8]) {
     if let Ok(config) = Config::parse(text, path) {
         let again = Config::parse(&config.to_toml(), path);
         assert!(again.is_ok_and(|again| again == config), "what is accepted can be written and read again");
+    }
+}
+
+/// A snapshot, and one after it.
+fn snapshots(bytes: &[u8]) {
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    if let Ok(base) = delta::decode(first, &Value::Null)
+        && let Ok(value) = delta::decode(second, &base)
+    {
+        let again = delta::decode(&delta::encode(&value, &base), &base);
+        assert!(again.is_ok_and(|again| again == value), "what is decoded can be encoded and decoded again");
     }
 }
 

@@ -154,7 +154,7 @@ fn busy(number: u64) -> Observation {
 fn a_year_of_snapshots_with_three_standbys_is_below_200_mb() {
     let directory = TempDir::new("repository").unwrap();
     let mut writer = Repository::open(&at(&directory)).unwrap();
-    let taken = 4 * u64::from(CHAIN_MAX);
+    let taken = 2 * u64::from(CHAIN_MAX);
     for number in 1..=taken {
         writer.add(&busy(number), Value::Null, 365 * DAY_US).unwrap();
     }

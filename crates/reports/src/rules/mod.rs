@@ -169,7 +169,6 @@ const ASIDE: f64 = 0.1;
 /// What the rules judge.
 struct Case<'c> {
     interval: &'c Interval,
-    newest: &'c Observation,
     /// Counts of the interval.
     counters: &'c Counters,
 }
@@ -188,7 +187,7 @@ pub fn diagnose(interval: &Interval, newest: &Observation) -> Vec<Finding> {
     found.extend(logs::stands_still(interval, newest));
     found.extend(standbys::all(interval));
     if let Some(counters) = &interval.counters {
-        let case = Case { interval, newest, counters };
+        let case = Case { interval, counters };
         found.extend(commit::all(&case));
         found.extend(network::all(&case));
         found.extend(logs::all(&case));
