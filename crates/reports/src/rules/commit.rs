@@ -230,7 +230,7 @@ fn fastsync(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
         .with("SYNC Remote Write, mean", Some(remote), Unit::Micros)
         .with("RFS random i/o there, mean", Some(disk), Unit::Micros)
         .with("of it", Some(disk / remote), Unit::Share)
-        .remedy("measure the gain with `standfast net run --mode sync`, with and without --write; then, if losing commits only when both machines fail at once is acceptable: --mode fastsync")
+        .remedy("measure the gain with `standfast net client --length` of a redo write, with and without --write; then, if losing commits only when both machines fail at once is acceptable: --mode fastsync")
         .unless("the same latency with and without --write")
     })
 }

@@ -72,7 +72,7 @@ fn beyond_the_round_trip(case: &Case<'_>, standby: &StandbyFigures) -> Option<Fi
         .with("redo of a write, mean", case.counters.write_bytes(), Unit::Bytes)
         .with("send buffer, as configured", buffer, Unit::Bytes)
         .remedy("look for loss and queues: `ss -ti` (retrans, cwnd), interface errors, other traffic on the link, a firewall in between; let the buffers be automatic (send_buffer_bytes = 0) or three times bandwidth x delay; `standfast net advise` names the limit")
-        .unless("`standfast net rtt --loaded` with round trips as long as that: then it is distance, R12")
+        .unless("`standfast net client --loaded` with round trips as long as that: then it is distance, R12")
     })
 }
 
@@ -195,7 +195,7 @@ fn broken(_: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
         )
         .with("connections lost in the interval", Some(standby.disconnects as f64), Unit::Count)
         .saying(standby.last_trouble.clone().unwrap_or_else(|| "it is connected at the moment".into()))
-        .remedy("look at processors and memory of both hosts, errors of their interfaces, a packet trace, and the alert logs at both ends; `standfast net run` over the same way for as long")
+        .remedy("look at processors and memory of both hosts, errors of their interfaces, a packet trace, and the alert logs at both ends; `standfast net client` over the same way for as long")
         .unless("restarts of the standby at these times")
     })
 }

@@ -58,7 +58,7 @@ fn lost(interval: &Interval, standby: &StandbyFigures) -> Option<Finding> {
             .saying(format!("state {state}, commits: {}", standby.standing.as_deref().unwrap_or("unknown")))
             .saying(trouble)
             .with("transport lag", standby.transport_lag_end.map(|lag| lag as f64), Unit::Bytes)
-            .remedy("see whether the standby runs and its address can be reached (`standfast net rtt`); its alert log says why it refuses")
+            .remedy("see whether the standby runs and its address can be reached (`standfast net client`); its alert log says why it refuses")
             .unless("a state of streaming a moment later"),
     )
 }
