@@ -94,13 +94,13 @@ impl Monitor {
         if !schedule.is_due(Instant::now(), config) {
             return;
         }
-        if let Some(text) = self.to_be_told(running.snapshots.take(running)) {
+        if let Some(text) = self.news_of(running.snapshots.take(running)) {
             running.environment.alert.say(text);
         }
     }
 
     /// What the alert log should say of that.
-    fn to_be_told(&mut self, taken: Result<i64, InstanceError>) -> Option<String> {
+    fn news_of(&mut self, taken: Result<i64, InstanceError>) -> Option<String> {
         let said = std::mem::replace(&mut self.said, taken.is_err());
         let error = taken.err().filter(|_| !said)?;
         Some(format!("no snapshot can be taken: reports will lack this time, commits go on: {error}"))
@@ -136,7 +136,7 @@ mod tests {
     fn a_repository_that_cannot_be_written_is_told_once_until_it_can() {
         let mut monitor = Monitor::default();
         let mut tells = |taken: Result<i64, &str>| {
-            monitor.to_be_told(taken.map_err(|why| InstanceError::Failed(why.into()))).is_some()
+            monitor.news_of(taken.map_err(|why| InstanceError::Failed(why.into()))).is_some()
         };
         let told = [Ok(1), Err("full"), Err("full"), Err("full"), Ok(2), Err("full")].map(&mut tells);
         assert_eq!(told, [false, true, false, false, false, true]);

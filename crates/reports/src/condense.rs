@@ -98,8 +98,9 @@ fn catalog(catalog: &Value) -> Value {
 fn activity(all: &[Activity], after_us: u64) -> (Vec<Activity>, u32) {
     let mut every_s = ACTIVITY_EVERY_S;
     loop {
-        let taken =
-            |row: &&Activity| row.time_us > after_us && row.time_us / 1_000_000 % u64::from(every_s) == 0;
+        let taken = |row: &&Activity| {
+            row.time_us > after_us && (row.time_us / 1_000_000).is_multiple_of(u64::from(every_s))
+        };
         let kept: Vec<Activity> = all.iter().filter(taken).cloned().collect();
         // Beyond an hour there is one sample or none in a snapshot.
         if kept.len() <= ACTIVITY_MAX {
