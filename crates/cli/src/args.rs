@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::destination_args::DestinationCommand;
+use crate::reports::{DiagnoseArgs, ReportArgs, SnapshotCommand};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use standfast_instance::ProtectionMode;
 use standfast_instance::config::TlsSetting;
@@ -187,6 +188,18 @@ pub enum Command {
     /// Query the V$ views of the running instance and its standbys.
     #[command(after_help = crate::sql::EXAMPLES)]
     Sql(crate::sql::SqlArgs),
+    /// Take a snapshot of what the instance counts, for reports, and print its number.
+    #[command(after_help = crate::reports::SNAPSHOT_EXAMPLES)]
+    Snapshot {
+        #[command(subcommand)]
+        command: Option<SnapshotCommand>,
+    },
+    /// Report what happened between two snapshots; the instance need not run.
+    #[command(after_help = crate::reports::REPORT_EXAMPLES)]
+    Report(ReportArgs),
+    /// Say what is wrong and what to do about it, the cause first.
+    #[command(after_help = crate::reports::DIAGNOSE_EXAMPLES)]
+    Diagnose(DiagnoseArgs),
     /// Certificates of this instance.
     Cert {
         #[command(subcommand)]

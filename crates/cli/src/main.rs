@@ -10,6 +10,7 @@ mod destination_args;
 mod dump;
 mod generated;
 mod log_groups;
+mod reports;
 mod show;
 mod sql;
 
@@ -45,9 +46,12 @@ fn main() -> ExitCode {
         _ => args,
     };
     server::end_on_broken_pipe();
-    match run(args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+    let outcome = match args.command {
+        Command::Diagnose(diagnose) => reports::diagnose(&args.directory, &diagnose),
+        _ => run(args).map(|good| if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
+    };
+    match outcome {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(error.exit_code())
@@ -161,6 +165,8 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             server::ask(&directory, &Request::Checkpoint)?;
             println!("checkpoint complete");
         }
+        Command::Snapshot { command } => reports::snapshot(&directory, command)?,
+        Command::Report(report) => reports::report(&directory, &report)?,
         Command::Log { command: LogCommand::Dump { file, from, limit, json } } => {
             dump::dump(&directory, file.as_deref(), from, limit, json)?;
         }
@@ -174,7 +180,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         Command::Completions { shell } => generated::completions(shell),
         Command::Man { output } => generated::manual(output.as_deref())?,
         // These have exit codes of their own and were carried out by main().
-        Command::Tcptest { .. } | Command::Net { .. } | Command::Wan { .. } => {}
+        Command::Tcptest { .. } | Command::Net { .. } | Command::Wan { .. } | Command::Diagnose(_) => {}
         Command::Bench { command } => {
             let program = standfast_bench::command::this_program(&["bench"]);
             let program = program.map_err(|error| InstanceError::Failed(error.to_string()))?;

@@ -372,7 +372,9 @@ impl Feed {
         if self.bytes.is_empty() {
             return Ok(None);
         }
+        let wait = waiting(Event::RecoveryApply);
         let report = apply.apply(self.first, &self.bytes, upto)?;
+        drop(wait);
         let done = apply.applied().bytes_since(self.first) as usize;
         if done == 0 {
             return Ok(None);

@@ -6,6 +6,7 @@ use crate::address::{ADDRESS_RULE, NAME_RULE, is_address, is_name};
 use crate::destination_config::{self, BrokenRule};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use crate::destination_config::{Compression, DestinationConfig, OnTimeout, TransportMode};
 
@@ -70,6 +71,8 @@ pub struct Config {
     pub standby: StandbyConfig,
     /// Certificates and encryption.
     pub security: SecurityConfig,
+    /// Snapshots for reports.
+    pub snapshot: SnapshotConfig,
     /// Where redo is shipped.
     #[serde(rename = "destination", skip_serializing_if = "Vec::is_empty")]
     pub destinations: Vec<DestinationConfig>,
@@ -272,6 +275,35 @@ impl Default for StandbyConfig {
     }
 }
 
+/// `[snapshot]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SnapshotConfig {
+    /// Seconds between two snapshots of what the instance counts, 10 to 86400; 0: none but those of
+    /// `standfast snapshot`.
+    pub interval_s: u64,
+    /// Days for which snapshots are kept, 1 to 3650.
+    pub retention_days: u64,
+}
+
+impl Default for SnapshotConfig {
+    fn default() -> Self {
+        SnapshotConfig { interval_s: 600, retention_days: 8 }
+    }
+}
+
+impl SnapshotConfig {
+    /// Time between two snapshots; zero: none are taken.
+    pub fn interval(&self) -> Duration {
+        Duration::from_secs(self.interval_s)
+    }
+
+    /// For how long they are kept, microseconds.
+    pub fn retention_us(&self) -> u64 {
+        self.retention_days * 86_400_000_000
+    }
+}
+
 /// File name of the configuration within the instance directory.
 pub const CONFIG_FILE: &str = "standfast.toml";
 
@@ -411,6 +443,14 @@ impl Config {
                 "0 to 1200, the largest net timeout",
             );
         }
+        let snapshot = &self.snapshot;
+        if snapshot.interval_s != 0 && !(10..=86_400).contains(&snapshot.interval_s) {
+            let value = snapshot.interval_s.to_string();
+            return fail("snapshot.interval_s", value, "0 for none, or 10 to 86400 seconds");
+        }
+        if !(1..=3650).contains(&snapshot.retention_days) {
+            return fail("snapshot.retention_days", snapshot.retention_days.to_string(), "1 to 3650 days");
+        }
         let instance = &self.instance;
         if instance.insecure && self.security.tls == TlsSetting::Required {
             return fail(
@@ -484,6 +524,8 @@ mod tests {
         assert!(error("[standby]\napply_delay_s = 604801").contains("0 to 604800"));
         assert!(error("[redo]\narchive_processes = 31").contains("1 to 30"));
         assert!(error("[redo]\narchive_unit_bytes = 100000").contains("a multiple of 4096"));
+        assert!(error("[snapshot]\ninterval_s = 9").contains("snapshot.interval_s = 9: 0 for none"));
+        assert!(error("[snapshot]\nretention_days = 0").contains("1 to 3650 days"));
         assert!(error("[redo]\ngruops = 3").contains("gruops"));
         assert!(error("[commit]\nwrite = \"later\"").contains("commit.write = later"));
     }

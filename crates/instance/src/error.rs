@@ -26,6 +26,9 @@ pub enum InstanceError {
     /// Applying redo.
     #[error(transparent)]
     Apply(#[from] standfast_apply::ApplyError),
+    /// Snapshots.
+    #[error(transparent)]
+    Reports(Box<standfast_reports::ReportError>),
     /// A file.
     #[error("cannot {doing} {path}: {source}{}", standfast_io::hint(source))]
     Io {
@@ -110,6 +113,7 @@ impl InstanceError {
     pub fn exit_code(&self) -> u8 {
         match self {
             InstanceError::Config(_) | InstanceError::Log(standfast_log::LogError::Geometry { .. }) => 2,
+            InstanceError::Reports(error) if error.is_usage() => 2,
             InstanceError::Refused { .. } => 3,
             InstanceError::Answered { code, .. } => *code,
             InstanceError::NotRunning { .. } => 4,

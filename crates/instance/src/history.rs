@@ -1,6 +1,6 @@
 //! What an instance notes of itself: metrics of intervals, who was active, and how large the lags were.
 //!
-//! [`Notes`] is pure: it is told the time and what there is to see. The thread `mmon` tells it once a second.
+//! [`Notes`] is pure: it is told the time and what there is to see. The thread `mmnl` tells it once a second.
 
 use standfast_instruments::{Activity, CommitPart, Event, History, LagCount, Metric, Sample, Statistic};
 use std::collections::VecDeque;

@@ -29,6 +29,11 @@ pub struct Paths {
 }
 
 impl Paths {
+    /// Snapshots for reports.
+    pub fn repository(&self) -> PathBuf {
+        self.directory.join(standfast_reports::FILE)
+    }
+
     /// Of the instance in `directory`, which must exist.
     ///
     /// # Errors

@@ -84,7 +84,7 @@ impl Running {
 }
 
 /// The threads that look after destinations: TMON says when the protection level changes, chooses among the destinations
-/// of groups and stops a primary that nobody can protect any more; ARCL feeds local destinations.
+/// of groups and stops a primary that nobody can protect any more; ARCL feeds local destinations; MMON takes snapshots.
 pub struct TransportMonitor {
     stop: Arc<(Mutex<bool>, Condvar)>,
     enabled: Arc<Mutex<Vec<String>>>,
@@ -107,6 +107,8 @@ impl TransportMonitor {
             names.iter().for_each(|name| local.enable(name));
             local.look(running);
         })?;
+        let mut snapshots = crate::snapshots::Monitor::default();
+        monitor.spawn("mmon", running, move |running| snapshots.look(running))?;
         Ok(monitor)
     }
 

@@ -18,13 +18,14 @@ use crate::forwarding::Forwarding;
 use crate::history::SharedNotes;
 use crate::lag::Marks;
 use crate::local_archive::LocalStatus;
-use crate::mmon;
+use crate::mmnl;
 use crate::open_primary::{OpenedPrimary, open_primary};
 use crate::primary_threads::{PrimaryThreads, Wiring};
 use crate::protection::TransportMonitor;
 use crate::refusals::Refusals;
 use crate::server;
 use crate::shipping::{Destinations, PrimarySource};
+use crate::snapshots::Snapshots;
 use crate::standby::{LentLog, ReceivedLog, Standby};
 use standfast_session::{DatabaseState, FileId, Segment};
 use standfast_transport::{GapStatus, Receiver, ReceiverConfig, StandbyLog};
@@ -116,8 +117,10 @@ pub struct Running {
     local: Mutex<Vec<LocalStatus>>,
     notes: SharedNotes,
     marks: Mutex<Marks>,
-    mmon: Mutex<Option<mmon::Monitor>>,
+    mmnl: Mutex<Option<mmnl::Monitor>>,
     stopping: AtomicBool,
+    /// For reports.
+    pub(crate) snapshots: Snapshots,
 }
 
 impl Running {
@@ -143,8 +146,9 @@ impl Running {
             local: Mutex::default(),
             notes: SharedNotes::default(),
             marks: Mutex::default(),
-            mmon: Mutex::default(),
+            mmnl: Mutex::default(),
             stopping: AtomicBool::new(false),
+            snapshots: Snapshots::default(),
         });
         running.listen()?;
         let opened = match control.role {
@@ -162,8 +166,8 @@ impl Running {
         let monitor =
             monitor.map_err(InstanceError::io("begin the thread that watches destinations in", directory))?;
         *running.monitor() = Some(monitor);
-        *running.mmon.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-            Some(mmon::Monitor::start(&Arc::downgrade(&running))?);
+        *running.mmnl.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+            Some(mmnl::Monitor::start(&Arc::downgrade(&running))?);
         Ok(running)
     }
 
@@ -420,8 +424,9 @@ impl Running {
         self.stopping.store(true, SeqCst);
         let monitor = self.monitor().take();
         drop(monitor);
-        let mmon = self.mmon.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        drop(mmon);
+        let mmnl = self.mmnl.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        drop(mmnl);
+        self.snapshots.close();
         let _one = self.one_command();
         let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);
         let result = match mode {

@@ -47,6 +47,8 @@ pub enum Request {
         /// Its name.
         name: String,
     },
+    /// Take a snapshot now.
+    Snapshot,
     /// Stop in good order.
     Stop,
     /// Protect a database or a directory of them.
@@ -350,6 +352,7 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
         Request::Observe { history, standbys } => json!(crate::observe::observe(running, history, standbys)),
         // Its rows are no JSON; answer() sends them.
         Request::View { .. } => json!("rows"),
+        Request::Snapshot => json!({ "snapshot": running.snapshots.take(running)? }),
         Request::Stop => {
             stop_this_process();
             json!("stopping")

@@ -125,6 +125,8 @@ events! {
     DbFileParallelWrite, "db file parallel write", SystemIo, false;
     /// The checkpointer, or apply: for the sync of a write-ahead log or a database.
     DbFileSync, "db file sync", SystemIo, false;
+    /// Apply: while a stretch of redo is put into the databases of the standby and committed there.
+    RecoveryApply, "recovery apply", SystemIo, false;
     /// Apply: held back by DELAY.
     RecoveryApplyDelay, "recovery apply delay", Idle, false;
     /// Apply: there is no redo to apply.

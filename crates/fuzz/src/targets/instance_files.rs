@@ -4,11 +4,13 @@
 use super::choice;
 use crate::memory_disk::MemoryDisk;
 use crate::seal;
+use serde_json::Value;
 use standfast_apply::Journal;
 use standfast_instance::attribute_text;
 use standfast_instance::config::Config;
 use standfast_instance::control::Control;
 use standfast_instance::server;
+use standfast_reports::delta;
 use standfast_session::{Foreign, Marker, Segment};
 use standfast_types::{DatabaseId, WalPosition};
 use standfast_views::{Cell, Table};
@@ -25,10 +27,17 @@ const ROWS: u8 = 255;
 /// Of the operator's own configuration: the parser makes a table of every `a.` of a key.
 const TABLES: usize = 1024;
 
+/// The first byte for snapshots; the others share what was there before them.
+const SNAPSHOTS: u8 = 254;
+
 pub fn run(data: &[u8]) -> usize {
     let Some((choice, rest)) = choice(data) else { return FACTOR };
     if choice == ROWS {
         rows(rest);
+        return FACTOR;
+    }
+    if choice == SNAPSHOTS {
+        snapshots(rest);
         return FACTOR;
     }
     match choice % 9 {
@@ -65,6 +74,17 @@ fn rows(bytes: &[u8]) {
     assert_eq!(table.rows().count() as u64, table.len());
     for row in table.rows() {
         (0..table.columns().count()).for_each(|column| drop(Cell::from(table.cell(row, column))));
+    }
+}
+
+/// A snapshot, and one after it.
+fn snapshots(bytes: &[u8]) {
+    let (first, second) = bytes.split_at(bytes.len() / 2);
+    if let Ok(base) = delta::decode(first, &Value::Null)
+        && let Ok(value) = delta::decode(second, &base)
+    {
+        let again = delta::decode(&delta::encode(&value, &base), &base);
+        assert!(again.is_ok_and(|again| again == value), "what is decoded can be encoded and decoded again");
     }
 }
 

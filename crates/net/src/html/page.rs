@@ -53,20 +53,29 @@ pub fn page(title: &str, identity: &Identity, target: &str, sections: Markup) ->
         ("took", format!("{:.1} s", identity.took.as_secs_f64())),
         ("program", PROGRAM.to_owned()),
     ]);
+    let main = Markup::new().leaf("h1", title).then(identified).then(sections);
+    whole(MARK, &format!("{title}, {}", utc(identity.begun)), main)
+}
+
+/// A page of another kind, with a begin of its own: a title and sections.
+pub fn document(mark: &str, title: &str, sections: Markup) -> String {
+    whole(mark, title, Markup::new().leaf("h1", title).then(sections))
+}
+
+fn whole(mark: &str, title: &str, main: Markup) -> String {
     let head = Markup::new()
         .raw("<meta charset=\"utf-8\" />\n")
         .raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\" />\n")
         // Whatever somebody may manage to write into it: the page loads nothing and runs nothing.
         .raw("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\" />\n")
-        .leaf("title", format!("{title}, {}", utc(identity.begun)))
+        .leaf("title", title)
         .raw("\n<style>\n")
         .raw(STYLE)
         .raw("</style>");
-    let main = Markup::new().leaf("h1", title).then(identified).then(sections);
     let body = Markup::new().element("main", &[], main);
     let content = Markup::new().element("head", &[], head).raw("\n").element("body", &[], body);
     let html = Markup::new().element("html", &[("lang", "en")], content);
-    format!("{MARK}{}\n", html.into_string())
+    format!("{mark}{}\n", html.into_string())
 }
 
 /// What stands in the file while the tests run: whoever finds it knows that they did not end.

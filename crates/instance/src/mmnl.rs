@@ -1,4 +1,4 @@
-//! The thread `mmon`: looks once a second and notes what it sees, for lags and for the history.
+//! The thread `mmnl`: looks once a second and notes what it sees, for lags and for the history.
 
 use crate::error::InstanceError;
 use crate::history::Look;
@@ -31,7 +31,7 @@ impl Monitor {
                 look(&running);
             }
         };
-        let thread = Builder::new().name("mmon".into()).spawn(look_again_and_again);
+        let thread = Builder::new().name("mmnl".into()).spawn(look_again_and_again);
         let thread = thread.map_err(|error| {
             InstanceError::Failed(format!("the thread that notes metrics cannot be started: {error}"))
         })?;

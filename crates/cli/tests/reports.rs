@@ -1,0 +1,110 @@
+//! Snapshots, reports and diagnosis of an instance as a process, while it runs and when it is stopped.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{free_port, scratch, standfast};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// An instance that runs; it and its directory are gone when this is dropped.
+struct Instance {
+    directory: PathBuf,
+    process: Child,
+}
+
+impl Instance {
+    fn start(name: &str) -> Instance {
+        let directory = scratch(name).join("sf");
+        let listen = format!("127.0.0.1:{}", free_port());
+        let init =
+            standfast("init --name paris --listen").arg(listen).arg("-D").arg(&directory).output().unwrap();
+        assert!(init.status.success(), "{init:?}");
+        let mut start = standfast("start");
+        start.arg("-D").arg(&directory).stdout(Stdio::null()).stderr(Stdio::null());
+        let instance = Instance { process: start.spawn().unwrap(), directory };
+        let end = Instant::now() + Duration::from_secs(60);
+        while !instance.directory.join("ready").exists() {
+            assert!(Instant::now() < end, "it does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        instance
+    }
+
+    fn run(&self, words: &str) -> Output {
+        standfast(words).arg("-D").arg(&self.directory).output().unwrap()
+    }
+
+    /// What it prints; it must exit so.
+    fn says(&self, code: i32, words: &str) -> String {
+        let output = self.run(words);
+        assert_eq!(output.status.code(), Some(code), "{words}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, words: &str) -> Value {
+        serde_json::from_str(&self.says(0, words)).unwrap()
+    }
+
+    fn stop(&mut self) {
+        self.says(0, "stop");
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_dir_all(self.directory.parent().unwrap());
+    }
+}
+
+#[test]
+fn an_instance_is_reported_on_while_it_runs_and_when_it_is_stopped() {
+    let mut instance = Instance::start("reports");
+    instance.says(1, "snapshot list");
+    assert_eq!(instance.says(0, "snapshot"), "1\n");
+    instance.says(1, "report");
+    assert_eq!(instance.says(0, "snapshot"), "2\n");
+    assert_eq!(instance.says(0, "diagnose --seconds 1").lines().last(), Some("nothing found"));
+    instance.stop();
+    instance.says(4, "snapshot");
+    assert_eq!(instance.json("snapshot list --json").as_array().unwrap().len(), 2);
+    let report = instance.json("report --format json");
+    assert_eq!((&report["name"], &report["flags"]), (&"paris".into(), &Value::Array(Vec::new())));
+    assert_eq!(report["parameters"]["snapshot"]["interval_s"], 600);
+    assert!(report["counters"]["statistics"].as_array().is_some_and(|all| !all.is_empty()));
+    let text = instance.says(0, "report 1 2");
+    assert!(text.contains("Load profile") && text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let file = instance.directory.join("report.html");
+    instance.says(0, &format!("report --format html --output {}", file.display()));
+    assert!(std::fs::read_to_string(file).unwrap().starts_with("<!DOCTYPE html>"));
+    assert!(instance.says(0, "report --compare 1 2 1 2").contains("Key figures"));
+    instance.says(0, "report --ash");
+    assert_eq!(instance.says(0, "diagnose").lines().last(), Some("nothing found"));
+    for wrong in
+        ["report 1", "report 2 1", "report 1 99", "diagnose 1", "report --compare 1 2", "report --minutes 5"]
+    {
+        instance.says(2, wrong);
+    }
+}
+
+#[test]
+fn a_repository_that_cannot_be_written_harms_nobody() {
+    let mut instance = Instance::start("no-repository");
+    let repository = instance.directory.join("repository.db");
+    std::fs::create_dir(&repository).unwrap();
+    let refused = instance.run("snapshot");
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("repository.db") && said.contains("hint:"), "{said}");
+    instance.says(0, "status");
+    std::fs::remove_dir(&repository).unwrap();
+    assert_eq!(instance.says(0, "snapshot"), "1\n", "it is tried anew");
+    instance.stop();
+    instance.says(4, "diagnose");
+}

@@ -1,0 +1,152 @@
+//! Snapshots of what this instance counts, for reports: one every `snapshot.interval_s`, and on request.
+//!
+//! MMON takes them on a thread of its own that runs when others do not. Commits never wait for it: it only reads what
+//! they count, and a repository that cannot be written is told in the alert log and does no harm.
+
+use crate::config::{Config, SnapshotConfig};
+use crate::error::InstanceError;
+use crate::observe::observe;
+use crate::running::Running;
+use serde_json::json;
+use standfast_reports::{ReportError, Repository};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long after its start an instance takes the first snapshot, at the latest: what it counts from there on can be
+/// reported, and its standbys have connected by then.
+const FIRST: Duration = Duration::from_secs(60);
+
+/// Where snapshots go; one at a time.
+#[derive(Default)]
+pub struct Snapshots {
+    repository: Mutex<Option<Repository>>,
+}
+
+impl Snapshots {
+    /// Closes the repository, so that it is one file again.
+    pub fn close(&self) {
+        *self.repository.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Takes a snapshot now; returns its number.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn take(&self, running: &Running) -> Result<i64, InstanceError> {
+        let observation = observe(running, true, true);
+        let environment = &running.environment;
+        let retention_us = environment.config.snapshot.retention_us();
+        let mut repository = self.repository.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = match repository.take() {
+            Some(open) => open,
+            None => Repository::open(&path(running))?,
+        };
+        let config = Config { destinations: running.configured(), ..environment.config.clone() };
+        let id = open.add(&observation, json!(config), retention_us)?;
+        // After a failure it is opened anew: whatever was wrong may have been mended meanwhile.
+        *repository = Some(open);
+        Ok(id)
+    }
+}
+
+fn path(running: &Running) -> PathBuf {
+    running.environment.paths.repository()
+}
+
+/// Decides when the next snapshot is due.
+#[derive(Debug)]
+pub struct Schedule {
+    due: Instant,
+}
+
+impl Schedule {
+    /// Of an instance that was started at `now`.
+    pub fn new(now: Instant, config: &SnapshotConfig) -> Schedule {
+        Schedule { due: now + FIRST.min(config.interval()) }
+    }
+
+    /// Whether one is due at `now`; the next one is then due an interval later.
+    pub fn is_due(&mut self, now: Instant, config: &SnapshotConfig) -> bool {
+        if config.interval_s == 0 || now < self.due {
+            return false;
+        }
+        self.due = now + config.interval();
+        true
+    }
+}
+
+/// What MMON remembers.
+#[derive(Default)]
+pub struct Monitor {
+    schedule: Option<Schedule>,
+    said: bool,
+}
+
+impl Monitor {
+    /// Takes a snapshot when one is due. A failure is told once, until one succeeds.
+    pub fn look(&mut self, running: &Running) {
+        let config = &running.environment.config.snapshot;
+        let schedule = self.schedule.get_or_insert_with(|| {
+            standfast_io::behind::run_behind();
+            Schedule::new(Instant::now(), config)
+        });
+        if !schedule.is_due(Instant::now(), config) {
+            return;
+        }
+        if let Some(text) = self.news_of(running.snapshots.take(running)) {
+            running.environment.alert.say(text);
+        }
+    }
+
+    /// What the alert log should say of that.
+    fn news_of(&mut self, taken: Result<i64, InstanceError>) -> Option<String> {
+        let said = std::mem::replace(&mut self.said, taken.is_err());
+        let error = taken.err().filter(|_| !said)?;
+        Some(format!("no snapshot can be taken: reports will lack this time, commits go on: {error}"))
+    }
+}
+
+impl From<ReportError> for InstanceError {
+    fn from(error: ReportError) -> InstanceError {
+        InstanceError::Reports(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_snapshot_comes_soon_and_the_others_an_interval_apart() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let config = SnapshotConfig::default();
+        let mut schedule = Schedule::new(start, &config);
+        assert!(!schedule.is_due(after(59), &config));
+        assert!(schedule.is_due(after(60), &config));
+        assert!(!schedule.is_due(after(659), &config));
+        // Late ones are not made up for.
+        assert!(schedule.is_due(after(5_000), &config));
+        assert!(!schedule.is_due(after(5_001), &config));
+        assert!(schedule.is_due(after(5_600), &config));
+    }
+
+    #[test]
+    fn a_repository_that_cannot_be_written_is_told_once_until_it_can() {
+        let mut monitor = Monitor::default();
+        let mut tells = |taken: Result<i64, &str>| {
+            monitor.news_of(taken.map_err(|why| InstanceError::Failed(why.into()))).is_some()
+        };
+        let told = [Ok(1), Err("full"), Err("full"), Err("full"), Ok(2), Err("full")].map(&mut tells);
+        assert_eq!(told, [false, true, false, false, false, true]);
+    }
+
+    #[test]
+    fn an_interval_of_nothing_takes_none() {
+        let start = Instant::now();
+        let config = SnapshotConfig { interval_s: 0, ..SnapshotConfig::default() };
+        let mut schedule = Schedule::new(start, &config);
+        assert!(!schedule.is_due(start + Duration::from_secs(100_000), &config));
+    }
+}

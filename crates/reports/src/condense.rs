@@ -1,0 +1,155 @@
+//! What of an observation is worth keeping for a year. Pure.
+//!
+//! Kept: all counts, the state, the attributes of destinations, what happened since the snapshot before. Not kept: single
+//! databases that are well, long lists, seconds between the samples.
+
+use serde_json::{Map, Value, json};
+use standfast_instruments::{Activity, History, Observation};
+
+/// Rows of activity in one snapshot at most; of more, every second sample is left out until they fit.
+const ACTIVITY_MAX: usize = 96;
+/// Seconds between two samples of activity that are kept, as in DBA_HIST_ACTIVE_SESS_HISTORY.
+const ACTIVITY_EVERY_S: u32 = 10;
+/// Lists of the catalog that are longer (archived logs) change all the time and are not kept.
+const LIST_MAX: usize = 64;
+/// Databases that are not well, named in one snapshot at most.
+const DATABASES_MAX: usize = 16;
+
+/// What the snapshot before ended with: only what came after it is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    /// When it was taken, microseconds since the Unix epoch.
+    pub time_us: u64,
+    /// The newest line of its alert log.
+    pub last_alert: Option<String>,
+}
+
+impl Before {
+    /// Of a snapshot that was just taken.
+    pub fn of(observation: &Observation) -> Before {
+        let alerts = observation.status["alerts"].as_array();
+        let last_alert = alerts.and_then(|lines| lines.last()).and_then(Value::as_str).map(str::to_owned);
+        Before { time_us: observation.sample.time_us, last_alert }
+    }
+}
+
+/// The document that is kept, and how many seconds a row of its activity stands for.
+pub fn condensed(observation: &Observation, before: &Before) -> (Observation, u32) {
+    let mut kept = alone(observation, before);
+    let (activity, every_s) = activity(&observation.history.activity, before.time_us);
+    kept.history.activity = activity;
+    kept.history.metrics = observation.history.metrics.clone();
+    // The groups of 15 seconds are for the moment, those of 60 for a year.
+    kept.history.metrics.retain(|metric| metric.group_s == 60 && metric.end_us > before.time_us);
+    kept.standbys = observation.standbys.clone();
+    for standby in &mut kept.standbys {
+        if let Some(of) = &mut standby.observation {
+            **of = alone(of, before);
+        }
+    }
+    (kept, every_s)
+}
+
+/// Without what it noted over time, but for the lags.
+fn alone(observation: &Observation, before: &Before) -> Observation {
+    Observation {
+        name: observation.name.clone(),
+        sample: observation.sample.clone(),
+        status: status(&observation.status, before),
+        catalog: catalog(&observation.catalog),
+        history: History { lags: observation.history.lags.clone(), ..History::default() },
+        standbys: Vec::new(),
+    }
+}
+
+fn status(status: &Value, before: &Before) -> Value {
+    let mut kept = status.clone();
+    if let Some(databases) = status["databases"].as_array() {
+        let is_well = |database: &&Value| {
+            database["failure"].is_null() && matches!(database["state"].as_str(), Some("open" | "standby"))
+        };
+        let unwell = databases.iter().filter(|database| !is_well(database)).take(DATABASES_MAX);
+        let fields = ["name", "state", "failure"];
+        let short = |database: &Value| fields.map(|key| (key.to_owned(), database[key].clone()));
+        kept["databases"] =
+            unwell.map(|database| short(database).into_iter().collect::<Map<_, _>>()).collect();
+        kept["databases_total"] = json!(databases.len());
+    }
+    if let Some(lines) = status["alerts"].as_array() {
+        let last = before.last_alert.as_deref();
+        let seen = lines.iter().rposition(|line| last.is_some() && line.as_str() == last);
+        kept["alerts"] = lines[seen.map_or(0, |seen| seen + 1)..].into();
+    }
+    kept
+}
+
+fn catalog(catalog: &Value) -> Value {
+    match catalog {
+        Value::Object(fields) => {
+            let fields =
+                fields.iter().filter(|(_, value)| value.as_array().is_none_or(|of| of.len() <= LIST_MAX));
+            fields.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>().into()
+        }
+        other => other.clone(),
+    }
+}
+
+/// Every tenth second, or fewer: an even sample, so that rows can be multiplied by what they stand for.
+fn activity(all: &[Activity], after_us: u64) -> (Vec<Activity>, u32) {
+    let mut every_s = ACTIVITY_EVERY_S;
+    loop {
+        let taken = |row: &&Activity| {
+            row.time_us > after_us && (row.time_us / 1_000_000).is_multiple_of(u64::from(every_s))
+        };
+        let kept: Vec<Activity> = all.iter().filter(taken).cloned().collect();
+        // Beyond an hour there is one sample or none in a snapshot.
+        if kept.len() <= ACTIVITY_MAX {
+            return (kept, every_s);
+        }
+        if every_s > 3600 {
+            return (Vec::new(), every_s);
+        }
+        every_s *= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::activity as row;
+
+    #[test]
+    fn databases_that_are_well_are_counted_and_others_named() {
+        let of = json!({ "databases": [
+            { "name": "a", "state": "open", "failure": null, "scn": 1 },
+            { "name": "b", "state": "failed", "failure": "disk", "scn": 2 },
+        ] });
+        let kept = status(&of, &Before::default());
+        assert_eq!(kept["databases"], json!([{ "name": "b", "state": "failed", "failure": "disk" }]));
+        assert_eq!(kept["databases_total"], 2);
+    }
+
+    #[test]
+    fn lines_of_the_alert_log_are_kept_once() {
+        let of = json!({ "alerts": ["one", "two", "three"] });
+        let after = |last: Option<&str>| Before { time_us: 0, last_alert: last.map(str::to_owned) };
+        assert_eq!(status(&of, &after(Some("two")))["alerts"], json!(["three"]));
+        assert_eq!(status(&of, &after(Some("three")))["alerts"], json!([]));
+        assert_eq!(status(&of, &after(Some("long ago")))["alerts"], json!(["one", "two", "three"]));
+        assert_eq!(status(&of, &after(None))["alerts"], json!(["one", "two", "three"]));
+    }
+
+    #[test]
+    fn a_busy_time_is_sampled_more_thinly_and_says_so() {
+        let rows = |sessions: u32| -> Vec<Activity> {
+            (1..=600).flat_map(|second| (0..sessions).map(move |n| row(second, n, "log file sync"))).collect()
+        };
+        let (kept, every_s) = activity(&rows(1), 0);
+        assert_eq!((kept.len(), every_s), (60, 10));
+        let (kept, every_s) = activity(&rows(10), 0);
+        assert_eq!(every_s, 80);
+        assert_eq!(kept.len(), 70);
+        let (kept, _) = activity(&rows(1), 300_000_000);
+        assert_eq!(kept.len(), 30, "what the snapshot before has is not kept again");
+    }
+}

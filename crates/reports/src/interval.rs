@@ -1,0 +1,339 @@
+//! Figures of the time between two snapshots. Pure.
+//!
+//! Counts of two processes are never subtracted: across a restart they are not known, and the report says so.
+
+use crate::ash::Weighted;
+use crate::counters::Counters;
+use crate::replication::{StandbyFigures, standbys};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use standfast_instruments::{Metric, Observation};
+
+/// An observation with its place in the repository.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moment {
+    /// Number of its snapshot, if it is one.
+    pub id: Option<i64>,
+    /// What was observed.
+    pub observation: Observation,
+    /// The configuration in force.
+    pub parameters: Value,
+}
+
+/// The time between two moments, and what was noted in it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Period {
+    /// Its begin.
+    pub from: Moment,
+    /// Its end.
+    pub to: Moment,
+    /// Lines of the alert log.
+    pub alerts: Vec<String>,
+    /// Metrics, the oldest first.
+    pub metrics: Vec<Metric>,
+    /// Activity, the oldest first.
+    pub activity: Vec<Weighted>,
+}
+
+impl Period {
+    /// Between two observations that are in no repository.
+    pub fn between(from: Observation, to: Observation, parameters: Value) -> Period {
+        let moment = |observation| Moment { id: None, observation, parameters: parameters.clone() };
+        let lines = |of: &Observation| -> Vec<String> {
+            let lines = of.status["alerts"].as_array();
+            lines.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let old = lines(&from);
+        let alerts = lines(&to).into_iter().filter(|line| !old.contains(line)).collect();
+        let begin_us = from.sample.time_us;
+        let later = |activity: &&standfast_instruments::Activity| activity.time_us > begin_us;
+        let activity = to.history.activity.iter().filter(later).cloned();
+        let activity = activity.map(|activity| Weighted { activity, seconds: 1.0 }).collect();
+        let metrics = to.history.metrics.iter().filter(|metric| metric.end_us > begin_us).cloned().collect();
+        Period { from: moment(from), to: moment(to), alerts, metrics, activity }
+    }
+}
+
+/// A setting that differs at the two ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Changed {
+    /// Its name, with dots.
+    pub name: String,
+    /// At the begin; null: not set.
+    pub before: Value,
+    /// At the end.
+    pub after: Value,
+}
+
+/// See the module. `None`: not known.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Interval {
+    /// Version of this document.
+    pub schema_version: u32,
+    /// `db_unique_name`.
+    pub name: String,
+    /// Role at the end.
+    pub role: Option<String>,
+    /// State at the end.
+    pub state: Option<String>,
+    /// Version of the program.
+    pub version: Option<String>,
+    /// Incarnation at the end.
+    pub incarnation: Option<u64>,
+    /// Protection mode and level at the end.
+    pub protection: Value,
+    /// Number of the first snapshot.
+    pub from: Option<i64>,
+    /// Number of the second.
+    pub to: Option<i64>,
+    /// Begin, microseconds since the Unix epoch.
+    pub begin_us: u64,
+    /// End.
+    pub end_us: u64,
+    /// Length, seconds.
+    pub seconds: f64,
+    /// When the process that counted at the end was started, microseconds since the Unix epoch.
+    pub started_us: u64,
+    /// What makes figures unknown: restarts, resets, clocks.
+    pub flags: Vec<String>,
+    /// What was counted; `None` across a restart.
+    pub counters: Option<Counters>,
+    /// The standbys.
+    pub standbys: Vec<StandbyFigures>,
+    /// What commits wait for at the end.
+    pub waiting_for: Option<String>,
+    /// Commits that wait at the end.
+    pub waiting_commits: Option<u64>,
+    /// Bytes of a log file.
+    pub group_bytes: Option<u64>,
+    /// Groups of the log.
+    pub groups: Option<usize>,
+    /// Block size of the log, bytes.
+    pub block_bytes: Option<u64>,
+    /// Sessions at the end.
+    pub sessions: Option<u64>,
+    /// Settings that differ.
+    pub changed: Vec<Changed>,
+    /// Lines of the alert log.
+    pub alerts: Vec<String>,
+    /// The configuration at the end.
+    pub parameters: Value,
+}
+
+/// Version of [`Interval`] as JSON.
+pub const SCHEMA_VERSION: u32 = 1;
+
+impl Interval {
+    /// The figures of a period.
+    pub fn of(period: &Period) -> Interval {
+        let (from, to) = (&period.from.observation, &period.to.observation);
+        let status = &to.status;
+        let text = |key: &str| status[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        let same_process = from.sample.started_us == to.sample.started_us;
+        let counters = Counters::between(&from.sample, &to.sample);
+        let standbys = standbys(from, to, &period.alerts, same_process);
+        Interval {
+            schema_version: SCHEMA_VERSION,
+            name: to.name.clone(),
+            role: text("role"),
+            state: text("state"),
+            version: text("version"),
+            incarnation: status["incarnation"].as_u64(),
+            protection: status["protection"].clone(),
+            from: period.from.id,
+            to: period.to.id,
+            begin_us: from.sample.time_us,
+            end_us: to.sample.time_us,
+            seconds: to.sample.seconds_since(&from.sample),
+            started_us: to.sample.started_us,
+            flags: flags(from, to, counters.as_ref(), &standbys),
+            counters,
+            standbys,
+            waiting_for: text("waiting_for"),
+            waiting_commits: status["waiting_commits"].as_u64(),
+            group_bytes: status["log"]["group_bytes"].as_u64(),
+            groups: status["log"]["groups"].as_array().map(Vec::len),
+            block_bytes: status["log"]["block_bytes"].as_u64(),
+            sessions: status["sessions"].as_u64(),
+            changed: changed(&period.from, &period.to),
+            alerts: period.alerts.clone(),
+            parameters: period.to.parameters.clone(),
+        }
+    }
+
+    /// A number of the configuration by its name with dots.
+    pub fn parameter(&self, name: &str) -> Option<f64> {
+        name.split('.').fold(&self.parameters, |at, part| &at[part]).as_f64()
+    }
+
+    /// A setting of a destination.
+    pub fn destination_parameter(&self, destination: &str, name: &str) -> Option<f64> {
+        let all = self.parameters["destination"].as_array()?;
+        all.iter().find(|at| at["name"] == destination)?[name].as_f64()
+    }
+}
+
+fn flags(
+    from: &Observation,
+    to: &Observation,
+    counters: Option<&Counters>,
+    standbys: &[StandbyFigures],
+) -> Vec<String> {
+    let mut flags = Vec::new();
+    if from.sample.started_us != to.sample.started_us {
+        flags.push(
+            "RESTART: the instance was started anew in the interval; what it counted before is not subtracted, so \
+             figures of the interval are not known"
+                .to_owned(),
+        );
+    } else if to.sample.time_us <= from.sample.time_us {
+        flags.push("CLOCK: the second snapshot is not later by the clock; there are no figures".to_owned());
+    }
+    if from.name != to.name || from.status["instance"] != to.status["instance"] {
+        flags.push(format!("OTHER INSTANCE: the first snapshot is of `{}`", from.name));
+    }
+    if from.status["role"] != to.status["role"] {
+        let role = |of: &Observation| of.status["role"].as_str().unwrap_or("unknown").to_owned();
+        flags.push(format!("ROLE: {} at the begin, {} at the end", role(from), role(to)));
+    }
+    for reset in counters.map_or(&[][..], |counters| &counters.resets) {
+        flags.push(format!("RESET: `{reset}` began anew in the interval; its figures are not known"));
+    }
+    for standby in standbys {
+        let name = &standby.name;
+        if standby.restarted {
+            flags.push(format!("RESTART: standby {name} was started anew; its own figures are not known"));
+        }
+        if let Some(why) = &standby.silent {
+            flags.push(format!("SILENT: standby {name} says nothing of itself: {why}"));
+        }
+        for reset in standby.counters.as_ref().map_or(&[][..], |counters| &counters.resets) {
+            flags.push(format!("RESET: `{reset}` of standby {name} began anew; its figures are not known"));
+        }
+    }
+    flags
+}
+
+/// Places of the status that hold settings, not state.
+const SETTINGS: [&str; 8] = [
+    "/version",
+    "/incarnation",
+    "/listen",
+    "/security/tls",
+    "/security/insecure",
+    "/protection/mode",
+    "/log/group_bytes",
+    "/log/block_bytes",
+];
+
+fn changed(from: &Moment, to: &Moment) -> Vec<Changed> {
+    let settings = |of: &Moment| {
+        let mut all = Map::new();
+        flatten("", &of.parameters, &mut all);
+        flatten("destinations", &of.observation.catalog["destinations"], &mut all);
+        for place in SETTINGS {
+            if let Some(value) = of.observation.status.pointer(place).filter(|value| !value.is_null()) {
+                all.insert(place[1..].replace('/', "."), value.clone());
+            }
+        }
+        all
+    };
+    let (before, after) = (settings(from), settings(to));
+    let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
+    names.sort();
+    names.dedup();
+    let value = |of: &Map<String, Value>, name: &String| of.get(name).cloned().unwrap_or(Value::Null);
+    let changed = |name: &String| Changed {
+        name: name.clone(),
+        before: value(&before, name),
+        after: value(&after, name),
+    };
+    names.into_iter().map(changed).filter(|changed| changed.before != changed.after).collect()
+}
+
+/// `{"a": {"b": 1}}` as `a.b`; members of lists go by their names, where they have some.
+fn flatten(prefix: &str, value: &Value, out: &mut Map<String, Value>) {
+    let join = |key: &str| if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+    match value {
+        Value::Null => {}
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| flatten(&join(key), value, out)),
+        Value::Array(values) if values.iter().any(Value::is_object) => {
+            for (index, value) in values.iter().enumerate() {
+                let name = value["name"].as_str().map_or_else(|| index.to_string(), str::to_owned);
+                flatten(&join(&name), value, out);
+            }
+        }
+        leaf => {
+            out.insert(prefix.to_owned(), leaf.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Load, pair};
+    use serde_json::json;
+    use standfast_instruments::{Event, Statistic};
+
+    #[test]
+    fn an_interval_holds_what_came_between() {
+        let interval = Interval::of(&pair(&Load::healthy()));
+        let counters = interval.counters.as_ref().unwrap();
+        assert_eq!(interval.flags, Vec::<String>::new());
+        assert_eq!(counters.seconds, 600.0);
+        assert_eq!(counters.statistic(Statistic::UserCommits), Some(600_000));
+        assert_eq!(counters.per_second(Statistic::UserCommits), Some(1000.0));
+        assert!(counters.mean_us(Event::LogFileSync).is_some_and(|us| (us - 400.0).abs() < 1.0));
+        let standby = &interval.standbys[0];
+        assert_eq!((standby.name.as_str(), standby.is_sync(), standby.restarted), ("oslo", true, false));
+        assert!(standby.counters.as_ref().unwrap().mean_us(Event::RfsRandomIo).is_some());
+    }
+
+    #[test]
+    fn nothing_is_subtracted_through_a_restart() {
+        let mut period = pair(&Load::healthy());
+        period.to.observation.sample.started_us += 1;
+        let interval = Interval::of(&period);
+        assert_eq!(interval.counters, None);
+        assert_eq!(interval.standbys[0].sent_bytes, None);
+        assert!(interval.standbys[0].counters.is_some(), "the standby was not restarted");
+        assert!(interval.flags[0].starts_with("RESTART"), "{:?}", interval.flags);
+    }
+
+    #[test]
+    fn a_restart_of_a_standby_leaves_the_figures_of_the_primary() {
+        let mut period = pair(&Load::healthy());
+        period.to.observation.standbys[0].observation.as_mut().unwrap().sample.started_us += 1;
+        let interval = Interval::of(&period);
+        assert!(interval.counters.is_some());
+        assert!(interval.standbys[0].restarted && interval.standbys[0].counters.is_none());
+        assert!(interval.flags[0].contains("standby oslo"), "{:?}", interval.flags);
+    }
+
+    #[test]
+    fn what_was_reset_is_unknown_and_named() {
+        let mut period = pair(&Load::healthy());
+        let sample = &mut period.from.observation.sample;
+        sample.put_event(Event::LogFileSync, crate::synthetic::counts(700_000, 400.0));
+        sample.put_statistic("redo writes", 400_000);
+        let interval = Interval::of(&period);
+        let counters = interval.counters.as_ref().unwrap();
+        assert_eq!(counters.event(Event::LogFileSync), None);
+        assert_eq!(counters.statistic(Statistic::RedoWrites), None);
+        assert!(counters.statistic(Statistic::RedoSize).is_some());
+        assert_eq!(counters.resets, ["log file sync", "redo writes"]);
+        assert_eq!(counters.db_time_s(), None, "a sum with an unknown part is unknown");
+        assert_eq!(interval.flags.len(), 2);
+    }
+
+    #[test]
+    fn settings_that_differ_are_named_and_state_is_not() {
+        let mut period = pair(&Load::healthy());
+        period.from.parameters = json!({ "redo": { "groups": 3, "members": ["a"] }, "destination": [{ "name": "oslo", "sdu_bytes": 0 }] });
+        period.to.parameters = json!({ "redo": { "groups": 3, "members": ["a", "b"] }, "destination": [{ "name": "oslo", "sdu_bytes": 512 }] });
+        let changed = Interval::of(&period).changed;
+        let names: Vec<&str> = changed.iter().map(|changed| changed.name.as_str()).collect();
+        assert_eq!(names, ["destination.oslo.sdu_bytes", "redo.members"]);
+    }
+}

@@ -1,0 +1,35 @@
+//! Snapshots of what an instance counts, reports of the intervals between them, and diagnosis.
+//!
+//! [`Repository`] keeps snapshots. [`Interval`] makes figures of a [`Period`] between two of them; everything from there
+//! on is pure: [`diagnose`] finds what is wrong, [`report`] and [`comparison`] say it all in [`Section`]s, which [`text`]
+//! and [`html`] show. What is not known is `None` on the whole way.
+
+pub mod ash;
+pub mod compare;
+mod condense;
+mod counters;
+pub mod delta;
+mod error;
+#[cfg(test)]
+mod golden;
+pub mod html;
+pub mod interval;
+pub mod plots;
+mod replication;
+pub mod report;
+mod repository;
+pub mod rules;
+mod sections;
+#[cfg(test)]
+mod synthetic;
+pub mod text;
+pub mod units;
+
+pub use compare::{Comparison, comparison};
+pub use counters::{Counters, EventFigures, PartFigures, StatisticFigures, Times};
+pub use error::ReportError;
+pub use interval::{Interval, Moment, Period};
+pub use replication::StandbyFigures;
+pub use report::{Column, Section, Table, report};
+pub use repository::{FILE, Listed, Repository, Snapshot};
+pub use rules::{Evidence, Finding, Severity, diagnose};

@@ -1,0 +1,206 @@
+//! A standby in an interval, as the primary and as it says itself. Pure.
+
+use crate::counters::Counters;
+use serde::Serialize;
+use serde_json::Value;
+use standfast_instruments::{LagCount, Observation, Statistic};
+
+/// See the module. `None`: not known.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StandbyFigures {
+    /// Name of the destination.
+    pub name: String,
+    /// `sync-affirm`, `fastsync` or `async`.
+    pub mode: Option<String>,
+    /// What its sender does.
+    pub state: Option<String>,
+    /// Whether commits wait for it, and whether they should.
+    pub standing: Option<String>,
+    /// Transport lag at the begin of the interval, bytes.
+    pub transport_lag_begin: Option<u64>,
+    /// And at its end.
+    pub transport_lag_end: Option<u64>,
+    /// Apply lag at the begin of the interval, bytes.
+    pub apply_lag_begin: Option<u64>,
+    /// And at its end.
+    pub apply_lag_end: Option<u64>,
+    /// Redo sent, bytes.
+    pub sent_bytes: Option<u64>,
+    /// What it was on the wire, bytes.
+    pub wire_bytes: Option<u64>,
+    /// From a frame to its acknowledgement, mean since the start of the sender, microseconds.
+    pub round_trip_us: Option<f64>,
+    /// The shortest round trip of the connection itself, microseconds.
+    pub network_round_trip_us: Option<f64>,
+    /// Connections that broke.
+    pub disconnects: u64,
+    /// Times that it was given up by commits because it did not answer in time.
+    pub timeouts: u64,
+    /// Bytes missing in a gap at the begin.
+    pub gap_begin: Option<u64>,
+    /// And at the end.
+    pub gap_end: Option<u64>,
+    /// Connections that fill it.
+    pub gap_connections: Option<u64>,
+    /// The newest trouble with it.
+    pub last_trouble: Option<String>,
+    /// Why it says nothing of itself.
+    pub silent: Option<String>,
+    /// Its own counts; `None` when it says nothing or was restarted.
+    pub counters: Option<Counters>,
+    /// It was restarted.
+    pub restarted: bool,
+    /// What it does with redo.
+    pub apply_state: Option<String>,
+    /// Databases to which redo is not applied, with the reasons.
+    pub stopped: Vec<String>,
+    /// DELAY, seconds.
+    pub delay_s: Option<u64>,
+    /// Members of its standby redo log.
+    pub log_members: Option<usize>,
+    /// How often a lag had which size in the interval.
+    pub lags: Vec<LagCount>,
+}
+
+impl StandbyFigures {
+    /// Whether commits are to wait for it.
+    pub fn is_sync(&self) -> bool {
+        matches!(self.mode.as_deref(), Some("sync-affirm" | "fastsync"))
+    }
+
+    /// Whether it is asked for redo and gets it.
+    pub fn is_streaming(&self) -> bool {
+        matches!(self.state.as_deref(), Some("streaming" | "catching_up"))
+    }
+
+    /// Redo sent for each second.
+    pub fn sent_per_second(&self, seconds: f64) -> Option<f64> {
+        Some(self.sent_bytes? as f64 / seconds)
+    }
+
+    /// Redo applied for each second.
+    pub fn applied_per_second(&self) -> Option<f64> {
+        self.counters.as_ref()?.per_second(Statistic::RedoApplied)
+    }
+}
+
+/// The standbys at the end of an interval.
+pub fn standbys(
+    from: &Observation,
+    to: &Observation,
+    alerts: &[String],
+    same_process: bool,
+) -> Vec<StandbyFigures> {
+    let all = to.status["destinations"].as_array();
+    all.into_iter().flatten().map(|now| standby(from, to, now, alerts, same_process)).collect()
+}
+
+fn standby(
+    from: &Observation,
+    to: &Observation,
+    now: &Value,
+    alerts: &[String],
+    same_process: bool,
+) -> StandbyFigures {
+    let name = now["name"].as_str().unwrap_or("unknown");
+    let all = from.status["destinations"].as_array();
+    let before =
+        all.into_iter().flatten().find(|before| before["name"] == now["name"]).unwrap_or(&Value::Null);
+    let text = |key: &str| now[key].as_str().map(str::to_owned);
+    // Counts of a sender begin anew with it.
+    let grown = |key: &str| {
+        let (now, before) = (now[key].as_u64()?, before[key].as_u64()?);
+        now.checked_sub(before).filter(|_| same_process)
+    };
+    let said = said_of(from, to, name);
+    let (own, own_before) = (said.now, said.before);
+    let lines = |word: &str| {
+        let of = format!("destination {name}: ");
+        alerts
+            .iter()
+            .filter(|line| line.split_once(&of).is_some_and(|(_, said)| said.starts_with(word)))
+            .count() as u64
+    };
+    StandbyFigures {
+        mode: text("mode"),
+        state: text("state"),
+        standing: text("standing"),
+        transport_lag_begin: before["transport_lag_bytes"].as_u64(),
+        transport_lag_end: now["transport_lag_bytes"].as_u64(),
+        apply_lag_begin: before["apply_lag_bytes"].as_u64(),
+        apply_lag_end: now["apply_lag_bytes"].as_u64(),
+        sent_bytes: grown("redo_bytes"),
+        wire_bytes: grown("wire_bytes"),
+        round_trip_us: now["round_trip_us"].as_f64().filter(|us| *us > 0.0),
+        network_round_trip_us: now["network_round_trip_us"].as_f64(),
+        disconnects: lines("disconnected"),
+        timeouts: lines("DEGRADED") + lines("STALLED"),
+        gap_begin: before["gap"]["bytes_left"].as_u64(),
+        gap_end: now["gap"]["bytes_left"].as_u64(),
+        gap_connections: now["gap"]["connections"].as_u64(),
+        last_trouble: text("last_trouble"),
+        silent: said.silent,
+        restarted: own
+            .zip(own_before)
+            .is_some_and(|(now, before)| now.sample.started_us != before.sample.started_us),
+        counters: own
+            .zip(own_before)
+            .and_then(|(now, before)| Counters::between(&before.sample, &now.sample)),
+        apply_state: own.and_then(|own| own.status["state"].as_str()).map(str::to_owned),
+        stopped: stopped(now),
+        delay_s: own.and_then(|own| own.status["standby"]["delay_s"].as_u64()),
+        log_members: own.and_then(|own| {
+            let groups = own.status["log"]["groups"].as_array()?;
+            groups.iter().filter_map(|group| Some(group["members"].as_array()?.len())).max()
+        }),
+        lags: own.map_or_else(Vec::new, |own| lags(own, own_before)),
+        name: name.to_owned(),
+    }
+}
+
+/// What a standby says of itself, at both ends.
+struct Said<'o> {
+    now: Option<&'o Observation>,
+    before: Option<&'o Observation>,
+    silent: Option<String>,
+}
+
+fn said_of<'o>(from: &'o Observation, to: &'o Observation, name: &str) -> Said<'o> {
+    let in_one = |of: &'o Observation| of.standbys.iter().find(|remote| remote.name == name);
+    let now = in_one(to);
+    let silent = match now {
+        None => Some("it was not asked".to_owned()),
+        Some(remote) if remote.observation.is_none() => {
+            Some(remote.error.clone().unwrap_or_else(|| "it did not answer".to_owned()))
+        }
+        Some(_) => None,
+    };
+    let own = |remote: Option<&'o standfast_instruments::Remote>| remote?.observation.as_deref();
+    Said { now: own(now), before: own(in_one(from)), silent }
+}
+
+fn stopped(destination: &Value) -> Vec<String> {
+    let all = destination["stopped_databases"].as_array();
+    let text = |stopped: &Value| {
+        format!(
+            "{}: {}",
+            stopped["database"].as_str().unwrap_or("unknown"),
+            stopped["reason"].as_str().unwrap_or("unknown")
+        )
+    };
+    all.into_iter().flatten().map(text).collect()
+}
+
+/// Counts of the interval; all of them when the standby was restarted in it.
+fn lags(now: &Observation, before: Option<&Observation>) -> Vec<LagCount> {
+    let before = before.filter(|before| before.sample.started_us == now.sample.started_us);
+    let earlier = |lag: &LagCount| {
+        let all = before.map_or(&[][..], |before| &before.history.lags);
+        all.iter().find(|at| at.name == lag.name && at.seconds == lag.seconds).map_or(0, |at| at.count)
+    };
+    let grown = |lag: &LagCount| {
+        let count = lag.count.checked_sub(earlier(lag)).filter(|count| *count > 0)?;
+        Some(LagCount { count, ..lag.clone() })
+    };
+    now.history.lags.iter().filter_map(grown).collect()
+}
