@@ -9,6 +9,7 @@ mod destination;
 mod destination_args;
 mod dump;
 mod generated;
+mod live;
 mod log_groups;
 mod show;
 
@@ -41,7 +42,10 @@ fn main() -> ExitCode {
         Command::Tcptest { words } => return standfast_net::tcptest::main(&words).into(),
         Command::Net { command } => return command.main().into(),
         Command::Wan { command } => return command.main().into(),
-        _ => args,
+        Command::Status { check, .. } if check.check => {
+            return live::check(&args.directory, &check).into();
+        }
+        command => Args { command, ..args },
     };
     server::end_on_broken_pipe();
     match run(args) {
@@ -118,7 +122,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let answer = server::ask(&directory, &Request::ProtectionMode { mode: mode.map(Into::into) })?;
             if json { println!("{answer:#}") } else { println!("{}", show::protection(&answer)) }
         }
-        Command::Status { json } => {
+        Command::Status { json, .. } => {
             let status = server::ask(&directory, &Request::Status)?;
             if json {
                 println!("{status:#}")
@@ -127,6 +131,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             }
             return Ok(status["failure"].is_null());
         }
+        Command::Top(args) => live::top(&directory, &args)?,
         Command::Failover { wait } => {
             let began = Instant::now();
             let answer = server::ask(&directory, &Request::Failover { wait_s: Some(wait) })?;

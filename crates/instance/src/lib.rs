@@ -31,6 +31,8 @@ pub mod failed_files;
 pub mod failover;
 pub mod file_system;
 pub mod forwarding;
+pub mod http;
+pub mod live_watch;
 pub mod local_archive;
 pub mod log_changes;
 pub mod log_layout;

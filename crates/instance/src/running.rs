@@ -14,6 +14,7 @@ use crate::error::InstanceError;
 use crate::failover;
 use crate::far_sync::{self, FarSync};
 use crate::forwarding::Forwarding;
+use crate::live_watch::{Lags, LiveWatch};
 use crate::local_archive::LocalStatus;
 use crate::open_primary::{OpenedPrimary, open_primary};
 use crate::primary_threads::{PrimaryThreads, Wiring};
@@ -111,6 +112,9 @@ pub struct Running {
     monitor: Mutex<Option<TransportMonitor>>,
     local: Mutex<Vec<LocalStatus>>,
     stopping: AtomicBool,
+    /// When which redo was made.
+    pub(crate) lags: Lags,
+    live: Mutex<Option<LiveWatch>>,
 }
 
 impl Running {
@@ -135,8 +139,12 @@ impl Running {
             monitor: Mutex::default(),
             local: Mutex::default(),
             stopping: AtomicBool::new(false),
+            lags: Lags::default(),
+            live: Mutex::default(),
         });
         running.listen()?;
+        // First: what is wrong with its configuration is to be known before anything is opened.
+        *running.live() = Some(LiveWatch::start(&running)?);
         let opened = match control.role {
             Role::Primary => running.open_as_primary(),
             Role::Standby => running.open_as_standby(),
@@ -157,6 +165,10 @@ impl Running {
 
     pub(crate) fn monitor(&self) -> MutexGuard<'_, Option<TransportMonitor>> {
         self.monitor.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn live(&self) -> MutexGuard<'_, Option<LiveWatch>> {
+        self.live.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Whether it is being stopped in good order.
@@ -406,8 +418,8 @@ impl Running {
             primary.threads.announce_stop();
         }
         self.stopping.store(true, SeqCst);
-        let monitor = self.monitor().take();
-        drop(monitor);
+        let (monitor, live) = (self.monitor().take(), self.live().take());
+        drop((monitor, live));
         let _one = self.one_command();
         let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);
         let result = match mode {

@@ -14,6 +14,13 @@ use standfast_types::Scn;
 
 /// See the module.
 pub fn status(running: &Running) -> Value {
+    let mut status = state(running);
+    running.lags.add_to(&mut status);
+    status
+}
+
+/// Without what only time tells.
+fn state(running: &Running) -> Value {
     let environment = &running.environment;
     let control = environment.control();
     let log_config = environment.log_config(LogKind::Online);
