@@ -67,13 +67,16 @@ function lines(values, top, kind) {
     element('svg:polyline', { class: kind, points: run.length > 1 ? run.join(' ') : `${run[0]} ${run[0]}` }));
 }
 
-function chart(label, first, second) {
+// With what it shows and its scale in words.
+function chart(label, unit, first, second) {
   const known = [...first, ...(second || [])].filter((value) => value !== null);
   const top = Math.max(...known, Number.MIN_VALUE);
+  const scale = known.some((value) => value > 0) ? `, top ${Number(top.toPrecision(3))} ${unit}` : '';
+  const note = element('p', { class: 'note' }, `${label}, last 5 minutes${scale}`);
   const svg = element('svg', { class: 'chart', viewBox: '0 0 100 40', preserveAspectRatio: 'none', role: 'img', 'aria-label': label });
   svg.append(element('svg:line', { class: 'limit', x1: 0, x2: 100, y1: 38, y2: 38 }));
   svg.append(...lines(first, top, 'first'), ...(second ? lines(second, top, 'second') : []));
-  return svg;
+  return [note, svg];
 }
 
 function showVerdict(data) {
@@ -115,8 +118,7 @@ function showStandbys(standbys) {
   const shown = standbys.map((at) => {
     const transport = remember(`transport ${at.name}`, at.transport_lag.value);
     const apply = remember(`apply ${at.name}`, at.apply_lag.value);
-    const note = element('p', { class: 'note' }, `${at.name}: transport lag ── and apply lag ╌╌, last 5 minutes`);
-    return [note, chart(`lags of ${at.name}`, transport, apply)];
+    return chart(`${at.name}: transport lag ── and apply lag ╌╌`, 's', transport, apply);
   });
   fill('standbys', rows.length ? table(columns, rows, 'stack') : 'no standby', ...shown.flat());
 }
@@ -149,8 +151,7 @@ function showSessions(sessions) {
     const active = remember('active', all);
     const cpus = active.map(() => sessions.cpus.value);
     fill('classes', table(['wait class', '', 'sessions'], rows, 'plain'),
-      element('p', { class: 'note' }, 'active sessions ── and processors ╌╌, last 5 minutes'),
-      chart('active sessions', active, cpus));
+      ...chart('active sessions ── and processors ╌╌', 'sessions', active, cpus));
   }
   const waits = sessions.threads.map((at) => [at.thread, at.event, at.waited.text]);
   fill('threads', waits.length ? table(['thread', 'waits for', 'so far'], waits, 'plain') : '');
@@ -166,8 +167,8 @@ function showPressure(pressure) {
     ['logs not archived', pressure.unarchived.text],
     ['room left for redo', pressure.disk_free.text],
   ]);
-  fill('redo', element('p', { class: 'note' }, 'redo per second, last 5 minutes'),
-    chart('redo per second', remember('redo', pressure.redo_rate.value)));
+  const mebibytes = pressure.redo_rate.value === null ? null : pressure.redo_rate.value / 1048576;
+  fill('redo', ...chart('redo', 'MiB/s', remember('redo', mebibytes)));
 }
 
 function show(data) {
