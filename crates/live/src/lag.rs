@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 /// Moments that are kept; see [`LagClock::note`].
 const KEPT: usize = 4096;
 
+/// A look that is older by less was overtaken by another one, microseconds.
+const OVERTAKEN_US: u64 = 2_000_000;
+
 /// A moment: at `time_us` the redo ended at `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Moment {
@@ -26,6 +29,10 @@ impl LagClock {
     /// other one of the older half goes, so that long lags stay known, less exactly.
     pub fn note(&mut self, time_us: u64, end: u64) {
         if let Some(last) = self.moments.back() {
+            if time_us <= last.time_us && last.time_us - time_us < OVERTAKEN_US {
+                // Who looked later was faster.
+                return;
+            }
             if end < last.end || time_us < last.time_us {
                 // Another incarnation, or a clock that was set back: what was noted is of no use any more.
                 self.moments.clear();
@@ -111,6 +118,13 @@ mod tests {
     fn a_stream_that_begins_anew_forgets_what_was_noted() {
         assert_eq!(clock(&[(10, 1000), (11, 2000), (12, 500), (13, 600)]).age_s(500), Some(1.0));
         assert_eq!(clock(&[(10, 1000), (11, 2000), (12, 500)]).age_s(400), None);
+    }
+
+    #[test]
+    fn a_look_that_another_one_overtook_changes_nothing() {
+        let mut clock = clock(&[(10, 100), (11, 200), (12, 300)]);
+        clock.note(12 * S - 500, 290);
+        assert_eq!(clock.age_s(200), Some(1.0));
     }
 
     #[test]
