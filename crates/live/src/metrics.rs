@@ -89,7 +89,7 @@ fn durations(counts: &HistogramCounts) -> Value {
             _ => {}
         }
     }
-    buckets.push((f64::MAX, pending));
+    buckets.push((f64::INFINITY, pending));
     Value::Durations { sum_s: counts.time_ns as f64 / 1e9, buckets }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(buckets.iter().map(|bucket| bucket.1).sum::<u64>(), 5);
         assert_eq!((buckets[0], buckets[1]), ((64e-6, 2), (128e-6, 1)));
         assert_eq!(buckets[buckets.len() - 2].0, 16.777216);
-        assert_eq!(*buckets.last().unwrap(), (f64::MAX, 1));
+        assert_eq!(*buckets.last().unwrap(), (f64::INFINITY, 1));
         assert!((sum_s - 40.0031279).abs() < 1e-9, "{sum_s}");
     }
 
