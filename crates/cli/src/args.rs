@@ -1,11 +1,13 @@
 //! The command line.
 
 use crate::destination_args::DestinationCommand;
+use crate::live;
 use crate::reports::{DiagnoseArgs, ReportArgs, SnapshotCommand};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use standfast_instance::ProtectionMode;
 use standfast_instance::config::TlsSetting;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -132,12 +134,14 @@ pub enum Command {
     },
     /// Show the state; exits 1 when the instance has failed.
     #[command(
-        after_help = "Examples:\n  standfast status -D /srv/sf\n  standfast status -D /srv/sf --json | jq .destinations[0].transport_lag_bytes\n\nExit codes: 0 ok, 1 the instance has failed, 4 it does not run."
+        after_help = "Examples:\n  standfast status -D /srv/sf\n  standfast status -D /srv/sf --json | jq .destinations[0].transport_lag_bytes\n  standfast status -D /srv/sf --check --warn-transport-lag 5s\n\nExit codes: 0 ok, 1 the instance has failed, 4 it does not run.\nWith --check, as monitoring plugins: 0 ok, 1 warning, 2 critical (also: it does not run), 3 unknown."
     )]
     Status {
         /// As JSON.
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        check: CheckArgs,
     },
     /// Print everything that can be observed, as JSON: wait events, statistics, the parts of commits, the state.
     ///
@@ -154,6 +158,11 @@ pub enum Command {
         #[arg(long)]
         standbys: bool,
     },
+    /// Show what happens, in the terminal, until q is pressed.
+    #[command(
+        after_help = "Examples:\n  standfast top -D /srv/sf\n  standfast top -D /srv/sf --once | head -3\n\nKeys: 1 to 7 a part, 0 all, / filter, p pause, ? help, q quit. NO_COLOR is heeded.\nExit codes: 0 ok, 1 no terminal, 4 the instance does not run."
+    )]
+    Top(TopArgs),
     /// Make this standby the primary, with everything it has received.
     ///
     /// Fed by a far sync or another standby, it first takes in what that one still has, and says when it cannot know
@@ -246,6 +255,35 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
         words: Vec<String>,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    /// One line and an exit code for monitoring.
+    #[arg(long, conflicts_with = "json")]
+    pub check: bool,
+    /// Transport lag above which it warns.
+    #[arg(long, value_name = "TIME", value_parser = live::time, default_value = "10s", requires = "check")]
+    pub warn_transport_lag: Duration,
+    /// Transport lag above which it is critical.
+    #[arg(long, value_name = "TIME", value_parser = live::time, default_value = "60s", requires = "check")]
+    pub critical_transport_lag: Duration,
+    /// Apply lag above which it warns.
+    #[arg(long, value_name = "TIME", value_parser = live::time, default_value = "30s", requires = "check")]
+    pub warn_apply_lag: Duration,
+    /// Apply lag above which it is critical.
+    #[arg(long, value_name = "TIME", value_parser = live::time, default_value = "300s", requires = "check")]
+    pub critical_apply_lag: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct TopArgs {
+    /// Print one screen of 80 columns as text, of what happens in one interval.
+    #[arg(long)]
+    pub once: bool,
+    /// Time between two looks.
+    #[arg(long, value_name = "TIME", value_parser = live::interval, default_value = "1s")]
+    pub interval: Duration,
 }
 
 #[derive(Debug, Subcommand)]

@@ -9,6 +9,7 @@ mod destination;
 mod destination_args;
 mod dump;
 mod generated;
+mod live;
 mod log_groups;
 mod reports;
 mod show;
@@ -43,7 +44,10 @@ fn main() -> ExitCode {
         Command::Tcptest { words } => return standfast_net::tcptest::main(&words).into(),
         Command::Net { command } => return command.main().into(),
         Command::Wan { command } => return command.main().into(),
-        _ => args,
+        Command::Status { check, .. } if check.check => {
+            return live::check(&args.directory, &check).into();
+        }
+        command => Args { command, ..args },
     };
     server::end_on_broken_pipe();
     let outcome = match args.command {
@@ -123,7 +127,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let answer = server::ask(&directory, &Request::ProtectionMode { mode: mode.map(Into::into) })?;
             if json { println!("{answer:#}") } else { println!("{}", show::protection(&answer)) }
         }
-        Command::Status { json } => {
+        Command::Status { json, .. } => {
             let status = server::ask(&directory, &Request::Status)?;
             if json {
                 println!("{status:#}")
@@ -135,6 +139,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         Command::Observe { history, standbys } => {
             println!("{:#}", server::ask(&directory, &Request::Observe { history, standbys })?);
         }
+        Command::Top(args) => live::top(&directory, &args)?,
         Command::Failover { wait } => {
             let began = Instant::now();
             let answer = server::ask(&directory, &Request::Failover { wait_s: Some(wait) })?;

@@ -73,6 +73,8 @@ pub struct Config {
     pub security: SecurityConfig,
     /// Snapshots for reports.
     pub snapshot: SnapshotConfig,
+    /// Dashboard and metrics.
+    pub http: HttpConfig,
     /// Where redo is shipped.
     #[serde(rename = "destination", skip_serializing_if = "Vec::is_empty")]
     pub destinations: Vec<DestinationConfig>,
@@ -119,6 +121,17 @@ impl Default for SecurityConfig {
     fn default() -> Self {
         SecurityConfig { tls: TlsSetting::Auto, directory: "tls".into() }
     }
+}
+
+/// `[http]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpConfig {
+    /// Address on which the dashboard, metrics and documents are served, read only, HOST:PORT; empty: none. Not encrypted.
+    pub listen: String,
+    /// File with a token of 16 or more letters, digits, - _ . ~, relative to the instance directory: who has it may read.
+    /// Required beyond loopback.
+    pub token_file: PathBuf,
 }
 
 /// Where connections are encrypted.
@@ -467,6 +480,9 @@ impl Config {
         }
         if !instance.listen.is_empty() && !is_address(&instance.listen) {
             return fail("instance.listen", instance.listen.clone(), ADDRESS_RULE);
+        }
+        if !self.http.listen.is_empty() && !is_address(&self.http.listen) {
+            return fail("http.listen", self.http.listen.clone(), ADDRESS_RULE);
         }
         let broken = destination_config::check_all(&self.destinations);
         broken.map_err(|rule| ConfigError::Destination { path: path.to_owned(), rule })

@@ -11,6 +11,9 @@ const GROUPS: [(u32, usize); 2] = [(60, 60), (15, 12)];
 /// Entries of activity that are kept: an hour of a busy instance.
 const ACTIVITY_KEPT: usize = 36_000;
 
+/// What is recent, microseconds.
+const RECENT_US: u64 = 10_000_000;
+
 /// What there is to see at a moment.
 pub struct Look {
     /// Microseconds since the Unix epoch.
@@ -67,11 +70,15 @@ impl Notes {
     }
 
     fn history(&self) -> History {
+        History { activity: self.activity.iter().cloned().collect(), ..self.history_without_activity() }
+    }
+
+    fn history_without_activity(&self) -> History {
         let mut lags = self.lags.clone();
         lags.sort_by(|a, b| (&a.name, a.seconds).cmp(&(&b.name, b.seconds)));
         History {
             metrics: self.metrics.iter().flatten().flatten().cloned().collect(),
-            activity: self.activity.iter().cloned().collect(),
+            activity: Vec::new(),
             lags,
         }
     }
@@ -127,6 +134,17 @@ impl SharedNotes {
     /// See [`Notes::note`].
     pub fn note(&self, look: Look) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).note(look);
+    }
+
+    /// Metrics, and who was active in the last seconds.
+    pub fn recent(&self) -> History {
+        let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = notes.activity.back().map_or(0, |newest| newest.time_us);
+        let recent =
+            notes.activity.iter().rev().take_while(|one| newest - one.time_us.min(newest) < RECENT_US);
+        let mut activity: Vec<Activity> = recent.cloned().collect();
+        activity.reverse();
+        History { activity, ..notes.history_without_activity() }
     }
 
     /// All that is noted.

@@ -17,6 +17,7 @@ use crate::far_sync::{self, FarSync};
 use crate::forwarding::Forwarding;
 use crate::history::SharedNotes;
 use crate::lag::Marks;
+use crate::live_watch::LiveWatch;
 use crate::local_archive::LocalStatus;
 use crate::mmnl;
 use crate::open_primary::{OpenedPrimary, open_primary};
@@ -121,6 +122,7 @@ pub struct Running {
     stopping: AtomicBool,
     /// For reports.
     pub(crate) snapshots: Snapshots,
+    live: Mutex<Option<LiveWatch>>,
 }
 
 impl Running {
@@ -149,8 +151,11 @@ impl Running {
             mmnl: Mutex::default(),
             stopping: AtomicBool::new(false),
             snapshots: Snapshots::default(),
+            live: Mutex::default(),
         });
         running.listen()?;
+        // First: what is wrong with its configuration is to be known before anything is opened.
+        *running.live() = Some(LiveWatch::start(&running)?);
         let opened = match control.role {
             Role::Primary => running.open_as_primary(),
             Role::Standby => running.open_as_standby(),
@@ -173,6 +178,10 @@ impl Running {
 
     pub(crate) fn monitor(&self) -> MutexGuard<'_, Option<TransportMonitor>> {
         self.monitor.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn live(&self) -> MutexGuard<'_, Option<LiveWatch>> {
+        self.live.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Whether it is being stopped in good order.
@@ -422,8 +431,8 @@ impl Running {
             primary.threads.announce_stop();
         }
         self.stopping.store(true, SeqCst);
-        let monitor = self.monitor().take();
-        drop(monitor);
+        let (monitor, live) = (self.monitor().take(), self.live().take());
+        drop((monitor, live));
         let mmnl = self.mmnl.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         drop(mmnl);
         self.snapshots.close();

@@ -159,7 +159,12 @@ fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured:
             let known = destination.received > Scn::ZERO;
             let applies = known && destination.role != Some(Role::FarSync);
             let behind = |position: Scn| known.then(|| captured.bytes_since(position));
-            let late = |position: Scn| running.lag_us(position, captured).map(|lag| lag as f64 / 1e6);
+            // That nothing is missing is known only while the standby is heard.
+            let heard = matches!(destination.phase, "streaming" | "catching_up");
+            let late = |position: Scn| {
+                let lag = running.lag_us(position, captured).filter(|lag| *lag > 0 || heard);
+                lag.map(|lag| lag as f64 / 1e6)
+            };
             let applied = destination.stopped.least(destination.applied).filter(|_| applies);
             json!({
                 "name": destination.name,
@@ -241,6 +246,7 @@ fn add_received(status: &mut Value, running: &Running, shared: &Arc<StandbyShare
     let heard = shared.last_heard_us();
     let source_end = shared.source_end();
     let lags = running.lags_of(shared, now_us());
+    let missing = source_end.map(|end| end.0.saturating_sub(shared.hardened().0));
     let seconds = |lag: Option<u64>| lag.map(|lag| lag as f64 / 1e6);
     status["standby"] = json!({
         "connected": running.is_streaming(),
@@ -251,6 +257,7 @@ fn add_received(status: &mut Value, running: &Running, shared: &Arc<StandbyShare
         "last_heard_us": (heard != 0).then_some(heard),
         "source": source(&running.environment.control()),
         "source_end": source_end,
+        "transport_lag_bytes": lags.transport_us.and(missing),
         "transport_lag_s": seconds(lags.transport_us),
         "apply_lag_s": seconds(lags.apply_us),
         "log_warning": shared.unwise(),

@@ -1,0 +1,97 @@
+//! `top` and `status --check`: what an instance says of itself, as a screen and as a line for monitoring.
+
+use crate::args::{CheckArgs, TopArgs};
+use standfast_instance::InstanceError;
+use standfast_instance::server::{self, Request};
+use standfast_instruments::Observation;
+use standfast_io::{DirectDisk, Disk};
+use standfast_live::{Dashboard, Limits, Looks, Machine, Severity, Status, Thresholds};
+use std::path::Path;
+use std::time::Duration;
+
+/// Of one screen where there is no terminal.
+const COLUMNS: usize = 80;
+/// Lines of it.
+const LINES: usize = 24;
+
+/// Asks for the dashboard; the rates are those since it was asked before.
+fn dashboard(directory: &Path, looks: &mut Looks) -> Result<Dashboard, InstanceError> {
+    let answer = server::ask(directory, &Request::Observe { history: true, standbys: false })?;
+    let observation: Observation =
+        serde_json::from_value(answer).map_err(|error| InstanceError::Failed(error.to_string()))?;
+    looks.take(&observation);
+    let machine = Machine {
+        cpus: std::thread::available_parallelism().ok().map(|cpus| cpus.get() as u64),
+        disk_free_bytes: DirectDisk.free_bytes(directory).ok(),
+    };
+    Ok(Dashboard::of(&observation, looks, &machine))
+}
+
+/// The dashboard in a terminal, or one screen of it as text.
+///
+/// # Errors
+/// When the instance does not run, or the terminal cannot be used.
+pub fn top(directory: &Path, args: &TopArgs) -> Result<(), InstanceError> {
+    let mut looks = Looks::default();
+    if args.once {
+        dashboard(directory, &mut looks)?;
+        // Rates need two looks.
+        std::thread::sleep(args.interval);
+        print!("{}", standfast_top::plain(&dashboard(directory, &mut looks)?, COLUMNS, LINES));
+        return Ok(());
+    }
+    let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    // What the command line says when the instance does not run, before the screen is taken.
+    dashboard(directory, &mut looks)?;
+    let ask = || dashboard(directory, &mut looks).map_err(|error| error.to_string());
+    standfast_top::run(ask, args.interval, colours).map_err(|error| {
+        InstanceError::Failed(format!(
+            "the terminal cannot be used: {error}\nhint: --once prints one screen as text"
+        ))
+    })
+}
+
+/// The line for monitoring, and its exit code.
+pub fn check(directory: &Path, args: &CheckArgs) -> u8 {
+    let limits = |warn: Duration, critical: Duration| Limits {
+        warn_s: warn.as_secs_f64(),
+        critical_s: critical.as_secs_f64(),
+    };
+    let thresholds = Thresholds {
+        transport: limits(args.warn_transport_lag, args.critical_transport_lag),
+        apply: limits(args.warn_apply_lag, args.critical_apply_lag),
+    };
+    let (severity, line) = match server::ask(directory, &Request::Status) {
+        Ok(status) => {
+            let name = status["name"].as_str().unwrap_or("-").to_owned();
+            standfast_live::line(&name, &Status::of(&status), &thresholds)
+        }
+        Err(error) => {
+            // An instance that does not run protects nobody; anything else says nothing of it.
+            let gone = matches!(error, InstanceError::NotRunning { .. });
+            let severity = if gone { Severity::Critical } else { Severity::Unknown };
+            let text = error.to_string();
+            let what = text.lines().next().unwrap_or_default();
+            (severity, format!("STANDFAST {} - {what}", severity.word()))
+        }
+    };
+    println!("{line}");
+    severity.exit_code()
+}
+
+/// A time on the command line.
+///
+/// # Errors
+/// The allowed forms.
+pub fn time(text: &str) -> Result<Duration, String> {
+    standfast_net::units::time(text, "s").map_err(|forms| format!("{forms}; a bare number is seconds"))
+}
+
+/// The time between two looks.
+///
+/// # Errors
+/// The allowed forms.
+pub fn interval(text: &str) -> Result<Duration, String> {
+    let shortest = Duration::from_millis(100);
+    time(text).and_then(|time| if time < shortest { Err("100ms or longer".into()) } else { Ok(time) })
+}

@@ -1,0 +1,111 @@
+//! The server over loopback, with clients that behave and clients that do not.
+
+use super::*;
+
+fn config(token_file: &str) -> HttpConfig {
+    HttpConfig { listen: "127.0.0.1:0".into(), token_file: token_file.into() }
+}
+
+fn server() -> HttpServer {
+    let server = HttpServer::start(&config(""), Path::new("."), &Weak::new(), &Arc::default());
+    server.unwrap().unwrap()
+}
+
+fn get(server: &HttpServer, request: &str) -> String {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn page(server: &HttpServer, path: &str) -> String {
+    get(server, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+}
+
+#[test]
+fn pages_are_served_with_a_policy_that_runs_nothing_from_elsewhere() {
+    let server = server();
+    for (path, content) in
+        [("/", "<title>Standfast"), ("/dashboard.js", "'use strict'"), ("/dashboard.css", ":root")]
+    {
+        let answer = page(&server, path);
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(content), "{path}: {answer}");
+        assert!(answer.contains("Content-Security-Policy: default-src 'none';"), "{answer}");
+    }
+    for inline in ["style=", "onclick=", "<style", "http://", "https://"] {
+        assert!(!PAGE.contains(inline), "{inline}");
+    }
+}
+
+#[test]
+fn before_the_first_look_there_are_no_figures() {
+    let server = server();
+    for path in ["/metrics", "/healthz", "/api/dashboard", "/api/observation"] {
+        assert!(page(&server, path).starts_with("HTTP/1.1 503 "), "{path}");
+    }
+    assert!(page(&server, "/etc/passwd").starts_with("HTTP/1.1 404 "));
+}
+
+#[test]
+fn nothing_but_reading_is_answered() {
+    let server = server();
+    let post = get(&server, "POST / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(post.starts_with("HTTP/1.1 405 ") && post.contains("Allow: GET, HEAD\r\n"), "{post}");
+    assert!(get(&server, "\x16\x03\x01 hello\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    let foreign = get(&server, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+    assert!(foreign.starts_with("HTTP/1.1 403 "), "{foreign}");
+    let head = get(&server, "HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed_at_once_and_room_comes_back() {
+    let server = server();
+    let silent: Vec<TcpStream> =
+        (0..CONNECTIONS_MAX).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let mut refused = TcpStream::connect(server.address()).unwrap();
+    assert_eq!(refused.read(&mut [0; 1]).unwrap_or(0), 0);
+    drop(silent);
+    let mut answered = false;
+    while !answered {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut answer = String::new();
+        answered = stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200 ");
+    }
+}
+
+#[test]
+fn beyond_loopback_a_token_is_needed_and_a_weak_one_is_refused() {
+    let directory = std::env::temp_dir().join(format!("standfast-http-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let start = |listen: &str, token_file: &str| {
+        let config = HttpConfig { listen: listen.into(), token_file: token_file.into() };
+        HttpServer::start(&config, &directory, &Weak::new(), &Arc::default())
+    };
+    let error = start("0.0.0.0:0", "").err().unwrap().to_string();
+    assert!(error.contains("not a loopback address") && error.contains("token_file"), "{error}");
+    std::fs::write(directory.join("weak"), "secret\n").unwrap();
+    assert!(start("127.0.0.1:0", "weak").err().unwrap().to_string().contains("16 or more"));
+    std::fs::write(directory.join("token"), "0123456789abcdef\n").unwrap();
+    let server = start("0.0.0.0:0", "token").unwrap().unwrap();
+    let local = SocketAddr::from(([127, 0, 0, 1], server.address().port()));
+    let ask = |headers: &str| {
+        let mut stream = TcpStream::connect(local).unwrap();
+        stream.write_all(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ask("").starts_with("HTTP/1.1 401 "));
+    assert!(ask("Authorization: Bearer 0123456789abcdef\r\n").starts_with("HTTP/1.1 200 "));
+    drop(server);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn nothing_is_served_where_nothing_is_configured() {
+    let none = HttpServer::start(&HttpConfig::default(), Path::new("."), &Weak::new(), &Arc::default());
+    assert!(none.unwrap().is_none());
+}

@@ -1,0 +1,283 @@
+//! Whether all is well, by thresholds: for monitoring, for the verdict and for the alert log.
+
+use crate::figure;
+use crate::lags::{Lag, apply_lag, is_heard, transport_lag};
+use crate::status::{Destination, Status};
+use serde::{Deserialize, Serialize};
+
+/// How bad. The order is that of importance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// All is well.
+    Ok,
+    /// It cannot be said.
+    Unknown,
+    /// To be looked at.
+    Warning,
+    /// To be looked at now.
+    Critical,
+}
+
+impl Severity {
+    /// As the first word of a line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Severity::Ok => "OK",
+            Severity::Unknown => "UNKNOWN",
+            Severity::Warning => "WARNING",
+            Severity::Critical => "CRITICAL",
+        }
+    }
+
+    /// Exit code of monitoring plugins: 0 ok, 1 warning, 2 critical, 3 unknown.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Severity::Ok => 0,
+            Severity::Warning => 1,
+            Severity::Critical => 2,
+            Severity::Unknown => 3,
+        }
+    }
+}
+
+/// Above what a lag is a finding, seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// A warning.
+    pub warn_s: f64,
+    /// Critical.
+    pub critical_s: f64,
+}
+
+impl Limits {
+    fn severity(&self, seconds: f64) -> Severity {
+        match seconds {
+            _ if seconds > self.critical_s => Severity::Critical,
+            _ if seconds > self.warn_s => Severity::Warning,
+            _ => Severity::Ok,
+        }
+    }
+}
+
+/// Of a check.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thresholds {
+    /// Of the transport lag.
+    pub transport: Limits,
+    /// Of the apply lag.
+    pub apply: Limits,
+}
+
+impl Default for Thresholds {
+    fn default() -> Thresholds {
+        Thresholds {
+            transport: Limits { warn_s: 10.0, critical_s: 60.0 },
+            apply: Limits { warn_s: 30.0, critical_s: 300.0 },
+        }
+    }
+}
+
+/// Something that is not well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How bad.
+    pub severity: Severity,
+    /// What, and where.
+    pub text: String,
+}
+
+/// What is not well, the worst first.
+pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut find = |severity, text: String| found.push(Finding { severity, text });
+    let Some(role) = status.role.as_deref() else {
+        return vec![Finding { severity: Severity::Unknown, text: "the state is not known".into() }];
+    };
+    if let Some(why) = &status.failure {
+        find(Severity::Critical, format!("failed: {}", why.lines().next().unwrap_or("no cause given")));
+    }
+    let state = status.state.as_deref().unwrap_or(figure::UNKNOWN);
+    if !["open", "applying", "forwarding"].contains(&state) && status.failure.is_none() {
+        let severity = if state == "apply error" { Severity::Critical } else { Severity::Warning };
+        find(severity, format!("the {role} is in state `{state}`"));
+    }
+    if let Some(event) = status.blocked_by() {
+        find(Severity::Critical, format!("commits wait for {event}"));
+    }
+    if let Some(protection) = &status.protection
+        && protection.level.as_deref() == Some("resynchronization")
+    {
+        find(
+            Severity::Warning,
+            "no synchronous standby is synchronised: commits are on this machine only".into(),
+        );
+    }
+    for group in status.groups() {
+        for member in group.lost_members.as_deref().unwrap_or_default() {
+            find(Severity::Warning, format!("redo log member lost: {member}"));
+        }
+    }
+    for destination in status.destinations() {
+        of_destination(destination, status.time_us, thresholds, &mut find);
+    }
+    of_standby(status, thresholds, &mut find);
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found
+}
+
+fn of_destination(
+    destination: &Destination,
+    now_us: Option<u64>,
+    thresholds: &Thresholds,
+    find: &mut impl FnMut(Severity, String),
+) {
+    let name = destination.label();
+    if !is_heard(destination, now_us) {
+        let state = destination.state.as_deref().unwrap_or(figure::UNKNOWN);
+        find(Severity::Critical, format!("{name}: not connected ({state})"));
+    }
+    of_lag(name, "transport lag", transport_lag(destination, now_us), &thresholds.transport, find);
+    if destination.role.as_deref() != Some("far sync") {
+        of_lag(name, "apply lag", apply_lag(destination, now_us), &thresholds.apply, find);
+    }
+    if destination.gap.is_some() {
+        find(Severity::Warning, format!("{name}: logs are missing there and on their way (gap)"));
+    }
+    if let Some(stopped) = destination.stopped_total.filter(|stopped| *stopped > 0) {
+        find(Severity::Critical, format!("{name}: redo is not applied to {stopped} databases"));
+    }
+    if destination.standing.as_deref() == Some("degraded") {
+        find(Severity::Warning, format!("{name}: commits no longer wait for it"));
+    }
+}
+
+fn of_standby(status: &Status, thresholds: &Thresholds, find: &mut impl FnMut(Severity, String)) {
+    let Some(received) = &status.standby else { return };
+    if received.connected != Some(true) {
+        find(Severity::Critical, "not connected to its source".into());
+    }
+    let transport = Lag { seconds: received.transport_lag_s, bytes: received.transport_lag_bytes };
+    of_lag("here", "transport lag", transport, &thresholds.transport, find);
+    if status.role.as_deref() == Some("standby") {
+        let apply = Lag { seconds: received.apply_lag_s, bytes: received.apply_lag_bytes };
+        // What is held back on purpose is no finding.
+        let held = received.delay_s.unwrap_or(0) as f64;
+        let limits =
+            Limits { warn_s: thresholds.apply.warn_s + held, critical_s: thresholds.apply.critical_s + held };
+        of_lag("here", "apply lag", apply, &limits, find);
+    }
+    if received.gap.is_some() {
+        find(Severity::Warning, "logs are missing here and on their way (gap)".into());
+    }
+}
+
+fn of_lag(name: &str, what: &str, lag: Lag, limits: &Limits, find: &mut impl FnMut(Severity, String)) {
+    match lag.seconds {
+        None => find(Severity::Unknown, format!("{name}: {what} unknown")),
+        Some(seconds) => match limits.severity(seconds) {
+            Severity::Ok => {}
+            severity => find(severity, format!("{name}: {what} {}", figure::seconds(seconds))),
+        },
+    }
+}
+
+/// All findings together. An unknown beside a warning is a warning.
+pub fn severity(findings: &[Finding]) -> Severity {
+    findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
+}
+
+/// One line for monitoring: the severity, who, what is wrong, and the lags as performance data.
+pub fn line(name: &str, status: &Status, thresholds: &Thresholds) -> (Severity, String) {
+    let found = findings(status, thresholds);
+    let severity = severity(&found);
+    let role = status.role.as_deref().unwrap_or("role unknown");
+    let what = match found.is_empty() {
+        true => status.state.clone().unwrap_or_else(|| figure::UNKNOWN.into()),
+        false => found.iter().map(|finding| finding.text.as_str()).collect::<Vec<_>>().join("; "),
+    };
+    let mut data = String::new();
+    for destination in status.destinations() {
+        let (transport, apply) =
+            (transport_lag(destination, status.time_us), apply_lag(destination, status.time_us));
+        data += &performance(destination.label(), "transport_lag", transport, &thresholds.transport);
+        data += &performance(destination.label(), "apply_lag", apply, &thresholds.apply);
+    }
+    let bar = if data.is_empty() { "" } else { " |" };
+    (severity, format!("STANDFAST {} - {name} ({role}): {what}{bar}{data}", severity.word()))
+}
+
+/// `U` is how monitoring plugins say unknown.
+fn performance(name: &str, what: &str, lag: Lag, limits: &Limits) -> String {
+    let value = lag.seconds.map_or_else(|| "U".into(), |seconds| format!("{seconds:.3}s"));
+    format!(" {name}_{what}={value};{};{}", limits.warn_s, limits.critical_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn checked(status: Value) -> (Severity, String) {
+        line("paris", &Status::of(&status), &Thresholds::default())
+    }
+
+    fn primary(destination: Value) -> Value {
+        json!({ "role": "primary", "state": "open", "time_us": 1, "destinations": [destination] })
+    }
+
+    fn oslo(state: &str, lag_s: Value) -> Value {
+        let bytes = if lag_s == 0.0 { json!(0) } else { json!(1000) };
+        json!({ "name": "oslo", "role": "standby", "state": state, "transport_lag_bytes": bytes,
+            "transport_lag_s": lag_s, "apply_lag_bytes": bytes, "apply_lag_s": lag_s })
+    }
+
+    #[test]
+    fn a_healthy_pair_is_ok_and_says_its_lags() {
+        let (severity, line) = checked(primary(oslo("streaming", json!(0.0))));
+        let data = "oslo_transport_lag=0.000s;10;60 oslo_apply_lag=0.000s;30;300";
+        assert_eq!(
+            (severity.exit_code(), line),
+            (0, format!("STANDFAST OK - paris (primary): open | {data}"))
+        );
+    }
+
+    #[test]
+    fn a_lag_above_its_threshold_is_named_with_the_standby() {
+        let (severity, line) = checked(primary(oslo("streaming", json!(10.5))));
+        assert_eq!(severity.exit_code(), 1);
+        assert!(
+            line.starts_with("STANDFAST WARNING - paris (primary): oslo: transport lag 11 s |"),
+            "{line}"
+        );
+        assert_eq!(checked(primary(oslo("streaming", json!(61)))).0.exit_code(), 2);
+    }
+
+    #[test]
+    fn a_lag_that_is_not_known_is_unknown_and_never_ok() {
+        let (severity, line) = checked(primary(oslo("streaming", json!(null))));
+        assert_eq!(severity.exit_code(), 3);
+        assert!(line.contains("oslo_transport_lag=U"), "{line}");
+        assert_eq!(checked(json!(null)).0.exit_code(), 3);
+    }
+
+    #[test]
+    fn a_standby_that_is_away_and_a_failure_are_critical() {
+        assert_eq!(checked(primary(oslo("connecting", json!(1)))).0.exit_code(), 2);
+        let failed = json!({ "role": "primary", "state": "failed", "failure": "disk\nhint: another" });
+        let (severity, line) = checked(failed);
+        assert_eq!(severity.exit_code(), 2);
+        assert!(line.ends_with("failed: disk"), "{line}");
+    }
+
+    #[test]
+    fn redo_that_is_held_back_on_purpose_is_no_finding() {
+        let standby = |delay: u64| {
+            json!({ "role": "standby", "state": "applying", "standby": { "connected": true,
+            "transport_lag_s": 0.0, "transport_lag_bytes": 0, "apply_lag_bytes": 5, "apply_lag_s": 3600.0,
+            "delay_s": delay } })
+        };
+        assert_eq!(checked(standby(3600)).0, Severity::Ok);
+        assert_eq!(checked(standby(0)).0, Severity::Critical);
+    }
+}

@@ -1,0 +1,144 @@
+//! What the dashboard shows, in the order in which an operator looks: computed once, shown by the web page and in the
+//! terminal.
+
+mod commit;
+mod pressure;
+mod standbys;
+mod verdict;
+
+pub use commit::{CommitTime, PartTime};
+pub use pressure::Pressure;
+pub use standbys::{Link, StandbyState};
+pub use verdict::Verdict;
+
+use crate::active::{ActiveClass, active_sessions};
+use crate::figure::Figure;
+use crate::look::Looks;
+use crate::status::Status;
+use serde::{Deserialize, Serialize};
+use standfast_instruments::{Event, Observation, WaitClass};
+
+/// Version of the document.
+pub const SCHEMA_VERSION: u32 = 1;
+/// Lines of the alert log that are shown.
+const EVENTS: usize = 20;
+
+/// What the machine says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Machine {
+    /// Processors; `None`: unknown.
+    pub cpus: Option<u64>,
+    /// Room left where the redo is, bytes; `None`: unknown.
+    pub disk_free_bytes: Option<u64>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Dashboard {
+    /// See [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The instance.
+    pub name: String,
+    /// Its role.
+    pub role: String,
+    /// What it does in that role.
+    pub state: String,
+    /// Of the program.
+    pub version: String,
+    /// When all of this was true, microseconds since the Unix epoch.
+    pub time_us: u64,
+    /// Time that rates are of.
+    pub window: Figure,
+    /// 1: what a failover would cost now, and what is wrong.
+    pub verdict: Verdict,
+    /// 2: who sends redo to whom.
+    pub topology: Vec<Link>,
+    /// 3: the standbys.
+    pub standbys: Vec<StandbyState>,
+    /// 4: where the time of commits goes.
+    pub commit: CommitTime,
+    /// 5: who is active.
+    pub sessions: Sessions,
+    /// 6: what may run out.
+    pub pressure: Pressure,
+    /// 7: the alert log, the newest first.
+    pub events: Vec<EventLine>,
+}
+
+/// Who is active.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sessions {
+    /// Connected sessions.
+    pub connected: Figure,
+    /// Active ones by wait class; `None`: unknown.
+    pub active: Option<Vec<ActiveClass>>,
+    /// Processors of the machine: more sessions than that on the CPU are in each other's way.
+    pub cpus: Figure,
+    /// Waits in progress of the instance's own threads, idle ones left out.
+    pub threads: Vec<ThreadWait>,
+}
+
+/// A wait in progress.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThreadWait {
+    /// Name of the thread.
+    pub thread: String,
+    /// What it waits for.
+    pub event: String,
+    /// For how long so far.
+    pub waited: Figure,
+}
+
+/// A line of the alert log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventLine {
+    /// When, in UTC.
+    pub time: String,
+    /// What.
+    pub text: String,
+}
+
+impl Dashboard {
+    /// Of an observation that `looks` has taken in.
+    pub fn of(observation: &Observation, looks: &Looks, machine: &Machine) -> Dashboard {
+        let status = &Status::of(&observation.status);
+        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| crate::figure::UNKNOWN.into());
+        Dashboard {
+            schema_version: SCHEMA_VERSION,
+            name: observation.name.clone(),
+            role: text(&status.role),
+            state: text(&status.state),
+            version: text(&status.version),
+            time_us: observation.sample.time_us,
+            window: Figure::seconds(looks.window_s()),
+            verdict: Verdict::of(status, &looks.estimate(observation)),
+            topology: standbys::links(status, &observation.name),
+            standbys: standbys::standbys(status, &observation.name, looks),
+            commit: CommitTime::of(status, looks),
+            sessions: sessions(observation, status, machine),
+            pressure: Pressure::of(status, looks, machine),
+            events: status.alerts.iter().flatten().rev().take(EVENTS).map(|line| event(line)).collect(),
+        }
+    }
+}
+
+fn sessions(observation: &Observation, status: &Status, machine: &Machine) -> Sessions {
+    let idle = |event: &str| Event::named(event).is_some_and(|event| event.class() == WaitClass::Idle);
+    let waits = observation.sample.threads.iter().filter_map(|thread| {
+        let event = thread.event.as_ref().filter(|event| !idle(event))?;
+        let waited = Figure::seconds(thread.waited_us.map(|us| us as f64 / 1e6));
+        Some(ThreadWait { thread: thread.name.clone(), event: event.clone(), waited })
+    });
+    Sessions {
+        connected: Figure::count(status.sessions),
+        active: active_sessions(observation),
+        cpus: Figure::count(machine.cpus),
+        threads: waits.collect(),
+    }
+}
+
+/// Lines begin with their time.
+fn event(line: &str) -> EventLine {
+    let (time, text) = line.split_once(' ').filter(|(time, _)| time.ends_with('Z')).unwrap_or(("-", line));
+    EventLine { time: time.into(), text: text.into() }
+}

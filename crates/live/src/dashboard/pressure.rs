@@ -1,0 +1,53 @@
+//! What holds up, and what may run out.
+
+use crate::dashboard::Machine;
+use crate::figure::Figure;
+use crate::look::Looks;
+use crate::status::Status;
+use serde::{Deserialize, Serialize};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pressure {
+    /// What holds commits up out of the ordinary; `None`: nothing.
+    pub blocked_by: Option<String>,
+    /// Commits that wait at the moment.
+    pub waiting_commits: Figure,
+    /// Redo made per second.
+    pub redo_rate: Figure,
+    /// Time between two log switches at this rate.
+    pub switch_interval: Figure,
+    /// Number of the current log.
+    pub sequence: Figure,
+    /// How full the current log is.
+    pub log_filled: Figure,
+    /// Full logs that are not archived.
+    pub unarchived: Figure,
+    /// Room left where the redo is.
+    pub disk_free: Figure,
+}
+
+impl Pressure {
+    /// See the module.
+    pub fn of(status: &Status, looks: &Looks, machine: &Machine) -> Pressure {
+        let redo_rate = looks.rate(Status::redo_end);
+        let current = status.groups().iter().find(|group| group.state.as_deref() == Some("current"));
+        let bytes = current.and_then(|group| group.bytes).map(|bytes| bytes as f64);
+        let used = current.and_then(|group| status.redo_end()?.checked_sub(group.first_scn?));
+        let interval = bytes.zip(redo_rate).filter(|(_, rate)| *rate > 0.0).map(|(bytes, rate)| bytes / rate);
+        let full = |state: Option<&str>| matches!(state, Some("active" | "inactive"));
+        let waiting = status.groups().iter().filter(|group| full(group.state.as_deref()));
+        let unarchived = waiting.filter(|group| group.archived == Some(false)).count() as u64;
+        let idle = Figure { value: None, text: "no redo is made".into() };
+        Pressure {
+            blocked_by: status.blocked_by().map(str::to_owned),
+            waiting_commits: Figure::count(status.waiting_commits),
+            redo_rate: Figure::byte_rate(redo_rate),
+            switch_interval: if redo_rate == Some(0.0) { idle } else { Figure::seconds(interval) },
+            sequence: Figure::count(current.and_then(|group| group.sequence)),
+            log_filled: Figure::share(used.zip(bytes).map(|(used, bytes)| used as f64 / bytes)),
+            unarchived: Figure::count(Some(unarchived).filter(|_| !status.groups().is_empty())),
+            disk_free: Figure::bytes(machine.disk_free_bytes),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! The first thing to be read: what a failover would cost now.
+
+use crate::check::{Finding, Severity, Thresholds, findings, severity};
+use crate::estimate::Estimate;
+use crate::figure::{Figure, UNKNOWN};
+use crate::status::Status;
+use serde::{Deserialize, Serialize};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// How the instance is, by the default thresholds.
+    pub severity: Severity,
+    /// What a failover now would lose, and how long it would take, in one sentence.
+    pub headline: String,
+    /// To whom; `None`: to nobody.
+    pub target: Option<String>,
+    /// Time span of acknowledged commits that would be lost.
+    pub loss_time: Figure,
+    /// The same as redo.
+    pub loss_bytes: Figure,
+    /// Until applications can write again.
+    pub failover: Figure,
+    /// Protection that is configured.
+    pub configured: String,
+    /// Protection that is in force.
+    pub actual: String,
+    /// What is wrong, the worst first.
+    pub findings: Vec<Finding>,
+}
+
+impl Verdict {
+    /// See the module.
+    pub fn of(status: &Status, estimate: &Estimate) -> Verdict {
+        let findings = findings(status, &Thresholds::default());
+        let (loss_time, loss_bytes) =
+            (Figure::seconds(estimate.loss.seconds), Figure::bytes(estimate.loss.bytes));
+        let failover = Figure::seconds(estimate.failover_s);
+        let headline = match &estimate.target {
+            _ if status.role.is_none() => "the state of the instance is unknown".into(),
+            Some(target) => format!(
+                "fail over now to {target}: lose {} / {}, back in about {}",
+                loss_time.text, loss_bytes.text, failover.text
+            ),
+            None => "no standby is known: a failover is not possible".into(),
+        };
+        let words =
+            |name: Option<&String>| name.map_or_else(|| UNKNOWN.into(), |name| name.replace('-', " "));
+        let protection = status.protection.as_ref();
+        Verdict {
+            severity: severity(&findings),
+            headline,
+            target: estimate.target.clone(),
+            loss_time,
+            loss_bytes,
+            failover,
+            configured: words(protection.and_then(|protection| protection.mode.as_ref())),
+            actual: match status.is_primary() {
+                true => words(protection.and_then(|protection| protection.level.as_ref())),
+                false => "decided at the primary".into(),
+            },
+            findings,
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What is shown live, out of what is observed: metrics, the dashboard, checks for monitoring, crossings of thresholds.
+//!
+//! Pure functions from an [`Observation`](standfast_instruments::Observation), and those before it, to text and
+//! documents: no clock, no threads, no I/O. What is not known is `None`, null or `unknown`, never 0.
+
+mod active;
+mod check;
+mod dashboard;
+mod estimate;
+mod figure;
+mod lags;
+mod look;
+#[cfg(feature = "made-up")]
+pub mod made_up;
+pub mod metrics;
+mod status;
+mod watch;
+
+pub use active::{ActiveClass, active_sessions};
+pub use check::{Finding, Limits, Severity, Thresholds, findings, line, severity};
+pub use dashboard::{
+    CommitTime, Dashboard, EventLine, Link, Machine, PartTime, Pressure, Sessions, StandbyState, ThreadWait,
+    Verdict,
+};
+pub use estimate::{Estimate, ROLE_CHANGE_S};
+pub use figure::{Figure, UNKNOWN};
+pub use lags::Lag;
+pub use look::Looks;
+pub use status::Status;
+pub use watch::Watch;

@@ -1,0 +1,144 @@
+//! What can be said only from several observations: rates, and where the time of the last commits went.
+
+use crate::estimate::Estimate;
+use crate::status::Status;
+use standfast_instruments::{Observation, Sample};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Rates are those of so much time, microseconds.
+const WINDOW_US: u64 = 10_000_000;
+
+/// One observation, as far as rates need it.
+#[derive(Clone, Debug)]
+struct Point {
+    time_us: u64,
+    status: Status,
+    sample: Sample,
+}
+
+/// The last observations of an instance.
+#[derive(Clone, Debug, Default)]
+pub struct Looks {
+    points: VecDeque<Point>,
+    /// The fastest apply of each standby that was seen, bytes per second.
+    apply_rates: BTreeMap<String, f64>,
+}
+
+impl Looks {
+    /// Takes in an observation. One of another process or another incarnation begins anew.
+    pub fn take(&mut self, observation: &Observation) {
+        let status = Status::of(&observation.status);
+        let sample = observation.sample.clone();
+        let point = Point { time_us: sample.time_us, status, sample };
+        let follows = |last: &Point| {
+            last.sample.started_us == point.sample.started_us
+                && last.time_us < point.time_us
+                && last.status.incarnation == point.status.incarnation
+        };
+        if self.points.back().is_some_and(|last| !follows(last)) {
+            self.points.clear();
+        }
+        self.points.push_back(point);
+        // The oldest one is at least the window old, where there is one as old as that.
+        while self.points.get(1).is_some_and(|second| second.time_us + WINDOW_US <= self.now_us()) {
+            self.points.pop_front();
+        }
+        self.note_apply(&observation.name);
+    }
+
+    fn note_apply(&mut self, me: &str) {
+        let Some(newest) = self.points.back() else { return };
+        let there = newest.status.destinations().iter().map(|at| at.label().to_owned());
+        let names: Vec<String> = there.chain([me.to_owned()]).collect();
+        for name in names {
+            if let Some(rate) = self.rate(|status| applied(status, &name, me)) {
+                let fastest = self.apply_rates.entry(name).or_default();
+                *fastest = fastest.max(rate);
+            }
+        }
+    }
+
+    fn now_us(&self) -> u64 {
+        self.points.back().map_or(0, |point| point.time_us)
+    }
+
+    /// Time that rates are of, seconds; `None` before the second observation.
+    pub fn window_s(&self) -> Option<f64> {
+        let (first, last) = (self.points.front()?, self.points.back()?);
+        Some((last.time_us - first.time_us) as f64 / 1e6).filter(|seconds| *seconds > 0.0)
+    }
+
+    /// How fast something grew, per second; `None` when it is not known, or did not only grow.
+    pub fn rate(&self, of: impl Fn(&Status) -> Option<u64>) -> Option<f64> {
+        let (first, last) = (self.points.front()?, self.points.back()?);
+        let grown = of(&last.status)?.checked_sub(of(&first.status)?)?;
+        Some(grown as f64 / self.window_s()?)
+    }
+
+    /// What was counted in that time.
+    pub fn interval(&self) -> Option<Sample> {
+        self.window_s()?;
+        self.points.back()?.sample.since(&self.points.front()?.sample)
+    }
+
+    /// What a failover at this moment would lose, and how long it would take.
+    pub fn estimate(&self, observation: &Observation) -> Estimate {
+        Estimate::of(&Status::of(&observation.status), &observation.name, &self.apply_rates)
+    }
+}
+
+/// How far the standby of that name has applied; `me`: the instance that the state is of.
+pub fn applied(status: &Status, name: &str, me: &str) -> Option<u64> {
+    match status.destinations().iter().find(|at| at.label() == name) {
+        Some(at) => at.applied,
+        None if name == me => status.standby.as_ref()?.applied,
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn observation(second: u64, commits: u64) -> Observation {
+        let mut observation = Observation { name: "paris".into(), ..Observation::default() };
+        observation.sample.time_us = second * 1_000_000;
+        observation.status = json!({ "role": "primary", "incarnation": 1, "commits": commits,
+            "destinations": [{ "name": "oslo", "role": "standby", "applied": commits * 10,
+                "apply_lag_bytes": 500, "transport_lag_bytes": 0 }] });
+        observation
+    }
+
+    #[test]
+    fn rates_are_those_of_the_last_ten_seconds() {
+        let mut looks = Looks::default();
+        looks.take(&observation(1, 0));
+        assert_eq!(looks.rate(|status| status.commits), None);
+        (2..=30)
+            .for_each(|second| looks.take(&observation(second, if second <= 20 { 0 } else { second * 7 })));
+        assert_eq!(looks.window_s(), Some(10.0));
+        assert_eq!(looks.rate(|status| status.commits), Some(21.0));
+    }
+
+    #[test]
+    fn nothing_is_subtracted_across_a_restart() {
+        let mut looks = Looks::default();
+        looks.take(&observation(1, 100));
+        let mut restarted = observation(2, 3);
+        restarted.sample.started_us = 1;
+        looks.take(&restarted);
+        assert_eq!((looks.rate(|status| status.commits), looks.window_s()), (None, None));
+    }
+
+    #[test]
+    fn the_fastest_apply_that_was_seen_says_how_long_a_backlog_takes() {
+        let mut looks = Looks::default();
+        looks.take(&observation(1, 0));
+        looks.take(&observation(2, 10));
+        looks.take(&observation(40, 10));
+        let idle = observation(60, 10);
+        looks.take(&idle);
+        assert_eq!(looks.estimate(&idle).failover_s, Some(crate::estimate::ROLE_CHANGE_S + 5.0));
+    }
+}

@@ -1,0 +1,130 @@
+//! Metrics for Prometheus: which there are, and their values in an observation.
+//!
+//! Base units; counters only grow from the start of the process on; what is not known has no series. The bounds of
+//! histograms are those in which durations are counted, so no count is interpolated.
+
+mod families;
+mod text;
+
+pub use families::families;
+pub use text::{CONTENT_TYPE, exposition};
+
+use standfast_instruments::{HistogramCounts, bucket_upper_us};
+
+/// Smallest bound of a histogram, microseconds.
+const SMALLEST_US: u64 = 64;
+/// Largest bound but infinity, microseconds: 17 s.
+const LARGEST_US: u64 = 1 << 24;
+
+/// How a metric is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Goes up and down.
+    Gauge,
+    /// Only grows; its name ends in `_total`.
+    Counter,
+    /// Counts of durations by upper bound.
+    Histogram,
+    /// Always 1; its labels say something. Its name ends in `_info`.
+    Info,
+}
+
+/// A metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// Its name, without `_total` and `_info`.
+    pub base: &'static str,
+    /// How it is to be read.
+    pub kind: Kind,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it says, with its unit.
+    pub help: &'static str,
+}
+
+impl Definition {
+    /// Its name in queries; of a histogram without `_bucket`, `_sum` and `_count`.
+    pub fn name(&self) -> String {
+        match self.kind {
+            Kind::Counter => format!("{}_total", self.base),
+            Kind::Info => format!("{}_info", self.base),
+            Kind::Gauge | Kind::Histogram => self.base.into(),
+        }
+    }
+}
+
+/// A value of a metric.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Of a gauge, a counter, or the 1 of an info.
+    Number(f64),
+    /// Of a histogram.
+    Durations {
+        /// All together, seconds.
+        sum_s: f64,
+        /// Upper bound in seconds and how many were not above it and above the one before.
+        buckets: Vec<(f64, u64)>,
+    },
+}
+
+/// A metric with its values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Family {
+    /// Which.
+    pub definition: &'static Definition,
+    /// Values of its labels, and its value there.
+    pub series: Vec<(Vec<String>, Value)>,
+}
+
+/// Durations as a histogram: neighbouring buckets below the smallest and above the largest bound are one.
+fn durations(counts: &HistogramCounts) -> Value {
+    let mut buckets: Vec<(f64, u64)> = Vec::new();
+    let mut pending = 0;
+    for (bucket, count) in counts.buckets.iter().enumerate() {
+        pending += count;
+        match bucket_upper_us(bucket) {
+            Some(upper) if (SMALLEST_US..=LARGEST_US).contains(&upper) => {
+                buckets.push((upper as f64 / 1e6, std::mem::take(&mut pending)));
+            }
+            _ => {}
+        }
+    }
+    buckets.push((f64::INFINITY, pending));
+    Value::Durations { sum_s: counts.time_ns as f64 / 1e9, buckets }
+}
+
+/// The table of all metrics, for the reference page.
+pub fn reference() -> String {
+    let mut table = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
+    for definition in families::DEFINITIONS {
+        let labels: Vec<String> = definition.labels.iter().map(|label| format!("`{label}`")).collect();
+        let kind = format!("{:?}", definition.kind).to_lowercase();
+        table +=
+            &format!("| `{}` | {kind} | {} | {} |\n", definition.name(), labels.join(", "), definition.help);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_instruments::Histogram;
+
+    #[test]
+    fn a_histogram_keeps_every_count_and_its_bounds_are_those_of_the_counts() {
+        let histogram = Histogram::default();
+        [900, 63_000, 64_000, 3_000_000, 40_000_000_000].iter().for_each(|ns| histogram.record(*ns));
+        let Value::Durations { sum_s, buckets } = durations(&histogram.counts()) else { panic!() };
+        assert_eq!(buckets.iter().map(|bucket| bucket.1).sum::<u64>(), 5);
+        assert_eq!((buckets[0], buckets[1]), ((64e-6, 2), (128e-6, 1)));
+        assert_eq!(buckets[buckets.len() - 2].0, 16.777216);
+        assert_eq!(*buckets.last().unwrap(), (f64::INFINITY, 1));
+        assert!((sum_s - 40.0031279).abs() < 1e-9, "{sum_s}");
+    }
+
+    #[test]
+    fn the_page_of_metrics_has_the_table_of_all_metrics() {
+        let page = include_str!("../../../docs/metrics.md");
+        assert!(page.contains(&reference()), "docs/metrics.md wants this table:\n{}", reference());
+    }
+}

@@ -1,0 +1,266 @@
+//! The state document of an instance (`standfast status --json`), typed. What is missing there, or is not understood, is
+//! `None` here.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// A field that cannot be read is unknown; it does not take the others with it.
+fn lenient<'de, D: Deserializer<'de>, T: serde::de::DeserializeOwned>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    Ok(serde_json::from_value(Value::deserialize(from)?).ok())
+}
+
+macro_rules! document {
+    ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $field_doc:literal])* $field:ident: $kind:ty,)* }) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[doc = $field_doc])* #[serde(deserialize_with = "lenient")] pub $field: Option<$kind>,)*
+        }
+    };
+}
+
+document! {
+    /// Of an instance.
+    Status {
+        /// `primary`, `standby` or `far sync`.
+        role: String,
+        /// What it does in that role, or how it fails.
+        state: String,
+        /// Why it has failed.
+        failure: String,
+        /// Number of its life as a primary.
+        incarnation: u64,
+        /// Of the program.
+        version: String,
+        /// When this was true, microseconds since the Unix epoch.
+        time_us: u64,
+        /// Protection mode and level.
+        protection: Protection,
+        /// End of the redo in the log buffer.
+        captured: u64,
+        /// End of the redo on disk.
+        durable: u64,
+        /// Commits captured.
+        commits: u64,
+        /// Commits that wait at the moment.
+        waiting_commits: u64,
+        /// What they wait for; empty: nothing out of the ordinary.
+        waiting_for: String,
+        /// Connected sessions.
+        sessions: u64,
+        /// Where redo is shipped.
+        destinations: Vec<Destination>,
+        /// What a standby has.
+        standby: Received,
+        /// The redo log.
+        log: Log,
+        /// The newest lines of the alert log, the oldest first.
+        alerts: Vec<String>,
+    }
+}
+
+document! {
+    /// What is promised and what is kept.
+    Protection {
+        /// As configured.
+        mode: String,
+        /// In force at the moment.
+        level: String,
+    }
+}
+
+document! {
+    /// Of a destination.
+    Destination {
+        /// Its name.
+        name: String,
+        /// HOST:PORT.
+        address: String,
+        /// What it was when it last answered.
+        role: String,
+        /// `sync-affirm`, `fastsync` or `async`.
+        mode: String,
+        /// `streaming`, or what keeps it from that.
+        state: String,
+        /// Whether commits wait for it, and why not.
+        standing: String,
+        /// Whether commits wait for it at the moment.
+        required: bool,
+        /// End of the redo received there.
+        received: u64,
+        /// How far apply is there.
+        applied: u64,
+        /// Redo that it has not received, bytes.
+        transport_lag_bytes: u64,
+        /// Redo that it has not applied, bytes.
+        apply_lag_bytes: u64,
+        /// The same in seconds, where the instance says so itself.
+        transport_lag_s: f64,
+        /// The same in seconds, where the instance says so itself.
+        apply_lag_s: f64,
+        /// When it was last heard, microseconds since the Unix epoch.
+        last_heard_us: u64,
+        /// Redo sent to it since its sender was started, bytes.
+        redo_bytes: u64,
+        /// Mean time from sending to acknowledgement, microseconds.
+        round_trip_us: u64,
+        /// Newest trouble, also when it is over.
+        last_trouble: String,
+        /// Logs that it lacks.
+        gap: Gap,
+        /// Databases there to which redo is not applied.
+        stopped_total: u64,
+    }
+}
+
+document! {
+    /// Missing logs.
+    Gap {
+        /// The first.
+        low_sequence: u64,
+        /// The last.
+        high_sequence: u64,
+        /// Bytes that have not been transferred.
+        bytes_left: u64,
+    }
+}
+
+document! {
+    /// What a standby or a far sync has received.
+    Received {
+        /// Whether redo is arriving.
+        connected: bool,
+        /// Logs that it lacks.
+        gap: Gap,
+        /// End of the redo on disk here.
+        hardened: u64,
+        /// End of the redo that is also durable at the primary.
+        confirmed: u64,
+        /// How far apply is.
+        applied: u64,
+        /// Redo that is here and not applied, bytes.
+        apply_lag_bytes: u64,
+        /// Redo of the source that is not here, bytes.
+        transport_lag_bytes: u64,
+        /// The same in seconds.
+        transport_lag_s: f64,
+        /// How old the oldest redo is that is not applied, seconds.
+        apply_lag_s: f64,
+        /// When its source was last heard, microseconds since the Unix epoch.
+        last_heard_us: u64,
+        /// Who sends.
+        source: Source,
+        /// End of the redo at the source, as last heard.
+        source_end: u64,
+        /// Databases to which redo is not applied.
+        stopped_databases: Vec<Value>,
+        /// How long transactions are held back, seconds.
+        delay_s: u64,
+    }
+}
+
+document! {
+    /// Where a standby's redo comes from.
+    Source {
+        /// Its name.
+        name: String,
+        /// Its role.
+        role: String,
+    }
+}
+
+document! {
+    /// The redo log.
+    Log {
+        /// Its groups.
+        groups: Vec<Group>,
+    }
+}
+
+document! {
+    /// A group of the redo log.
+    Group {
+        /// `current`, `active`, `inactive` or `unused`.
+        state: String,
+        /// Number of the log in it.
+        sequence: u64,
+        /// Begin of its redo.
+        first_scn: u64,
+        /// Bytes of each of its files.
+        bytes: u64,
+        /// Whether what it holds is archived.
+        archived: bool,
+        /// Members that are neither read nor written.
+        lost_members: Vec<String>,
+    }
+}
+
+impl Status {
+    /// Out of the document; all of it is unknown when it is none.
+    pub fn of(document: &Value) -> Status {
+        Status::deserialize(document).unwrap_or_default()
+    }
+
+    /// The destinations, none when they are not known.
+    pub fn destinations(&self) -> &[Destination] {
+        self.destinations.as_deref().unwrap_or_default()
+    }
+
+    /// The groups of the redo log, none when they are not known.
+    pub fn groups(&self) -> &[Group] {
+        self.log.as_ref().and_then(|log| log.groups.as_deref()).unwrap_or_default()
+    }
+
+    /// Whether applications write there.
+    pub fn is_primary(&self) -> bool {
+        self.role.as_deref() == Some("primary")
+    }
+
+    /// End of the redo that this instance knows to exist at the primary.
+    pub fn redo_end(&self) -> Option<u64> {
+        self.captured.or_else(|| self.standby.as_ref()?.source_end)
+    }
+
+    /// What holds commits up out of the ordinary.
+    pub fn blocked_by(&self) -> Option<&str> {
+        self.waiting_for.as_deref().filter(|event| !event.is_empty())
+    }
+}
+
+impl Destination {
+    /// Its name, or a dash.
+    pub fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or("-")
+    }
+
+    /// Whether redo flows to it, and so its positions and heartbeats arrive.
+    pub fn is_streaming(&self) -> bool {
+        matches!(self.state.as_deref(), Some("streaming" | "catching_up"))
+    }
+
+    /// Whether a failover to it is possible: a far sync has no databases.
+    pub fn is_standby(&self) -> bool {
+        self.role.as_deref() == Some("standby")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_field_that_is_not_understood_is_unknown_and_the_others_are_read() {
+        let status = Status::of(&json!({
+            "role": "primary", "commits": "many", "captured": 7, "failure": null,
+            "destinations": [{ "name": "oslo", "received": null, "applied": 5 }],
+        }));
+        assert_eq!((status.commits, status.captured, &status.failure), (None, Some(7), &None));
+        let oslo = &status.destinations()[0];
+        assert_eq!((oslo.label(), oslo.received, oslo.applied), ("oslo", None, Some(5)));
+        assert_eq!(Status::of(&json!(null)), Status::default());
+    }
+}

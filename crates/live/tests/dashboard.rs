@@ -1,0 +1,69 @@
+//! The document of the dashboard.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::json;
+use standfast_live::{Dashboard, Looks, Machine, Severity, made_up};
+
+fn of(change: impl FnOnce(&mut serde_json::Value)) -> Dashboard {
+    let mut observation = made_up::observation(10);
+    change(&mut observation.status);
+    let mut looks = Looks::default();
+    looks.take(&made_up::observation(0));
+    looks.take(&observation);
+    Dashboard::of(&observation, &looks, &Machine::default())
+}
+
+#[test]
+fn the_verdict_says_what_a_failover_loses_and_how_long_it_takes() {
+    let verdict = made_up::dashboard().verdict;
+    assert_eq!(verdict.headline, "fail over now to oslo: lose 0 s / 0 B, back in about 1.0 s");
+    assert_eq!(verdict.severity, Severity::Critical);
+    assert_eq!(verdict.findings[0].text, "rome: transport lag 87 s");
+    let degraded = of(|status| status["protection"]["level"] = json!("resynchronization")).verdict;
+    assert_eq!(
+        (degraded.configured.as_str(), degraded.actual.as_str()),
+        ("maximum availability", "resynchronization")
+    );
+}
+
+#[test]
+fn without_a_standby_the_verdict_promises_nothing() {
+    let alone = of(|status| status["destinations"] = json!([])).verdict;
+    assert_eq!(alone.headline, "no standby is known: a failover is not possible");
+    assert_eq!((alone.loss_time.text.as_str(), alone.failover.text.as_str()), ("unknown", "unknown"));
+}
+
+#[test]
+fn rates_and_shares_are_those_between_two_looks() {
+    let dashboard = made_up::dashboard();
+    assert_eq!(dashboard.commit.commits.value, Some(400.0));
+    assert_eq!(dashboard.pressure.redo_rate.text, "3.0 MiB/s");
+    assert_eq!(dashboard.commit.critical_path, "the way to the standby and its write");
+    let shares: f64 = dashboard.commit.parts.iter().filter_map(|part| part.share.value).sum();
+    assert!((shares - 1.0).abs() < 1e-9, "{shares}");
+    assert_eq!(dashboard.standbys[0].catch_up.text, "13 ms");
+    assert_eq!(dashboard.standbys[1].catch_up.text, "4 min 50 s");
+}
+
+#[test]
+fn one_look_alone_knows_no_rates_and_says_so() {
+    let observation = made_up::observation(10);
+    let mut looks = Looks::default();
+    looks.take(&observation);
+    let dashboard = Dashboard::of(&observation, &looks, &Machine::default());
+    for figure in [&dashboard.commit.commits, &dashboard.commit.p99, &dashboard.pressure.redo_rate] {
+        assert_eq!((figure.value, figure.text.as_str()), (None, "unknown"));
+    }
+    assert_eq!(dashboard.pressure.disk_free.text, "unknown");
+}
+
+#[test]
+fn the_document_survives_its_way_through_json() {
+    let dashboard = made_up::dashboard();
+    let text = serde_json::to_string(&dashboard).unwrap();
+    let read: Dashboard = serde_json::from_str(&text).unwrap();
+    // Of other numbers the last digit may differ.
+    assert_eq!((&read.verdict, &read.topology), (&dashboard.verdict, &dashboard.topology));
+    assert_eq!((&read.standbys, &read.events), (&dashboard.standbys, &dashboard.events));
+}

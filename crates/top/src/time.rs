@@ -1,0 +1,7 @@
+//! Times of day.
+
+/// `10:00:05` for microseconds since the Unix epoch, UTC.
+pub fn clock_text(us: u64) -> String {
+    let second = us / 1_000_000 % 86_400;
+    format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+}

@@ -1,0 +1,59 @@
+//! What stands on a terminal of 80 columns and 24 lines, compared with files. STANDFAST_BLESS=1 writes them anew.
+
+#![allow(clippy::unwrap_used)]
+
+use standfast_live::made_up;
+use standfast_top::screen::screen;
+use standfast_top::view::{Key, View};
+use std::path::Path;
+
+fn compare(name: &str, view: &View, lost: Option<&str>) {
+    let lines = screen(&made_up::dashboard(), view, lost, 80, 24);
+    assert!(lines.len() <= 24, "{name}: {} lines", lines.len());
+    let text: String = lines.iter().map(|line| format!("{}\n", line.text.trim_end())).collect();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/screens").join(name);
+    if std::env::var_os("STANDFAST_BLESS").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, expected, "{name} differs; STANDFAST_BLESS=1 takes it as it is");
+}
+
+fn pressed(keys: &str) -> View {
+    let mut view = View::default();
+    keys.chars().for_each(|key| assert!(view.press(Key::Char(key))));
+    view
+}
+
+#[test]
+fn everything_in_short_fits_on_one_screen() {
+    compare("all.txt", &View::default(), None);
+    assert_eq!(
+        standfast_top::plain(&made_up::dashboard(), 80, 24),
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/screens/all.txt")).unwrap()
+    );
+}
+
+#[test]
+fn each_part_has_a_screen_of_its_own() {
+    for part in 1..=7 {
+        compare(&format!("part-{part}.txt"), &pressed(&part.to_string()), None);
+    }
+}
+
+#[test]
+fn help_a_filter_a_pause_and_old_data_are_shown_in_words() {
+    compare("help.txt", &pressed("?"), None);
+    compare("filter.txt", &pressed("p3/rome"), None);
+    compare("old.txt", &View::default(), Some("not heard for 9 s: the instance does not run"));
+}
+
+#[test]
+fn a_small_terminal_shows_what_fits() {
+    for (width, height) in [(1, 1), (20, 3), (40, 10)] {
+        let lines = screen(&made_up::dashboard(), &View::default(), None, width, height);
+        assert!(lines.iter().all(|line| line.text.chars().count() <= width));
+    }
+}
