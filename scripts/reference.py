@@ -102,12 +102,58 @@ def views():
         )
 
 
+def catalogue(source, macro):
+    """(name, class or "", whether sessions wait, documentation) of a table of the instruments, in order."""
+    body = re.search(rf"^{macro}! \{{\n(.*?)^\}}", source, re.S | re.M).group(1)
+    words = []
+    for line in map(str.strip, body.splitlines()):
+        if line.startswith("///"):
+            words.append(line[3:].strip())
+        elif entry := re.match(r'\w+, "([^"]+)"(?:, (\w+), (\w+))?;', line):
+            name, of_class, foreground = entry.groups()
+            yield name, {"SystemIo": "System I/O"}.get(of_class, of_class), foreground == "true", " ".join(words)
+            words = []
+
+
+def waits():
+    instruments = ROOT / "crates" / "instruments" / "src"
+    events = catalogue((instruments / "event.rs").read_text(), "events")
+    statistics = catalogue((instruments / "statistic.rs").read_text(), "statistics")
+    parts = variants((instruments / "anatomy.rs").read_text(), "CommitPart")
+    yield (
+        "# Wait events, statistics, parts of a commit\n\nAs `v$system_event`, `v$sysstat`, reports, metrics and "
+        "`standfast observe` name them. All counts begin with the process\nof the instance and only grow.\n"
+    )
+    yield "## Wait events\n\n| event | class | |\n|---|---|---|\n" + "".join(
+        f"| `{name}` | {of_class} | {words} |\n" for name, of_class, _, words in events
+    )
+    yield "## Statistics\n\n| statistic | |\n|---|---|\n" + "".join(
+        f"| `{name}` | {words} |\n" for name, _, _, words in statistics
+    )
+    yield (
+        "## Parts of a commit\n\nThe parts from `wake` on are those of `log file sync` and add up to it "
+        "([0019](../decisions/0019-parts-of-a-commit.md)).\n\n| part | |\n|---|---|\n"
+    ) + "".join(f"| `{name}` | {words} |\n" for name, words in parts)
+
+
+def variants(source, name):
+    """(variant in snake case, its documentation) of an enumeration, in order."""
+    body = re.search(rf"pub enum {name} \{{\n(.*?)^\}}", source, re.S | re.M).group(1)
+    words = []
+    for line in map(str.strip, body.splitlines()):
+        if line.startswith("///"):
+            words.append(line[3:].strip())
+        elif variant := re.match(r"(\w+),", line):
+            yield kebab(variant.group(1)).replace("-", "_"), " ".join(words)
+            words = []
+
+
 def shown(value):
     return str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
 
 
 def main():
-    pages = {"cli.md": command_line(), "configuration.md": configuration(), "views.md": views()}
+    pages = {"cli.md": command_line(), "configuration.md": configuration(), "views.md": views(), "waits.md": waits()}
     wrong = []
     for name, parts in pages.items():
         text = NOTE + "\n\n" + "\n".join(parts)

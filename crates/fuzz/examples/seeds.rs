@@ -294,5 +294,9 @@ fn instance_files(seeds: &mut Seeds) -> std::io::Result<()> {
     seeds.put(8, br#"{"op":"protect","path":"/srv/app.db","name":"app.db"}"#)?;
     let row = vec![Cell::Null, Cell::Integer(-7), Cell::Real(0.5), Cell::Text("log file sync".into())];
     let rows = Rows { columns: vec!["a", "b", "c", "d"], rows: vec![row.clone(), row] };
+    seeds.put(
+        253,
+        b"GET /metrics?token=abc HTTP/1.1\r\nHost: here:9000\r\nCookie: standfast_token=abc\r\n\r\n",
+    )?;
     seeds.put(255, &rows.encode())
 }

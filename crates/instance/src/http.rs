@@ -3,7 +3,7 @@
 //! A thread accepts, and each of at most [`CONNECTIONS_MAX`] connections has one of its own, a request and a limit of
 //! time. They read what the watch (see `live_watch`) has made; only `/api/observation` looks afresh.
 
-mod request;
+pub mod request;
 
 use self::request::{Access, Answer, Decision, HEAD_BYTES_MAX, Parsed, Request, parse};
 use crate::config::HttpConfig;

@@ -217,6 +217,11 @@ impl Destination {
         &self.stopped
     }
 
+    /// When it was last heard, by the clock of the caller; `None`: never in this connection or one before.
+    pub fn last_heard(&self) -> Option<Duration> {
+        (self.received > Scn::ZERO).then_some(self.heard)
+    }
+
     /// Received, hardened and applied there, as last heard.
     pub fn positions(&self) -> (Scn, Scn, Scn) {
         (self.received, self.hardened, self.applied)

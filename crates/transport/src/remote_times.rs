@@ -32,6 +32,11 @@ impl RemoteTimes {
         (write_us + queued).min(whole)
     }
 
+    /// Shortest way there and back of late.
+    pub(crate) fn shortest_us(&self) -> Option<u64> {
+        self.shortest_us
+    }
+
     fn note_way(&mut self, way_us: u64) -> u64 {
         if self.counted == FORGET_AFTER {
             (self.shortest_us, self.newer_us, self.counted) = (self.newer_us, None, 0);
@@ -59,6 +64,7 @@ mod tests {
     fn a_batch_that_came_during_the_write_before_waited_for_it() {
         let mut times = RemoteTimes::default();
         times.note(0, 1_100, 100);
+        assert_eq!(times.shortest_us(), Some(1_000));
         // Sent at 10,000, there at 10,500, written until 15,500.
         assert_eq!(times.note(10_000, 16_000, 5_000), 5_000);
         // Sent at 11,000, there at 11,500, waits until 15,500, written until 20,500.

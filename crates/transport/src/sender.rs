@@ -149,6 +149,10 @@ pub struct DestinationStatus {
     pub wire_bytes: u64,
     /// Mean time from sending to acknowledgement, microseconds.
     pub round_trip_us: u64,
+    /// Shortest time there and back of late, without the standby's write, microseconds; `None` before the first one.
+    pub network_round_trip_us: Option<u64>,
+    /// When it last answered, microseconds since the Unix epoch; `None`: never.
+    pub last_heard_us: Option<u64>,
     /// Newest trouble, also when it is over.
     pub last_trouble: Option<String>,
     /// Archived logs that it lacks and that are being sent.
@@ -349,6 +353,11 @@ impl Sender {
             redo_bytes: shared.stats.redo_bytes.load(Relaxed),
             wire_bytes: shared.stats.wire_bytes.load(Relaxed),
             round_trip_us: u64::try_from(shared.stats.round_trip.mean().as_micros()).unwrap_or(u64::MAX),
+            network_round_trip_us: shared.stats.network_round_trip_us(),
+            last_heard_us: destination.last_heard().map(|heard| {
+                let ago = shared.began.elapsed().saturating_sub(heard);
+                now_us().saturating_sub(u64::try_from(ago.as_micros()).unwrap_or(u64::MAX))
+            }),
             last_trouble: lock(&shared.last_trouble).clone(),
             gap: lock(&shared.gap).as_ref().map(|open| open.status()),
         }

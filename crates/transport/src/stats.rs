@@ -79,6 +79,15 @@ pub struct DestinationStats {
     pub round_trip: LatencyCounts,
     /// Log writes of the standby, as it reports them.
     pub standby_write: LatencyCounts,
+    /// Shortest way there and back of late, microseconds + 1; 0 not known.
+    pub(crate) shortest_way: AtomicU64,
+}
+
+impl DestinationStats {
+    /// Shortest time there and back of late, without the standby's write, microseconds.
+    pub fn network_round_trip_us(&self) -> Option<u64> {
+        self.shortest_way.load(Relaxed).checked_sub(1)
+    }
 }
 
 #[cfg(test)]

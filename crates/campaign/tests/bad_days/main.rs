@@ -21,6 +21,7 @@ mod failed_sync;
 mod far_sync;
 mod foreign;
 mod gap;
+mod instruments;
 mod left_out;
 mod log_groups;
 mod log_volume;

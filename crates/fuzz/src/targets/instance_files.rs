@@ -9,6 +9,7 @@ use standfast_apply::Journal;
 use standfast_instance::attribute_text;
 use standfast_instance::config::Config;
 use standfast_instance::control::Control;
+use standfast_instance::http;
 use standfast_instance::server;
 use standfast_reports::delta;
 use standfast_session::{Foreign, Marker, Segment};
@@ -27,8 +28,9 @@ const ROWS: u8 = 255;
 /// Of the operator's own configuration: the parser makes a table of every `a.` of a key.
 const TABLES: usize = 1024;
 
-/// The first byte for snapshots; the others share what was there before them.
+/// The same of snapshots, and of requests over HTTP.
 const SNAPSHOTS: u8 = 254;
+const HTTP: u8 = 253;
 
 pub fn run(data: &[u8]) -> usize {
     let Some((choice, rest)) = choice(data) else { return FACTOR };
@@ -38,6 +40,10 @@ pub fn run(data: &[u8]) -> usize {
     }
     if choice == SNAPSHOTS {
         snapshots(rest);
+        return FACTOR;
+    }
+    if choice == HTTP {
+        let _ = http::request::parse(rest);
         return FACTOR;
     }
     match choice % 9 {

@@ -176,6 +176,7 @@ fn note_ack(
             standfast_instruments::record(event, round_trip);
         }
         remote_us = remote.note(header.d, arrived.at_us, remote_us);
+        stats.shortest_way.store(remote.shortest_us().map_or(0, |shortest| shortest + 1), Relaxed);
     }
     if times.write_ns > 0 {
         stats.standby_write.record(Duration::from_nanos(times.write_ns));
