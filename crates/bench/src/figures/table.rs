@@ -213,6 +213,9 @@ pub const FIGURES: &[Figure] = &[
         Lower,
         |m| instruments(m, InstrumentsResult::worst_stray),
     ),
+    figure(Instruments, "lags", "looks that were wrong", 0, (Some(0.0), None), Lower, |m| {
+        instruments(m, InstrumentsResult::wrong_lags)
+    }),
     figure(Instruments, "cost", "% fewer commits", 2, (Some(1.0), None), Lower, |m| {
         instruments(m, InstrumentsResult::cost)
     }),

@@ -1,6 +1,7 @@
 //! Group `instruments`: what the instruments say of a commit, against the stopwatch of the application.
 
 mod cost;
+mod lags;
 mod parts;
 
 use serde::Serialize;
@@ -22,6 +23,8 @@ pub struct InstrumentsResult {
     pub commits: Outcome<Vec<parts::Commits>>,
     /// Commits with a delay put in one place.
     pub delayed: Outcome<Vec<parts::Delayed>>,
+    /// What is shown of a standby's lag, and what is true.
+    pub lags: Outcome<lags::Lags>,
     /// Commits a second with instruments and without.
     pub cost: Outcome<cost::Cost>,
 }
@@ -34,6 +37,7 @@ pub(super) fn instruments(context: &Context, rounds: usize) -> Result<Instrument
     Ok(InstrumentsResult {
         commits: outcome(parts::commits(&labs, rounds))?,
         delayed: outcome(parts::delayed(&labs, rounds))?,
+        lags: outcome(lags::lags(&labs))?,
         cost: outcome(cost::cost(&labs, rounds))?,
     })
 }
@@ -41,6 +45,10 @@ pub(super) fn instruments(context: &Context, rounds: usize) -> Result<Instrument
 impl InstrumentsResult {
     pub(super) fn worst_sum(&self) -> Outcome<f64> {
         self.commits.as_ref().map(|all| parts::worst(all, parts::Commits::apart)).map_err(Clone::clone)
+    }
+
+    pub(super) fn wrong_lags(&self) -> Outcome<f64> {
+        self.lags.as_ref().map(lags::Lags::wrong).map_err(Clone::clone)
     }
 
     pub(super) fn cost(&self) -> Outcome<f64> {
