@@ -79,3 +79,4 @@ pub fn now_us() -> u64 {
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_micros() as u64)
 }
+mod watchers;

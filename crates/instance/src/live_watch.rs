@@ -4,10 +4,10 @@
 use crate::error::InstanceError;
 use crate::http::HttpServer;
 use crate::running::Running;
+use crate::watchers::Watchers;
 use standfast_instruments::Observation;
 use standfast_live::{Dashboard, Looks, Machine, Severity, Status, Thresholds, Watch, metrics};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How often it looks.
@@ -60,8 +60,8 @@ impl Latest {
 /// The thread, and the HTTP server that shows what it sees.
 pub struct LiveWatch {
     http: Option<HttpServer>,
-    stop: Arc<(Mutex<bool>, Condvar)>,
-    thread: Option<JoinHandle<()>>,
+    /// Ends with this.
+    _thread: Watchers,
 }
 
 impl LiveWatch {
@@ -78,47 +78,17 @@ impl LiveWatch {
         if let Some(http) = &http {
             environment.alert.say(format!("HTTP on {}", http.address()));
         }
-        let stop: Arc<(Mutex<bool>, Condvar)> = Arc::default();
-        let serves = http.is_some();
-        let until = stop.clone();
-        let run = move || watch(&weak, &latest, &until, serves);
-        let thread = Builder::new()
-            .name("live".into())
-            .spawn(run)
+        let (mut thread, mut thresholds, serves) = (Watchers::default(), Watch::default(), http.is_some());
+        let look_again = move |running: &Running| look(running, &latest, serves, &mut thresholds);
+        thread
+            .spawn("live", EVERY, &weak, look_again)
             .map_err(InstanceError::io("begin the thread that looks once a second in", directory))?;
-        Ok(LiveWatch { http, stop, thread: Some(thread) })
+        Ok(LiveWatch { http, _thread: thread })
     }
 
     /// Where pages are served, if they are.
     pub fn http_address(&self) -> Option<String> {
         self.http.as_ref().map(|http| http.address().to_string())
-    }
-}
-
-impl Drop for LiveWatch {
-    fn drop(&mut self) {
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.1.notify_all();
-        if let Some(thread) =
-            self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id())
-        {
-            // A panic was reported by the runtime.
-            let _ = thread.join();
-        }
-    }
-}
-
-fn watch(running: &Weak<Running>, latest: &Latest, stop: &(Mutex<bool>, Condvar), serves: bool) {
-    let mut thresholds = Watch::default();
-    loop {
-        let Some(running) = running.upgrade() else { return };
-        look(&running, latest, serves, &mut thresholds);
-        drop(running);
-        let ended = stop.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = stop.1.wait_timeout_while(ended, EVERY, |ended| !*ended);
-        if *waited.unwrap_or_else(PoisonError::into_inner).0 {
-            return;
-        }
     }
 }
 

@@ -7,11 +7,12 @@ use crate::destination_config::{DestinationConfig, OnTimeout, State, TransportMo
 use crate::destination_groups::GroupWatch;
 use crate::error::InstanceError;
 use crate::local_archive::LocalArchives;
+use crate::mmnl;
 use crate::running::Running;
 use crate::shipping::Destinations;
+use crate::watchers::Watchers;
 use standfast_transport::protection::{Member, ProtectionLevel, ProtectionMode, StallWatch, level};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// How often the monitor looks.
@@ -84,11 +85,12 @@ impl Running {
 }
 
 /// The threads that look after destinations: TMON says when the protection level changes, chooses among the destinations
-/// of groups and stops a primary that nobody can protect any more; ARCL feeds local destinations; MMON takes snapshots.
+/// of groups and stops a primary that nobody can protect any more; ARCL feeds local destinations; MMON takes snapshots, and MMNL
+/// notes metrics.
 pub struct TransportMonitor {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    /// They end with this.
+    _threads: Watchers,
     enabled: Arc<Mutex<Vec<String>>>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 impl TransportMonitor {
@@ -97,61 +99,24 @@ impl TransportMonitor {
     /// # Errors
     /// When a thread cannot be started.
     pub fn start(running: &Weak<Running>) -> std::io::Result<TransportMonitor> {
-        let mut monitor =
-            TransportMonitor { stop: Arc::default(), enabled: Arc::default(), threads: Vec::new() };
+        let (mut threads, enabled) = (Watchers::default(), Arc::<Mutex<Vec<String>>>::default());
         let mut watch = Watch::default();
-        monitor.spawn("tmon", running, move |running| watch.look(running))?;
-        let (mut local, enabled) = (LocalArchives::default(), monitor.enabled.clone());
-        monitor.spawn("arcl", running, move |running| {
-            let names = std::mem::take(&mut *enabled.lock().unwrap_or_else(PoisonError::into_inner));
+        threads.spawn("tmon", EVERY, running, move |running| watch.look(running))?;
+        let (mut local, asked) = (LocalArchives::default(), enabled.clone());
+        threads.spawn("arcl", EVERY, running, move |running| {
+            let names = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
             names.iter().for_each(|name| local.enable(name));
             local.look(running);
         })?;
         let mut snapshots = crate::snapshots::Monitor::default();
-        monitor.spawn("mmon", running, move |running| snapshots.look(running))?;
-        Ok(monitor)
-    }
-
-    fn spawn(
-        &mut self,
-        name: &str,
-        running: &Weak<Running>,
-        mut look: impl FnMut(&Running) + Send + 'static,
-    ) -> std::io::Result<()> {
-        let (running, until) = (running.clone(), self.stop.clone());
-        let thread = Builder::new().name(name.into()).spawn(move || {
-            while wait(&until) {
-                let Some(running) = running.upgrade() else { return };
-                look(&running);
-            }
-        })?;
-        self.threads.push(thread);
-        Ok(())
+        threads.spawn("mmon", EVERY, running, move |running| snapshots.look(running))?;
+        threads.spawn("mmnl", mmnl::EVERY, running, mmnl::look)?;
+        Ok(TransportMonitor { _threads: threads, enabled })
     }
 
     /// A local destination of this name is tried again.
     pub fn enable(&self, name: &str) {
         self.enabled.lock().unwrap_or_else(PoisonError::into_inner).push(name.into());
-    }
-}
-
-/// False when it is time to end.
-fn wait(stop: &(Mutex<bool>, Condvar)) -> bool {
-    let ended = stop.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let waited = stop.1.wait_timeout_while(ended, EVERY, |ended| !*ended);
-    !*waited.unwrap_or_else(PoisonError::into_inner).0
-}
-
-impl Drop for TransportMonitor {
-    fn drop(&mut self) {
-        *self.stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.stop.1.notify_all();
-        for thread in self.threads.drain(..) {
-            // The last owner of the instance may be one of them. A panic in another was reported by the runtime.
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
-            }
-        }
     }
 }
 

@@ -19,7 +19,6 @@ use crate::history::SharedNotes;
 use crate::lag::Marks;
 use crate::live_watch::LiveWatch;
 use crate::local_archive::LocalStatus;
-use crate::mmnl;
 use crate::open_primary::{OpenedPrimary, open_primary};
 use crate::primary_threads::{PrimaryThreads, Wiring};
 use crate::protection::TransportMonitor;
@@ -118,7 +117,6 @@ pub struct Running {
     local: Mutex<Vec<LocalStatus>>,
     notes: SharedNotes,
     marks: Mutex<Marks>,
-    mmnl: Mutex<Option<mmnl::Monitor>>,
     stopping: AtomicBool,
     /// For reports.
     pub(crate) snapshots: Snapshots,
@@ -148,7 +146,6 @@ impl Running {
             local: Mutex::default(),
             notes: SharedNotes::default(),
             marks: Mutex::default(),
-            mmnl: Mutex::default(),
             stopping: AtomicBool::new(false),
             snapshots: Snapshots::default(),
             live: Mutex::default(),
@@ -171,8 +168,6 @@ impl Running {
         let monitor =
             monitor.map_err(InstanceError::io("begin the thread that watches destinations in", directory))?;
         *running.monitor() = Some(monitor);
-        *running.mmnl.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-            Some(mmnl::Monitor::start(&Arc::downgrade(&running))?);
         Ok(running)
     }
 
@@ -433,8 +428,6 @@ impl Running {
         self.stopping.store(true, SeqCst);
         let (monitor, live) = (self.monitor().take(), self.live().take());
         drop((monitor, live));
-        let mmnl = self.mmnl.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        drop(mmnl);
         self.snapshots.close();
         let _one = self.one_command();
         let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);

@@ -1,0 +1,220 @@
+//! What the stations of a primary share: sessions, the log buffer, the databases, the destinations, and the release of
+//! commits.
+
+use super::Command;
+use super::log_switch::LogWork;
+use crate::database::Database;
+use crate::release_queue::ReleaseQueue;
+use standfast_instruments::{Cause, Instruments, Rounds};
+use standfast_log::{LogBuffer, RedoChunk};
+use standfast_session::{Segment, monotonic_ns};
+use standfast_types::{DatabaseId, Scn};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+/// Where redo goes besides the local log.
+pub trait Shipping: Send + Sync {
+    /// Called before the local write, with consecutive chunks; must not block.
+    fn offer(&self, chunk: &Arc<RedoChunk>, durable: Scn);
+    /// How far commits may be released when `local` is durable here.
+    fn releasable(&self, local: Scn) -> Scn;
+    /// Name of the wait of commits up to `local` for destinations that do not answer; `None` when all do, or have
+    /// everything.
+    fn unanswered(&self, _local: Scn) -> Option<String> {
+        None
+    }
+}
+
+/// No destinations.
+pub struct NoShipping;
+
+impl Shipping for NoShipping {
+    fn offer(&self, _: &Arc<RedoChunk>, _: Scn) {}
+    fn releasable(&self, local: Scn) -> Scn {
+        local
+    }
+}
+
+/// The destinations are not known yet. Applications that outlived the instance before may wait for any of them, so
+/// what opening writes releases nobody.
+struct NotYetKnown;
+
+impl Shipping for NotYetKnown {
+    fn offer(&self, _: &Arc<RedoChunk>, _: Scn) {}
+    fn releasable(&self, _: Scn) -> Scn {
+        Scn::ZERO
+    }
+}
+
+/// Commits on their way out, and the rounds of the log writer that took them.
+#[derive(Default)]
+pub(super) struct Release {
+    pub(super) queue: ReleaseQueue,
+    pub(super) rounds: Rounds,
+}
+
+/// What the stations of a primary share.
+pub struct PrimaryShared {
+    /// Sessions.
+    pub segment: Segment,
+    /// Redo in memory.
+    pub buffer: Arc<LogBuffer>,
+    /// Databases by number.
+    pub databases: RwLock<BTreeMap<DatabaseId, Arc<Database>>>,
+    shipping: RwLock<Arc<dyn Shipping>>,
+    release: Mutex<Release>,
+    released: AtomicU64,
+    /// Where what is waited for is counted.
+    pub instruments: Arc<Instruments>,
+    /// Databases that wait for a fresh copy to begin, by name: nothing of them is captured until then.
+    copies_awaited: Mutex<BTreeMap<DatabaseId, String>>,
+    /// Commits captured that cannot enter the log yet.
+    pub(super) in_hand: AtomicUsize,
+    /// Commits captured since the start.
+    pub commits: AtomicU64,
+    /// The log writer has ended: nothing becomes durable any more, no command is carried out.
+    ended: AtomicBool,
+    commands: Mutex<Vec<Command>>,
+    pub(super) commands_waiting: AtomicUsize,
+    /// Work on the log itself, which is also done while a log switch waits.
+    pub(super) log_work: Mutex<Vec<LogWork>>,
+}
+
+impl PrimaryShared {
+    /// Over an empty queue. Nothing is released before [`PrimaryShared::ship_through`].
+    pub fn new(segment: Segment, buffer: Arc<LogBuffer>, instruments: Arc<Instruments>) -> PrimaryShared {
+        PrimaryShared {
+            released: AtomicU64::new(0),
+            segment,
+            buffer,
+            databases: RwLock::default(),
+            shipping: RwLock::new(Arc::new(NotYetKnown)),
+            release: Mutex::default(),
+            instruments,
+            copies_awaited: Mutex::default(),
+            in_hand: AtomicUsize::new(0),
+            commits: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            commands: Mutex::default(),
+            commands_waiting: AtomicUsize::new(0),
+            log_work: Mutex::default(),
+        }
+    }
+
+    /// All databases.
+    pub fn all_databases(&self) -> Vec<Arc<Database>> {
+        self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner()).values().cloned().collect()
+    }
+
+    /// One database.
+    pub fn database(&self, id: DatabaseId) -> Option<Arc<Database>> {
+        self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&id).cloned()
+    }
+
+    /// From now on these are the destinations; what does not wait for them is released.
+    pub fn ship_through(&self, shipping: Arc<dyn Shipping>) {
+        *self.shipping.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = shipping;
+        self.release(Cause::Decision);
+    }
+
+    /// The destinations.
+    pub fn shipping(&self) -> Arc<dyn Shipping> {
+        self.shipping.read().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    pub(super) fn releases(&self) -> MutexGuard<'_, Release> {
+        self.release.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Releases the commits that are where they have to be. Called after a local write and after every
+    /// acknowledgement, from any thread; `cause` is what has just happened.
+    pub fn release(&self, cause: Cause) {
+        let begun_ns = monotonic_ns();
+        // Under the lock, so that two callers publish in order.
+        let mut release = self.releases();
+        let upto = self.shipping().releasable(self.buffer.durable());
+        self.released.fetch_max(upto.0, SeqCst);
+        let Release { queue, rounds } = &mut *release;
+        queue.release(upto, |database, position, round| {
+            self.segment.publish_durable(database.0, position.0, &mut |noticed_ns, posted_ns| {
+                if let Some(parts) = rounds.split(round, noticed_ns, cause, begun_ns, posted_ns) {
+                    self.instruments.record_commit(&parts);
+                }
+            });
+        });
+    }
+
+    /// How far commits have been released.
+    pub fn released(&self) -> Scn {
+        Scn(self.released.load(SeqCst))
+    }
+
+    /// Commits captured and not released.
+    pub fn waiting_commits(&self) -> usize {
+        self.releases().queue.len()
+    }
+
+    /// Commits held up: captured and not released, or not even captured, which only the sessions know that wait.
+    pub fn held_up_commits(&self) -> usize {
+        let captured = self.waiting_commits() + self.in_hand.load(SeqCst);
+        let databases = self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        captured.max(databases.keys().map(|id| self.segment.commit_waiters(id.0)).sum())
+    }
+
+    /// The log writer ends: nothing becomes durable any more, and no command is carried out.
+    pub fn end(&self) {
+        self.ended.store(true, SeqCst);
+    }
+
+    /// Whether the log writer has ended.
+    pub fn ended(&self) -> bool {
+        self.ended.load(SeqCst)
+    }
+
+    /// What holds commits up, by name: something that the log writer waits for, or a destination that does not
+    /// answer. Empty when nothing does. The ordinary round trip to a destination is no wait of this kind.
+    pub fn waiting_for(&self) -> String {
+        if let Some(event) = self.instruments.held_up_by() {
+            return event.name().to_owned();
+        }
+        if let Some(name) = self.copies_awaited().values().next() {
+            return format!("fresh copy of database {name}");
+        }
+        if self.waiting_commits() == 0 {
+            return String::new();
+        }
+        self.shipping().unanswered(self.buffer.durable()).unwrap_or_default()
+    }
+
+    fn copies_awaited(&self) -> MutexGuard<'_, BTreeMap<DatabaseId, String>> {
+        self.copies_awaited.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Commits of the database wait until a fresh copy of it has begun; or no longer do.
+    pub fn await_copy(&self, database: &Database, awaited: bool) {
+        let (id, name) = (database.id(), database.record().name.clone());
+        if awaited {
+            self.copies_awaited().insert(id, name);
+        } else {
+            self.copies_awaited().remove(&id);
+        }
+    }
+
+    /// Hands work to the log writer thread.
+    pub fn command(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(command);
+        self.commands_waiting.fetch_add(1, SeqCst);
+        self.segment.ring();
+    }
+
+    pub(super) fn take_commands(&self) -> Vec<Command> {
+        if self.commands_waiting.load(SeqCst) == 0 {
+            return Vec::new();
+        }
+        let taken =
+            std::mem::take(&mut *self.commands.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        self.commands_waiting.fetch_sub(taken.len(), SeqCst);
+        taken
+    }
+}
