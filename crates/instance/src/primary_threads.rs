@@ -1,17 +1,19 @@
 //! The threads of a running primary: log writer, checkpointer, archiver, housekeeper.
 
+mod wiring;
+
+pub use wiring::{CheckpointOrder, Wiring};
+
 use crate::archive_lag::ArchiveLag;
-use crate::baseline::BaselineJob;
 use crate::candidates::Candidates;
 use crate::checkpointer::{CheckpointCounts, Checkpointer};
-use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failed_files::FailedFiles;
-use crate::primary::{Primary, PrimaryShared, Step, SwitchHelper};
+use crate::primary::{Primary, PrimaryShared, Step};
 use crate::sessions::SessionWatch;
 use standfast_instruments::{Event, waiting};
-use standfast_log::{LogError, LogSwitch, LogWriter, RedoLog, SwitchBlocked, archive_group, remove_archived};
+use standfast_log::{LogError, LogWriter, RedoLog, archive_group, remove_archived};
 use standfast_session::DatabaseState;
 use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -19,6 +21,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
+use wiring::ArchiveOrder;
 
 /// The log writer looks for writers that give no notice this often.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -27,30 +30,6 @@ const QUIET_ROUND: Duration = Duration::from_millis(500);
 /// Rounds without activity after which the checkpointer goes quiet.
 const QUIET_AFTER: u32 = 25;
 const ARCHIVE_RETRY: Duration = Duration::from_millis(500);
-
-/// How long an attempt to begin a fresh copy waits for a writer, and the pause after one that failed.
-const COPY_ATTEMPT: Duration = Duration::from_secs(5);
-const COPY_RETRY: Duration = Duration::from_secs(1);
-/// A log switch that waits is given this long when the instance stops.
-const SWITCH_GRACE: Duration = Duration::from_secs(2);
-
-/// Orders for the checkpointer.
-pub enum CheckpointOrder {
-    /// The log was switched: recovery may start here once all databases are synced.
-    Candidate(Scn),
-    /// Move everything into the databases and the checkpoint position to the end; answered when done.
-    Everything(Scn, Sender<Result<(), InstanceError>>),
-    /// There is activity again.
-    WakeUp,
-    /// End.
-    Stop,
-}
-
-/// Orders for the archiver.
-enum ArchiveOrder {
-    Archive,
-    Stop,
-}
 
 /// What a thread runs.
 type Work = Box<dyn FnOnce() + Send>;
@@ -73,146 +52,6 @@ pub struct PrimaryThreads {
     hurry: Arc<AtomicBool>,
 }
 
-/// What connects the log writer to the other threads; made before the primary is opened.
-pub struct Wiring {
-    checkpoints: (Sender<CheckpointOrder>, Receiver<CheckpointOrder>),
-    archives: (Sender<ArchiveOrder>, Receiver<ArchiveOrder>),
-    stop: Arc<AtomicBool>,
-    /// Since when the instance is being stopped in good order.
-    stop_begun: Arc<OnceLock<Instant>>,
-}
-
-impl Default for Wiring {
-    fn default() -> Self {
-        Wiring {
-            checkpoints: channel(),
-            archives: channel(),
-            stop: Arc::default(),
-            stop_begun: Arc::default(),
-        }
-    }
-}
-
-impl Wiring {
-    /// The log writer's side.
-    pub fn helper(&self, environment: &Arc<Environment>) -> Box<dyn SwitchHelper> {
-        Box::new(Helper {
-            environment: environment.clone(),
-            checkpoints: self.checkpoints.0.clone(),
-            archives: self.archives.0.clone(),
-            stop: self.stop.clone(),
-            stop_begun: self.stop_begun.clone(),
-            shared: Arc::default(),
-            said: false,
-        })
-    }
-}
-
-struct Helper {
-    environment: Arc<Environment>,
-    checkpoints: Sender<CheckpointOrder>,
-    archives: Sender<ArchiveOrder>,
-    stop: Arc<AtomicBool>,
-    stop_begun: Arc<OnceLock<Instant>>,
-    shared: Arc<Mutex<Option<Arc<PrimaryShared>>>>,
-    said: bool,
-}
-
-impl SwitchHelper for Helper {
-    fn blocked(&mut self, why: SwitchBlocked) -> Result<(), InstanceError> {
-        // What opens the instance waits for nobody who could tell it to stop.
-        if self.stop_begun.get().is_none() && termination_pending() {
-            let _ = self.stop_begun.set(Instant::now());
-        }
-        let patient = self.stop_begun.get().is_none_or(|begun| begun.elapsed() < SWITCH_GRACE);
-        if self.stop.load(SeqCst) || !patient {
-            return Err(InstanceError::StoppedWaiting { why: format!("{why:?}") });
-        }
-        if !self.said {
-            self.said = true;
-            self.environment
-                .alert
-                .say(format!("log switch waits: {why:?}; commits are held up until it is done"));
-        }
-        let _ = self.archives.send(ArchiveOrder::Archive);
-        let _ = self.checkpoints.send(CheckpointOrder::WakeUp);
-        std::thread::park_timeout(Duration::from_millis(2));
-        Ok(())
-    }
-
-    fn switched(&mut self, switch: &LogSwitch) {
-        self.said = false;
-        let _ = self.archives.send(ArchiveOrder::Archive);
-        self.environment
-            .alert
-            .say(format!("log switch to sequence {} at SCN {}", switch.sequence, switch.first_scn));
-    }
-
-    fn checkpoint_candidate(&mut self, candidate: Scn) {
-        let _ = self.checkpoints.send(CheckpointOrder::Candidate(candidate));
-    }
-
-    fn resynchronise(&mut self, database: Arc<Database>, why: String) {
-        let name = database.record().name.clone();
-        self.environment.alert.say(format!("database {name} will be copied afresh into the redo: {why}"));
-        let shared = self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        let environment = self.environment.clone();
-        // Made before the primary is open, this helper has nothing to serve yet.
-        let Some(shared) = shared else { return };
-        shared.await_copy(&database, true);
-        let begin = move || begin_copy(&environment, &shared, &database);
-        if let Err(error) = Builder::new().name("baseline".into()).spawn(begin) {
-            self.environment.alert.say(format!(
-                "database {name} cannot be copied, its commits wait: no thread can be started: {error}\nhint: restart the \
-                 instance with room for more threads"
-            ));
-        }
-    }
-
-    fn resynchronised(&mut self, database: &Arc<Database>) {
-        self.environment
-            .alert
-            .say(format!("database {}: the fresh copy is in the redo", database.record().name));
-    }
-}
-
-/// Fixes the state to copy and hands the copy to the log writer. Commits of the database wait meanwhile, so this is
-/// tried until it succeeds, or nobody needs it any more.
-fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<Database>) {
-    let name = &database.record().name;
-    let mut told = String::new();
-    let needed = || {
-        let served = shared.database(database.id()).is_some_and(|served| Arc::ptr_eq(&served, database));
-        served && !shared.ended() && database.failure().is_none()
-    };
-    while needed() {
-        match BaselineJob::begin_within(database, COPY_ATTEMPT) {
-            Ok(job) => {
-                if !told.is_empty() {
-                    environment.alert.say(format!("database {name}: the fresh copy begins"));
-                }
-                shared.command(Box::new(move |primary| {
-                    primary.start_baseline(job);
-                    Ok(())
-                }));
-                break;
-            }
-            Err(error) => {
-                let error = error.to_string();
-                if told != error {
-                    environment.alert.say(format!(
-                        "the fresh copy of database {name} cannot begin and will be tried again; its commits wait: {error}"
-                    ));
-                    told = error;
-                }
-                // Whatever it is, nobody tells when it has passed.
-                std::thread::sleep(COPY_RETRY);
-            }
-        }
-    }
-    shared.await_copy(database, false);
-}
-
 impl PrimaryThreads {
     /// Starts the threads.
     ///
@@ -227,15 +66,7 @@ impl PrimaryThreads {
     ) -> Result<PrimaryThreads, InstanceError> {
         let shared = primary.shared().clone();
         // A helper that was made before the shared state existed cannot start baselines; give it a new one.
-        primary.set_helper(Box::new(Helper {
-            environment: environment.clone(),
-            checkpoints: wiring.checkpoints.0.clone(),
-            archives: wiring.archives.0.clone(),
-            stop: wiring.stop.clone(),
-            stop_begun: wiring.stop_begun.clone(),
-            shared: Arc::new(Mutex::new(Some(shared.clone()))),
-            said: false,
-        }));
+        primary.set_helper(wiring.helper_of(environment, Some(shared.clone())));
         let failed: Arc<Mutex<Option<String>>> = Arc::default();
         let checkpointer = Checkpointer::new(shared.clone(), environment.config.checkpoint.clone());
         let hurry = checkpointer.hurry();
@@ -499,18 +330,6 @@ fn give_up(
     }
 }
 
-/// Whether the process was told to end and nobody has taken notice yet.
-fn termination_pending() -> bool {
-    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigpending initialises the set, and only then is it read.
-    unsafe {
-        libc::sigpending(set.as_mut_ptr()) == 0
-            && [libc::SIGTERM, libc::SIGINT]
-                .iter()
-                .any(|signal| libc::sigismember(set.as_ptr(), *signal) == 1)
-    }
-}
-
 /// The primary cannot go on. Nothing that waits is ever acknowledged by this run.
 fn fail(
     environment: &Environment,
@@ -657,26 +476,4 @@ pub fn archive_all(log: &RedoLog, bytes_max: u64, needed_from: Scn) -> Result<()
 fn precise_sleeps() {
     // SAFETY: PR_SET_TIMERSLACK takes one integer and concerns this thread only.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signal_to_end_that_nobody_has_taken_is_seen() {
-        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: the set is initialised first; the signal is blocked in this thread, and sent to it alone.
-        unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
-            libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
-            libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-            assert!(!termination_pending());
-            libc::pthread_kill(libc::pthread_self(), libc::SIGTERM);
-            assert!(termination_pending());
-            let mut signal = 0;
-            libc::sigwait(set.as_ptr(), &mut signal);
-            assert_eq!((signal, termination_pending()), (libc::SIGTERM, false));
-        }
-    }
 }
