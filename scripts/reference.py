@@ -42,16 +42,21 @@ def command_line(path=()):
         yield from command_line((*path, name))
 
 
-def settings(source, structure):
-    """(setting, its documentation) of one structure, in order."""
-    body = re.search(rf"pub struct {structure} \{{\n(.*?)^\}}", source, re.S | re.M).group(1)
+def documented(body, pattern):
+    """(match of the pattern, the documentation before it) of the lines of Rust source, in order."""
     words = []
     for line in map(str.strip, body.splitlines()):
         if line.startswith("///"):
             words.append(line[3:].strip())
-        elif field := re.match(r"pub (\w+):", line):
-            yield field.group(1), " ".join(words)
+        elif found := re.match(pattern, line):
+            yield found, " ".join(words)
             words = []
+
+
+def settings(source, structure):
+    """(setting, its documentation) of one structure, in order."""
+    body = re.search(rf"pub struct {structure} \{{\n(.*?)^\}}", source, re.S | re.M).group(1)
+    return [(field.group(1), words) for field, words in documented(body, r"pub (\w+):")]
 
 
 def default_in_words(source, setting):
@@ -103,16 +108,11 @@ def views():
 
 
 def catalogue(source, macro):
-    """(name, class or "", whether sessions wait, documentation) of a table of the instruments, in order."""
+    """(name, class or None, whether sessions wait, documentation) of a table of the instruments, in order."""
     body = re.search(rf"^{macro}! \{{\n(.*?)^\}}", source, re.S | re.M).group(1)
-    words = []
-    for line in map(str.strip, body.splitlines()):
-        if line.startswith("///"):
-            words.append(line[3:].strip())
-        elif entry := re.match(r'\w+, "([^"]+)"(?:, (\w+), (\w+))?;', line):
-            name, of_class, foreground = entry.groups()
-            yield name, {"SystemIo": "System I/O"}.get(of_class, of_class), foreground == "true", " ".join(words)
-            words = []
+    for entry, words in documented(body, r'\w+, "([^"]+)"(?:, (\w+), (\w+))?;'):
+        name, of_class, foreground = entry.groups()
+        yield name, {"SystemIo": "System I/O"}.get(of_class, of_class), foreground == "true", words
 
 
 def waits():
@@ -139,13 +139,7 @@ def waits():
 def variants(source, name):
     """(variant in snake case, its documentation) of an enumeration, in order."""
     body = re.search(rf"pub enum {name} \{{\n(.*?)^\}}", source, re.S | re.M).group(1)
-    words = []
-    for line in map(str.strip, body.splitlines()):
-        if line.startswith("///"):
-            words.append(line[3:].strip())
-        elif variant := re.match(r"(\w+),", line):
-            yield kebab(variant.group(1)).replace("-", "_"), " ".join(words)
-            words = []
+    return [(kebab(variant.group(1)).replace("-", "_"), words) for variant, words in documented(body, r"(\w+),")]
 
 
 def shown(value):

@@ -71,7 +71,7 @@ pub use source::{
 pub use standby::{
     ArchivePart, ArchiveStore, GivenUp, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart, Wish,
 };
-pub use stats::{DestinationStats, LatencyCounts};
+pub use stats::DestinationStats;
 pub use stopped::{StoppedDatabase, StoppedDatabases};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -352,7 +352,7 @@ impl Sender {
             failures: destination.failures(),
             redo_bytes: shared.stats.redo_bytes.load(Relaxed),
             wire_bytes: shared.stats.wire_bytes.load(Relaxed),
-            round_trip_us: u64::try_from(shared.stats.round_trip.mean().as_micros()).unwrap_or(u64::MAX),
+            round_trip_us: shared.stats.round_trip.counts().mean_us().unwrap_or(0.0) as u64,
             network_round_trip_us: shared.stats.network_round_trip_us(),
             last_heard_us: destination.last_heard().map(|heard| {
                 let ago = shared.began.elapsed().saturating_sub(heard);

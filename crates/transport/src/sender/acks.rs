@@ -166,7 +166,7 @@ fn note_ack(
     let mut remote_us = times.write_ns / 1000;
     if header.d > 0 {
         let round_trip = Duration::from_micros(arrived.at_us.saturating_sub(header.d));
-        stats.round_trip.record(round_trip);
+        stats.round_trip.record(u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX));
         let event = match shared.config.destination.mode {
             TransportMode::Async => Event::AsyncRemoteWrite,
             TransportMode::SyncAffirm | TransportMode::FastSync => Event::SyncRemoteWrite,
@@ -179,7 +179,7 @@ fn note_ack(
         stats.shortest_way.store(remote.shortest_us().map_or(0, |shortest| shortest + 1), Relaxed);
     }
     if times.write_ns > 0 {
-        stats.standby_write.record(Duration::from_nanos(times.write_ns));
+        stats.standby_write.record(times.write_ns);
     }
     Ok(([Scn(header.a), Scn(header.b), Scn(header.c)], remote_us * 1000))
 }
