@@ -53,7 +53,8 @@ impl MainFile {
             session.pass_gate(GATE_WAIT);
         }
         if starts {
-            self.began_ns.set(monotonic_ns());
+            // After a sleep in the queue this is the next attempt of the same statement.
+            self.began_ns.set(turn::slept_until(self.id).unwrap_or_else(monotonic_ns));
         }
         // Some builds take the write lock before the read lock. What was let through as a mere reading of
         // the header is then a write transaction.

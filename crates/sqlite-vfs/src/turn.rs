@@ -48,8 +48,8 @@ pub(crate) enum Turn {
 #[derive(Clone, Copy)]
 enum Slept {
     Nothing,
-    Granted { file: u64, session: Session },
-    TimedOut { file: u64 },
+    Granted { file: u64, session: Session, at_ns: u64 },
+    TimedOut { file: u64, at_ns: u64 },
 }
 
 thread_local! {
@@ -82,12 +82,12 @@ pub(crate) fn sleep(limit: Duration) -> bool {
     session.begin_wait(SessionWait::WriteLock, began_ns);
     let left = || limit.checked_sub(Duration::from_nanos(monotonic_ns().saturating_sub(start)));
     SLEPT.set(loop {
-        let Some(time) = left() else { break Slept::TimedOut { file } };
+        let Some(time) = left() else { break Slept::TimedOut { file, at_ns: monotonic_ns() } };
         session.enqueue().sleep(time.min(LOOK));
         // Not with the turn in hand: whoever closed the gate waits until nobody has it.
         session.pass_gate(left().unwrap_or_default());
         if session.try_turn() {
-            break Slept::Granted { file, session };
+            break Slept::Granted { file, session, at_ns: monotonic_ns() };
         }
     });
     session.end_wait(SessionWait::WriteLock, began_ns);
@@ -101,7 +101,7 @@ pub(crate) fn take(file: u64) -> Turn {
             SLEPT.set(Slept::Nothing);
             Turn::Granted
         }
-        Slept::TimedOut { file: slept } if slept == file => {
+        Slept::TimedOut { file: slept, .. } if slept == file => {
             SLEPT.set(Slept::Nothing);
             Turn::TimedOut
         }
@@ -109,6 +109,18 @@ pub(crate) fn take(file: u64) -> Turn {
             give_back();
             Turn::None
         }
+    }
+}
+
+/// When the sleep of `file` ended whose next attempt is under way.
+pub(crate) fn slept_until(file: u64) -> Option<u64> {
+    match SLEPT.get() {
+        Slept::Granted { file: slept, at_ns, .. } | Slept::TimedOut { file: slept, at_ns }
+            if slept == file =>
+        {
+            Some(at_ns)
+        }
+        _ => None,
     }
 }
 
