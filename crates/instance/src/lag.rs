@@ -8,22 +8,28 @@ use std::collections::VecDeque;
 /// Moments that are kept: with one a second, more than an hour. Older redo is as old as the oldest of them, at least.
 const KEPT: usize = 4096;
 
-/// See the module. Pure; times are microseconds of any one clock.
+/// The stream ended at `end` from one moment to another, microseconds of any one clock.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    end: u64,
+    since_us: u64,
+    until_us: u64,
+}
+
+/// See the module. Pure.
 #[derive(Debug, Default)]
-pub struct Marks(VecDeque<(u64, u64)>);
+pub struct Marks(VecDeque<Mark>);
 
 impl Marks {
-    /// The stream ended at `end` at that time.
+    /// The stream ends at `end` at that time.
     pub fn note(&mut self, end: u64, time_us: u64) {
+        // Where it was cut, what was noted of it beyond is void.
+        while self.0.back().is_some_and(|newest| newest.end > end) {
+            self.0.pop_back();
+        }
         match self.0.back_mut() {
-            // While nothing comes the newest moment at which the stream ended there is the one that counts.
-            Some((known, time)) if *known == end => *time = time_us,
-            // The stream was cut: what was noted of it beyond is void.
-            Some((known, _)) if *known > end => {
-                self.0.retain(|(known, _)| *known < end);
-                self.0.push_back((end, time_us));
-            }
-            _ => self.0.push_back((end, time_us)),
+            Some(newest) if newest.end == end => newest.until_us = time_us,
+            _ => self.0.push_back(Mark { end, since_us: time_us, until_us: time_us }),
         }
         if self.0.len() > KEPT {
             self.0.pop_front();
@@ -31,21 +37,19 @@ impl Marks {
     }
 
     /// How old the oldest redo is that comes after `position`, when the stream ends at `end` now; 0 when nothing does.
-    /// `None` when nothing was noted yet.
+    /// Redo from before all that is known is at least as old as what is. `None` when nothing was noted yet.
     pub fn lag_us(&self, position: u64, end: u64, now_us: u64) -> Option<u64> {
         if position >= end {
             return Some(0);
         }
-        let after = self.0.partition_point(|(known, _)| *known <= position);
-        // Redo after `position` came later than this.
-        let (before_end, before_us) = match after.checked_sub(1) {
-            Some(before) => self.0[before],
-            None => return self.0.front().map(|(_, time)| now_us.saturating_sub(*time)),
+        let next = self.0.partition_point(|mark| mark.end <= position);
+        let Some(before) = next.checked_sub(1).map(|before| self.0[before]) else {
+            return self.0.front().map(|oldest| now_us.saturating_sub(oldest.since_us));
         };
-        let (after_end, after_us) = self.0.get(after).copied().unwrap_or((end, now_us));
+        let (after_end, after_us) = self.0.get(next).map_or((end, now_us), |mark| (mark.end, mark.since_us));
         // Between two moments redo is taken to have come evenly.
-        let share = (position - before_end) as f64 / (after_end.max(position + 1) - before_end) as f64;
-        let came_us = before_us + (after_us.saturating_sub(before_us) as f64 * share) as u64;
+        let share = (position - before.end) as f64 / (after_end.max(position + 1) - before.end) as f64;
+        let came_us = before.until_us + (after_us.saturating_sub(before.until_us) as f64 * share) as u64;
         Some(now_us.saturating_sub(came_us))
     }
 }
@@ -97,5 +101,14 @@ mod tests {
             marks.note(end, second * S);
         }
         assert_eq!(marks.lag_us(150, 400, 6 * S), Some(2 * S));
+    }
+
+    #[test]
+    fn what_was_missing_from_the_start_on_becomes_older_all_the_time() {
+        let mut marks = Marks::default();
+        for second in 10..100 {
+            marks.note(200, second * S);
+        }
+        assert_eq!(marks.lag_us(100, 200, 100 * S), Some(90 * S));
     }
 }
