@@ -24,7 +24,7 @@ pub struct Target {
 
 /// All of them.
 pub const TARGETS: [Target; 5] = [
-    Target { name: "transport", run: targets::transport::run, base: 256 << 10 },
+    Target { name: "transport", run: targets::transport::run, base: 64 << 10 },
     Target { name: "net", run: targets::net::run, base: 64 << 10 },
     Target { name: "redo", run: targets::redo::run, base: 16 << 10 },
     Target { name: "log_files", run: targets::log_files::run, base: 256 << 10 },

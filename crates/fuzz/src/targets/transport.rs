@@ -14,12 +14,12 @@ use std::io::Read;
 
 /// Read buffers grow fourfold; a message is held as bytes, as values and as text of an error.
 const FACTOR: usize = 32;
-/// A packed frame says how much redo it holds, up to a batch, and gets room for that.
-const PACKED: usize = BATCH_BYTES_MAX / 64;
 
 pub fn run(data: &[u8]) -> usize {
     let packed = data.first().is_some_and(|choice| compression(*choice) != Compression::None);
-    chosen(data, if packed { PACKED } else { FACTOR }, decode)
+    // A packed frame says how much redo it holds, up to a batch, and gets room for that, one frame at a time.
+    let room = if packed { BATCH_BYTES_MAX.div_ceil(data.len()) } else { 0 };
+    chosen(data, FACTOR + room, decode)
 }
 
 fn compression(choice: u8) -> Compression {
