@@ -80,7 +80,8 @@ fn a_link_that_is_reset_is_a_cut_with_the_results_so_far() {
     all_places_are_free(&server);
 }
 
-/// Waits until a test with as many connections as the server takes is taken.
+/// Waits until a test with as many connections as the server takes is taken and ends well. On a machine so busy that a
+/// client of this test rests for longer than the server is patient, that one is dropped too, and another one tries.
 fn all_places_are_free(server: &Running) {
     let plan = Plan {
         streams: CONNECTIONS as u16,
@@ -89,13 +90,17 @@ fn all_places_are_free(server: &Running) {
         timeout: Some(Duration::from_secs(20)),
         ..Plan::default()
     };
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        match run(&server.target(), &plan, &AtomicBool::new(false), &mut |_| {}) {
-            Ok(outcome) => return assert!(outcome.trouble.is_none()),
-            Err(error @ NetError::Refused(_)) => assert!(Instant::now() < deadline, "{error}"),
-            Err(error) => panic!("{error}"),
-        }
+        let error = match run(&server.target(), &plan, &AtomicBool::new(false), &mut |_| {}) {
+            Ok(Outcome { trouble: None, .. }) => return,
+            Ok(Outcome {
+                trouble: Some(error @ (NetError::Cut { .. } | NetError::Timeout { .. })), ..
+            }) => error,
+            Err(error @ NetError::Refused(_)) => error,
+            Ok(Outcome { trouble: Some(error), .. }) | Err(error) => panic!("{error}"),
+        };
+        assert!(Instant::now() < deadline, "{error}");
     }
 }
 
