@@ -6,9 +6,10 @@ mod common;
 
 use common::{free_port, scratch, standfast};
 use serde_json::Value;
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// An instance that runs; it and its directory are gone when this is dropped.
 struct Instance {
@@ -18,19 +19,23 @@ struct Instance {
 
 impl Instance {
     fn start(name: &str) -> Instance {
-        let directory = scratch(name).join("sf");
+        let scratch = scratch(name);
+        let directory = scratch.join("sf");
         let listen = format!("127.0.0.1:{}", free_port());
         let init =
             standfast("init --name paris --listen").arg(listen).arg("-D").arg(&directory).output().unwrap();
         assert!(init.status.success(), "{init:?}");
         let mut start = standfast("start");
-        start.arg("-D").arg(&directory).stdout(Stdio::null()).stderr(Stdio::null());
-        let instance = Instance { process: start.spawn().unwrap(), directory };
-        let end = Instant::now() + Duration::from_secs(60);
-        while !instance.directory.join("ready").exists() {
-            assert!(Instant::now() < end, "it does not start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let manager = UnixDatagram::bind(scratch.join("notify")).unwrap();
+        manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        start.arg("-D").arg(&directory).env("NOTIFY_SOCKET", scratch.join("notify"));
+        let instance = Instance {
+            process: start.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(),
+            directory,
+        };
+        let mut told = [0; 32];
+        let length = manager.recv(&mut told).expect("it does not start");
+        assert_eq!(&told[..length], b"READY=1");
         instance
     }
 

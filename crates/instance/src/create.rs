@@ -22,6 +22,10 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the primary may be silent when it is asked which logs it has.
+const SILENCE: Duration = Duration::from_secs(60);
 
 fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
     LogConfig {
@@ -282,26 +286,28 @@ fn create_in(
             "check that the primary runs, that its [instance] listen names this address, and try again",
         )
     };
-    let status = fetch_status(from, &security).map_err(failed)?;
-    adopt_geometry(config, &status);
+    let observation = fetch_status(from, &security, SILENCE).map_err(failed)?;
+    adopt_geometry(config, &observation).ok_or_else(|| {
+        InstanceError::refused(
+            format!("cannot copy from {from}: it does not say which redo logs it has"),
+            "`standfast status` there says why: it has to be a primary that is open",
+        )
+    })?;
     copy_into(directory, config, &security, from, role, progress, &failed)
 }
 
 /// Standby redo logs follow the rule: as large as the primary's online logs and one group more, with the same blocks. The
-/// status of a primary lists its online logs.
-fn adopt_geometry(config: &mut Config, status: &str) {
-    let Ok(status) = serde_json::from_str::<serde_json::Value>(status) else { return };
-    let number = |key: &str| status["log"][key].as_u64();
-    if let Some(bytes) = number("group_bytes") {
-        config.redo.group_bytes = config.redo.group_bytes.max(bytes);
-    }
-    if let Some(groups) = status["log"]["groups"].as_array() {
-        // A standby adds one more, see `log_config`.
-        config.redo.groups = config.redo.groups.max(groups.len());
-    }
-    if let Some(bytes) = number("block_bytes") {
-        config.redo.block_bytes = bytes as usize;
-    }
+/// status of a primary lists its online logs; `None` when it does not.
+fn adopt_geometry(config: &mut Config, observation: &str) -> Option<()> {
+    let observation: serde_json::Value = serde_json::from_str(observation).ok()?;
+    let log = &observation["status"]["log"];
+    let (bytes, block_bytes) = (log["group_bytes"].as_u64()?, log["block_bytes"].as_u64()?);
+    let groups = log["groups"].as_array()?;
+    config.redo.group_bytes = config.redo.group_bytes.max(bytes);
+    // A standby adds one more, see `log_config`.
+    config.redo.groups = config.redo.groups.max(groups.len());
+    config.redo.block_bytes = block_bytes as usize;
+    Some(())
 }
 
 fn copy_into(
@@ -381,4 +387,24 @@ fn copy_into(
     };
     control.store(&DirectDisk, &paths.control)?;
     unfinished.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standby_takes_the_larger_logs_of_its_primary_and_its_blocks() {
+        let mut config = Config::default();
+        let said =
+            r#"{"status":{"log":{"group_bytes":134217728,"block_bytes":512,"groups":[{},{},{},{},{}]}}}"#;
+        adopt_geometry(&mut config, said).unwrap();
+        let adopted =
+            |config: &Config| (config.redo.group_bytes, config.redo.groups, config.redo.block_bytes);
+        assert_eq!(adopted(&config), (134217728, 5, 512));
+        let smaller = r#"{"status":{"log":{"group_bytes":8388608,"block_bytes":4096,"groups":[{},{},{}]}}}"#;
+        adopt_geometry(&mut config, smaller).unwrap();
+        assert_eq!(adopted(&config), (134217728, 5, 4096));
+        assert!(adopt_geometry(&mut config, r#"{"status":{"state":"changing role"}}"#).is_none());
+    }
 }

@@ -6,7 +6,7 @@ use standfast_instruments::{
     WaitClass,
 };
 use standfast_session::{Segment, SessionWait, WaitCounts};
-use standfast_transport::{DestinationStatus, fetch_status_within};
+use standfast_transport::{DestinationStatus, fetch_status};
 use std::time::Duration;
 
 /// Waits for durability that are longer than this are long, microseconds: `redo synch long waits`.
@@ -143,8 +143,8 @@ fn ask_standbys(running: &Running) -> Vec<Remote> {
             let (name, address) = (destination.name.clone(), destination.address.clone());
             let security = running.environment.security();
             scope.spawn(move || {
-                let answer = fetch_status_within(&address, &security, STANDBY_PATIENCE)
-                    .map_err(|error| error.to_string());
+                let answer =
+                    fetch_status(&address, &security, STANDBY_PATIENCE).map_err(|error| error.to_string());
                 let answer = answer.and_then(|text| {
                     serde_json::from_str::<Observation>(&text).map_err(|error| error.to_string())
                 });

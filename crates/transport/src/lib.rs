@@ -62,9 +62,7 @@ pub use sender::{
     ArchiveTransport, Archivers, Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape,
 };
 pub use siblings::{Others, Siblings};
-pub use snapshot::{
-    Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status, fetch_status_within,
-};
+pub use snapshot::{Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status};
 pub use source::{
     ArchivedFile, Arrival, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo,
 };

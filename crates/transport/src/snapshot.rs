@@ -217,23 +217,12 @@ pub fn fetch_snapshot(
     }
 }
 
-/// Asks the instance at `address` for its state, as JSON text.
-///
-/// # Errors
-/// When it cannot be reached or refuses.
-pub fn fetch_status(address: &str, security: &Security) -> Result<String, TransportError> {
-    fetch_status_within(address, security, SILENCE)
-}
-
-/// As [`fetch_status`], but an instance that is silent for longer than `silence` is given up.
+/// Asks the instance at `address` what can be observed of it, as JSON text. One that is silent for longer than `silence`
+/// is given up.
 ///
 /// # Errors
 /// When it cannot be reached, refuses or does not answer.
-pub fn fetch_status_within(
-    address: &str,
-    security: &Security,
-    silence: Duration,
-) -> Result<String, TransportError> {
+pub fn fetch_status(address: &str, security: &Security, silence: Duration) -> Result<String, TransportError> {
     let mut reader = ask(address, security, &Request::Status, silence)?;
     reader.allow_redo();
     let frame = reader.read()?;

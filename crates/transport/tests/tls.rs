@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const YEAR: u64 = 366 * 86_400;
+/// How long an instance may be silent that is asked.
+const WITHIN: Duration = Duration::from_secs(60);
 
 struct Ends {
     source: Arc<MemorySource>,
@@ -415,10 +417,10 @@ fn a_token_is_good_for_one_certificate_and_that_for_what_is_listed() {
 
     let identity = standfast_tls::Identity::from_pem(&pem, &grant.authorities, &at_now()).unwrap();
     let oslo = family::with(Arc::new(identity), true);
-    let not_listed = fetch_status(&address, &oslo).unwrap_err();
+    let not_listed = fetch_status(&address, &oslo, WITHIN).unwrap_err();
     assert!(not_listed.to_string().contains("`oslo` is not listed"), "{not_listed}");
     service.allowed.lock().unwrap().push("oslo".into());
-    assert_eq!(fetch_status(&address, &oslo).unwrap(), r#"{"state":"fine"}"#);
+    assert_eq!(fetch_status(&address, &oslo, WITHIN).unwrap(), r#"{"state":"fine"}"#);
     // With a certificate the next one is had without a token, for its own name only.
     let next = Request::create("oslo").unwrap();
     assert!(fetch_certificate(&address, &oslo, "oslo", next.der(), None).is_ok());
@@ -443,7 +445,7 @@ fn who_guesses_tokens_is_soon_not_heard_any_more() {
 fn without_a_certificate_nothing_but_a_certificate_can_be_asked_for() {
     let (service, _receiver, address) = issuer();
     let joining = Security::joining(joining(service.token.authority, &at_now()).unwrap());
-    let error = fetch_status(&address, &joining).unwrap_err();
+    let error = fetch_status(&address, &joining, WITHIN).unwrap_err();
     assert!(error.to_string().contains("needs a certificate"), "{error}");
     // And who trusts another authority does not even say what it wants.
     let other = Authority::create("others", NOW).unwrap();

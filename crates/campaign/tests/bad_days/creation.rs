@@ -34,6 +34,19 @@ fn a_standby_that_is_created_under_load_has_everything() {
 }
 
 #[test]
+fn a_standby_is_created_with_one_log_group_more_than_its_primary_has() {
+    let place = Place::new("created-geometry");
+    let (primary, _) = place.protecting();
+    for _ in 0..2 {
+        must(&primary, &["log", "group", "add", "--bytes", "8388608"]);
+    }
+    let standby = place.standby_of(&primary, "north");
+    let groups =
+        |instance: &Instance| instance.status().unwrap().json()["log"]["groups"].as_array().unwrap().len();
+    assert_eq!((groups(&primary), groups(&standby)), (5, 6));
+}
+
+#[test]
 fn an_interrupted_creation_can_be_repeated() {
     let place = Place::new("creation-killed");
     let (primary, database) = place.protecting();
