@@ -1,8 +1,7 @@
 //! The instance's side: gather notices, publish what is durable, open and close the gate, bury the dead.
 
 use crate::futex;
-use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, SESSION_WORDS};
-use crate::monotonic_ns;
+use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, SESSION_WORDS, Slot};
 use crate::segment::{Segment, SegmentConfig};
 use crate::session::{CLAIMING, WORD_ASLEEP, WORD_IDLE, WORD_WAITING};
 use crate::spin;
@@ -138,65 +137,40 @@ impl Segment {
     }
 
     /// Moves the durable position of a database forwards and wakes the commits that waited for it. `posted` is told
-    /// of each when it had given notice and when it was woken, or let find the answer by itself.
+    /// once of each when it had given notice and when it was woken, or let find the answer by itself.
     /// Returns the number of sleepers woken.
     pub fn publish_durable(&self, database: u16, position: u64, posted: &mut dyn FnMut(u64, u64)) -> usize {
         let entry = self.database(database);
-        // Those who look see the new position at once and may be gone when it is their turn below.
-        let looking = self.post_those_who_look(database, position, posted);
+        // Those who do not sleep see the new position at once and may be gone when it is their turn below.
+        self.for_each_waiter(database, position, |slot| {
+            if slot.commit_word.load(SeqCst) == WORD_WAITING {
+                slot.post(posted);
+            }
+        });
         entry.durable.fetch_max(position, SeqCst);
         let mut woken = 0;
-        for (word, looking) in looking.iter().enumerate() {
-            let mut bits = entry.commit_waiters[word].load(SeqCst);
-            while bits != 0 {
-                let bit = bits & bits.wrapping_neg();
-                let slot = self.slot(word * 64 + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
-                if slot.target.load(SeqCst) > position || slot.commit_word.load(SeqCst) == WORD_IDLE {
-                    continue;
-                }
-                let noticed = slot.noticed_ns.load(SeqCst);
-                let now = if cfg!(feature = "off") { 0 } else { monotonic_ns() };
-                slot.posted_ns.store(now, SeqCst);
-                if slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP {
-                    futex::wake_one(&slot.commit_word);
-                    woken += 1;
-                }
-                if looking & bit == 0 && !cfg!(feature = "off") {
-                    posted(noticed, now);
-                }
+        self.for_each_waiter(database, position, |slot| {
+            slot.post(posted);
+            if slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP {
+                futex::wake_one(&slot.commit_word);
+                woken += 1;
             }
-        }
+        });
         woken
     }
 
-    /// Bits of the sessions that wait for no more than `position` and do not sleep.
-    fn post_those_who_look(
-        &self,
-        database: u16,
-        position: u64,
-        posted: &mut dyn FnMut(u64, u64),
-    ) -> [u64; SESSION_WORDS] {
-        let mut looking = [0; SESSION_WORDS];
-        if cfg!(feature = "off") {
-            return looking;
-        }
-        let entry = self.database(database);
-        for (word, looking) in looking.iter_mut().enumerate() {
-            let mut bits = entry.commit_waiters[word].load(SeqCst);
+    /// The slots of sessions that wait for no more than `position` of the database.
+    fn for_each_waiter(&self, database: u16, position: u64, mut visit: impl FnMut(&Slot)) {
+        for (word, waiters) in self.database(database).commit_waiters.iter().enumerate() {
+            let mut bits = waiters.load(SeqCst);
             while bits != 0 {
-                let bit = bits & bits.wrapping_neg();
                 let slot = self.slot(word * 64 + bits.trailing_zeros() as usize);
                 bits &= bits - 1;
-                if slot.target.load(SeqCst) <= position && slot.commit_word.load(SeqCst) == WORD_WAITING {
-                    let now = monotonic_ns();
-                    slot.posted_ns.store(now, SeqCst);
-                    posted(slot.noticed_ns.load(SeqCst), now);
-                    *looking |= bit;
+                if slot.target.load(SeqCst) <= position && slot.commit_word.load(SeqCst) != WORD_IDLE {
+                    visit(slot);
                 }
             }
         }
-        looking
     }
 
     /// Wakes every commit that waits on the database, so that it looks around (failure, shutdown).
@@ -292,15 +266,16 @@ impl Segment {
         self.database(database).lock.owner.load(SeqCst) != 0
     }
 
-    /// Whether any commit of the database is waiting.
+    /// Whether commits of the database wait.
     pub fn has_commit_waiters(&self, database: u16) -> bool {
-        self.database(database).commit_waiters.iter().any(|word| word.load(SeqCst) != 0)
+        self.commit_waiters(database) != 0
     }
 
-    /// Number of sessions that wait with a commit of the database.
+    /// How many of its commits wait, and readers for what they see to be durable.
     pub fn commit_waiters(&self, database: u16) -> usize {
-        let waiters = &self.database(database).commit_waiters;
-        waiters.iter().map(|word| word.load(SeqCst).count_ones() as usize).sum()
+        let mut waiting = 0;
+        self.for_each_waiter(database, u64::MAX, |_| waiting += 1);
+        waiting
     }
 
     /// Sessions attached: (slot, process, start time of the process in clock ticks).

@@ -7,9 +7,9 @@ use crate::layout::{Slot, WaitLine};
 use crate::monotonic_ns;
 use crate::segment::Segment;
 use crate::session::Session;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Buckets: below 1 us, then below 2, 4, ... 2^31 us, and all that is longer. Kept equal to the instance's by a test there.
+/// Buckets: below 1 us, then below 2, 4, ... 2^31 us, and all that is longer.
 pub const BUCKETS: usize = 33;
 
 /// What is counted of a session.
@@ -22,7 +22,8 @@ pub enum SessionWait {
     Scheduling,
     /// For the write lock, from the begin of the attempt that failed to the turn.
     WriteLock,
-    /// No wait: from the begin of the transaction in which the lock was got to the notice of its commit.
+    /// No wait: from the begin of the transaction in which the lock was got to the notice of its commit, and from the
+    /// end of the wait for that to the end of the transaction.
     Transaction,
     /// At the begin of a transaction, while the log is reset.
     WalReset,
@@ -62,6 +63,14 @@ pub struct WaitCounts {
     pub buckets: Vec<u64>,
 }
 
+/// The wait in which another one began; none, mostly.
+#[derive(Debug)]
+#[must_use = "it goes on when the inner wait ends"]
+pub struct OuterWait {
+    what: u32,
+    since_ns: u64,
+}
+
 /// What a session is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionActivity {
@@ -77,7 +86,8 @@ pub struct SessionActivity {
     pub for_ns: u64,
 }
 
-fn bucket_of(ns: u64) -> usize {
+/// The bucket of a duration: bucket n holds those below 2^n us and not below 2^(n-1).
+pub fn bucket_of(ns: u64) -> usize {
     let us = ns / 1000;
     ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1)
 }
@@ -88,6 +98,13 @@ fn add(to: &AtomicU64, amount: u64) {
 }
 
 impl Slot {
+    /// The maximum and the bucket stay: this is for what is short beside the whole.
+    pub(crate) fn lengthen(&self, what: SessionWait, ns: u64) {
+        if !cfg!(feature = "off") {
+            add(&self.counts[what as usize].time_ns, ns);
+        }
+    }
+
     pub(crate) fn record(&self, what: SessionWait, ns: u64) {
         if cfg!(feature = "off") {
             return;
@@ -101,13 +118,37 @@ impl Slot {
     }
 }
 
+/// In [`Slot::posted_ns`]: there is no commit of which the instance should say when it let it go on.
+pub(crate) const NOBODY_WAITS: u64 = u64::MAX;
+
+impl Slot {
+    /// The commit that waits, if one does, may go on: `posted` is told when it gave notice and that it is now.
+    pub(crate) fn post(&self, posted: &mut dyn FnMut(u64, u64)) {
+        if cfg!(feature = "off") || self.posted_ns.load(SeqCst) != 0 {
+            return;
+        }
+        let (noticed, now) = (self.noticed_ns.load(SeqCst), monotonic_ns());
+        if self.posted_ns.compare_exchange(0, now, SeqCst, SeqCst).is_ok() {
+            posted(noticed, now);
+        }
+    }
+}
+
 impl WaitLine {
-    pub(crate) fn begin(&self, what: SessionWait, since_ns: u64) {
+    pub(crate) fn begin(&self, what: SessionWait, since_ns: u64) -> OuterWait {
+        let outer = OuterWait { what: self.what.load(Relaxed), since_ns: self.since_ns.load(Relaxed) };
         self.since_ns.store(since_ns, Relaxed);
         self.what.store(what as u32 + 1, Relaxed);
+        outer
     }
 
-    pub(crate) fn end(&self) {
+    pub(crate) fn end(&self, outer: OuterWait) {
+        self.since_ns.store(outer.since_ns, Relaxed);
+        self.what.store(outer.what, Relaxed);
+    }
+
+    /// Its owner was killed while it waited.
+    pub(crate) fn forget(&self) {
         self.what.store(0, Relaxed);
     }
 }
@@ -118,16 +159,23 @@ impl Session {
         self.segment.slot(self.slot).record(what, ns);
     }
 
-    /// A wait begins that others can see.
-    pub fn begin_wait(&self, what: SessionWait, since_ns: u64) {
-        self.segment.slot(self.slot).wait.begin(what, since_ns);
+    /// What was counted last took longer by this.
+    pub fn lengthen(&self, what: SessionWait, ns: u64) {
+        self.segment.slot(self.slot).lengthen(what, ns);
     }
 
-    /// It has ended and is counted.
-    pub fn end_wait(&self, what: SessionWait, since_ns: u64) {
+    /// A wait begins that others can see; perhaps within another one, which goes on when this one has ended.
+    pub fn begin_wait(&self, what: SessionWait, since_ns: u64) -> OuterWait {
+        self.segment.slot(self.slot).wait.begin(what, since_ns)
+    }
+
+    /// It has ended and is counted; within another one it was a piece of that.
+    pub fn end_wait(&self, what: SessionWait, since_ns: u64, outer: OuterWait) {
         let slot = self.segment.slot(self.slot);
-        slot.wait.end();
-        slot.record(what, monotonic_ns().saturating_sub(since_ns));
+        if outer.what == 0 {
+            slot.record(what, monotonic_ns().saturating_sub(since_ns));
+        }
+        slot.wait.end(outer);
     }
 }
 

@@ -22,7 +22,7 @@ mod session;
 mod spin;
 
 pub use daemon::{DirtySet, SessionCounts};
-pub use durations::{BUCKETS, SessionActivity, SessionWait, WaitCounts};
+pub use durations::{BUCKETS, OuterWait, SessionActivity, SessionWait, WaitCounts, bucket_of};
 pub use layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
 pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};
 pub use queue::TurnTicket;

@@ -111,13 +111,13 @@ impl Session {
             return;
         }
         let start = monotonic_ns();
-        self.begin_wait(SessionWait::WalReset, start);
+        let outer = self.begin_wait(SessionWait::WalReset, start);
         while gate.load(SeqCst) != 0 {
             let waited = Duration::from_nanos(monotonic_ns() - start);
             let Some(left) = limit.checked_sub(waited) else { break };
             futex::wait(gate, 1, left);
         }
-        self.end_wait(SessionWait::WalReset, start);
+        self.end_wait(SessionWait::WalReset, start, outer);
     }
 }
 

@@ -1,11 +1,12 @@
 //! The application's side: a slot, the commit notice and the wait for durability.
 
-use crate::durations::SessionWait;
+use crate::durations::{NOBODY_WAITS, SessionWait};
 use crate::futex;
 use crate::layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
 use crate::monotonic_ns;
 use crate::segment::Segment;
 use crate::spin;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
@@ -75,7 +76,8 @@ impl Session {
                     slot.commit_word.store(WORD_IDLE, SeqCst);
                     slot.target.store(0, SeqCst);
                     slot.noticed_ns.store(0, SeqCst);
-                    slot.wait.end();
+                    slot.posted_ns.store(NOBODY_WAITS, SeqCst);
+                    slot.wait.forget();
                     slot.lock.word.store(WORD_IDLE, SeqCst);
                     slot.lock.queued.store(0, SeqCst);
                     slot.lock.bypassed.store(0, SeqCst);
@@ -143,26 +145,36 @@ impl Session {
         self.segment.notice(self.database, batch);
     }
 
-    /// As [`Session::notice`], of a commit whose transaction began at `began_ns`; it may be waited for.
-    pub fn notice_commit(&self, batch: bool, began_ns: u64) {
+    /// As [`Session::notice`], of a commit whose transaction began at `began_ns`. When it will be waited for up to
+    /// `target`, the session counts as a waiter from here on: the answer may be there before it comes to ask.
+    pub fn notice_commit(&self, batch: bool, began_ns: u64, target: Option<u64>) {
         let now = monotonic_ns();
         let slot = self.segment.slot(self.slot);
-        slot.noticed_ns.store(now, SeqCst);
+        if let Some(target) = target {
+            slot.noticed_ns.store(now, SeqCst);
+            slot.posted_ns.store(0, SeqCst);
+            self.begin_to_wait(target);
+        }
         self.segment.notice(self.database, batch);
         slot.record(SessionWait::Transaction, now.saturating_sub(began_ns));
     }
 
-    /// As [`Session::wait_durable`], for the commit of which [`Session::notice_commit`] told: `log file sync`.
+    /// Waits for the commit of which [`Session::notice_commit`] told: `log file sync`. `alive` as there.
     pub fn wait_commit(&self, target: u64, alive: &dyn Fn() -> bool) -> WaitOutcome {
         let slot = self.segment.slot(self.slot);
         let noticed = slot.noticed_ns.load(Relaxed);
-        slot.posted_ns.store(0, SeqCst);
-        slot.wait.begin(SessionWait::LogFileSync, noticed);
-        let outcome = self.wait_durable(target, alive);
+        let outer = slot.wait.begin(SessionWait::LogFileSync, noticed);
+        let (bits, own) = self.own_waiter_bits();
+        if bits.load(SeqCst) & own == 0 || slot.target.load(SeqCst) != target {
+            // It gave notice as one that does not wait, and is now told to.
+            self.begin_to_wait(target);
+        }
+        let outcome = self.wait_on(target, alive);
         let now = monotonic_ns();
-        slot.wait.end();
-        // Where nobody woke it and nobody let it find the answer, it did not wait.
-        let posted = slot.posted_ns.load(SeqCst);
+        slot.wait.end(outer);
+        // Without an answer of the instance there is nothing to tell of but that it failed: somebody else had the
+        // commit made durable before it gave notice.
+        let posted = slot.posted_ns.swap(NOBODY_WAITS, SeqCst);
         if posted != 0 || outcome != WaitOutcome::Durable {
             slot.record(SessionWait::LogFileSync, now.saturating_sub(noticed));
         }
@@ -175,23 +187,40 @@ impl Session {
     /// Waits until `target` is durable. `alive` says whether the instance process lives; it is asked only
     /// when nothing happened for a while, and is the place to call [`Segment::check_path`].
     pub fn wait_durable(&self, target: u64, alive: &dyn Fn() -> bool) -> WaitOutcome {
-        let entry = self.segment.database(self.database);
-        let reached = || entry.durable.load(SeqCst) >= target;
-        if reached() {
+        if self.durable() >= target {
             return WaitOutcome::Durable;
         }
-        let counters = &self.segment.header().counters;
-        counters.commit_waits.fetch_add(1, Relaxed);
+        self.begin_to_wait(target);
+        self.wait_on(target, alive)
+    }
+
+    /// From here on the instance sees a waiter.
+    fn begin_to_wait(&self, target: u64) {
         let slot = self.segment.slot(self.slot);
-        let bit = 1u64 << (self.slot % 64);
-        let waiters = &entry.commit_waiters[self.slot / 64];
         slot.target.store(target, SeqCst);
         slot.commit_word.store(WORD_WAITING, SeqCst);
-        waiters.fetch_or(bit, SeqCst);
-        let outcome = self.sleep_until(&reached, alive);
-        slot.commit_word.store(WORD_IDLE, SeqCst);
-        waiters.fetch_and(!bit, SeqCst);
+        let (bits, own) = self.own_waiter_bits();
+        bits.fetch_or(own, SeqCst);
+    }
+
+    fn wait_on(&self, target: u64, alive: &dyn Fn() -> bool) -> WaitOutcome {
+        let reached = || self.durable() >= target;
+        let outcome = if reached() {
+            WaitOutcome::Durable
+        } else {
+            self.segment.header().counters.commit_waits.fetch_add(1, Relaxed);
+            self.sleep_until(&reached, alive)
+        };
+        let (bits, own) = self.own_waiter_bits();
+        self.segment.slot(self.slot).commit_word.store(WORD_IDLE, SeqCst);
+        bits.fetch_and(!own, SeqCst);
         outcome
+    }
+
+    /// The word of the waiters of the database in which this session has its bit, and that bit.
+    fn own_waiter_bits(&self) -> (&AtomicU64, u64) {
+        let waiters = &self.segment.database(self.database).commit_waiters;
+        (&waiters[self.slot / 64], 1 << (self.slot % 64))
     }
 
     fn sleep_until(&self, reached: &dyn Fn() -> bool, alive: &dyn Fn() -> bool) -> WaitOutcome {

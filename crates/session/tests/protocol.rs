@@ -200,12 +200,15 @@ fn a_commit_that_waited_is_counted_and_its_release_told_once() {
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let began = monotonic_ns();
     let target = session.position_under_write_lock([7, 7], 4);
-    session.notice_commit(false, began);
+    session.notice_commit(false, began, Some(target));
     let waiter = std::thread::spawn(move || session.wait_commit(target, &|| true));
-    while segment.commit_waiters(3) == 0 {
+    let active = loop {
+        let active = segment.active_sessions();
+        if !active.is_empty() {
+            break active;
+        }
         std::thread::yield_now();
-    }
-    let active = segment.active_sessions();
+    };
     assert_eq!(active.iter().map(|one| one.waits_for).collect::<Vec<_>>(), [Some(SessionWait::LogFileSync)]);
     let mut posted = Vec::new();
     segment.publish_durable(3, target, &mut |noticed, at| posted.push((noticed, at)));
@@ -221,13 +224,77 @@ fn a_commit_that_waited_is_counted_and_its_release_told_once() {
 }
 
 #[test]
-fn a_commit_that_found_itself_durable_did_not_wait() {
+fn a_commit_that_is_durable_before_its_session_comes_to_ask_has_waited_so_long() {
+    let (segment, path) = segment("kept-from-asking");
+    let session = Session::attach(segment, 3, 1, 1).unwrap();
+    let target = session.position_under_write_lock([7, 7], 4);
+    session.notice_commit(false, monotonic_ns(), Some(target));
+    assert_eq!(segment.commit_waiters(3), 1);
+    let mut posted = Vec::new();
+    for position in [target, target + 1] {
+        segment.publish_durable(3, position, &mut |noticed, at| posted.push((noticed, at)));
+        assert!(!segment.has_commit_waiters(3));
+    }
+    assert_eq!(session.wait_commit(target, &|| true), WaitOutcome::Durable);
+    let [(noticed, at)] = posted[..] else { panic!("told once: {posted:?}") };
+    let ((waits, waited), (scheduled, scheduling)) =
+        (count(segment, SessionWait::LogFileSync), count(segment, SessionWait::Scheduling));
+    assert_eq!((waits, scheduled), (1, 1));
+    assert_eq!(waited, at - noticed + scheduling);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn nothing_is_told_of_who_does_not_wait_for_a_commit() {
     let (segment, path) = segment("not-waited");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let target = session.position_under_write_lock([7, 7], 4);
-    session.notice_commit(false, monotonic_ns());
-    segment.publish_durable(3, target, &mut |_, _| panic!("nobody waits"));
+    let mut nobody = |_, _| panic!("no commit waits");
+    session.notice_commit(false, monotonic_ns(), None);
+    assert!(!segment.has_commit_waiters(3), "NOWAIT");
+    segment.publish_durable(3, target, &mut nobody);
+    // Made durable by somebody else's notice, before its own.
+    session.notice_commit(false, monotonic_ns(), Some(target));
     assert_eq!(session.wait_commit(target, &|| true), WaitOutcome::Durable);
     assert_eq!(count(segment, SessionWait::LogFileSync).0, 0);
+    // A reader.
+    let reader = std::thread::spawn(move || session.wait_durable(target + 1, &|| true));
+    while !segment.has_commit_waiters(3) {
+        std::thread::yield_now();
+    }
+    segment.publish_durable(3, target + 1, &mut nobody);
+    assert_eq!(reader.join().unwrap(), WaitOutcome::Durable);
+    assert_eq!(count(segment, SessionWait::LogFileSync).0, 0);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn who_turns_out_to_wait_after_all_is_woken() {
+    let (segment, path) = segment("after-all");
+    let session = Session::attach(segment, 3, 1, 1).unwrap();
+    let target = session.position_under_write_lock([7, 7], 4);
+    session.notice_commit(false, monotonic_ns(), None);
+    let waiter = std::thread::spawn(move || session.wait_commit(target, &|| true));
+    while !segment.has_commit_waiters(3) {
+        std::thread::yield_now();
+    }
+    segment.publish_durable(3, target, &mut |_, _| {});
+    assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_wait_within_another_is_seen_while_it_lasts_and_counted_as_the_outer_one() {
+    let (segment, path) = segment("nested");
+    let session = Session::attach(segment, 3, 1, 1).unwrap();
+    let seen = || segment.active_sessions().first().and_then(|one| one.waits_for);
+    let began = monotonic_ns();
+    let nothing = session.begin_wait(SessionWait::WriteLock, began);
+    let outer = session.begin_wait(SessionWait::WalReset, monotonic_ns());
+    assert_eq!(seen(), Some(SessionWait::WalReset));
+    session.end_wait(SessionWait::WalReset, began, outer);
+    assert_eq!((seen(), count(segment, SessionWait::WalReset).0), (Some(SessionWait::WriteLock), 0));
+    session.end_wait(SessionWait::WriteLock, began, nothing);
+    assert_eq!((seen(), count(segment, SessionWait::WriteLock).0), (None, 1));
     std::fs::remove_file(path).unwrap();
 }

@@ -44,8 +44,12 @@ pub(crate) fn phase_two(file: &MainFile) -> c_int {
         let outcome = await_commit(&database, pending);
         result = if result == code::OK { outcome } else { result };
     }
-    let outcome = pending.map_or(code::OK, |pending| await_commit(&file.database, pending));
-    if result == code::OK { outcome } else { result }
+    if let Some(pending) = pending {
+        let outcome = await_commit(&file.database, pending);
+        file.durable_ns.set(if outcome == code::OK { monotonic_ns() } else { 0 });
+        result = if result == code::OK { outcome } else { result };
+    }
+    result
 }
 
 fn await_commit(database: &Database, pending: Pending) -> c_int {

@@ -135,6 +135,8 @@ pub(crate) struct MainFile {
     pub read_locks: Cell<u32>,
     /// When the transaction began, by [`monotonic_ns`].
     pub began_ns: Cell<u64>,
+    /// When its commit was found durable, until the read lock is dropped; 0 otherwise.
+    pub durable_ns: Cell<u64>,
     /// The log as it stood when the read lock was taken.
     pub snapshot: Cell<Option<LogPoint>>,
     pub write_lock: Cell<WriteLock>,
@@ -175,6 +177,7 @@ impl MainFile {
             wal_index: Cell::new(std::ptr::null_mut()),
             read_locks: Cell::new(0),
             began_ns: Cell::new(0),
+            durable_ns: Cell::new(0),
             snapshot: Cell::new(None),
             write_lock: Cell::new(WriteLock::Free),
             at_lock: Cell::new(None),

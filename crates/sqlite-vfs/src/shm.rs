@@ -9,12 +9,15 @@ use crate::commit::{self, Pending};
 use crate::main_file::{MainFile, WriteLock};
 use crate::report::{Cause, report};
 use crate::turn::{self, Turn};
-use standfast_session::{Session, monotonic_ns};
+use standfast_session::{Session, SessionWait, monotonic_ns};
 use std::ffi::c_int;
 use std::time::Duration;
 
 /// A transaction waits at its start for at most this long while the log is being reset.
 const GATE_WAIT: Duration = Duration::from_millis(20);
+
+/// The read lock of a transaction that has committed is dropped at once, unless a statement still reads.
+const ENDS_WITHIN_NS: u64 = 1_000_000;
 
 impl MainFile {
     /// `xShmLock`.
@@ -84,9 +87,24 @@ impl MainFile {
         if self.read_locks.get() == 0 {
             self.unsettled_read.set(false);
             self.snapshot.set(None);
+            self.note_end();
             turn::snapshot_dropped(self.id);
         }
         result
+    }
+
+    /// The read lock is dropped. When the wait for a commit ended just now this is the end of its transaction.
+    fn note_end(&self) {
+        let durable_ns = self.durable_ns.take();
+        if durable_ns == 0 {
+            return;
+        }
+        let took_ns = monotonic_ns().saturating_sub(durable_ns);
+        if took_ns < ENDS_WITHIN_NS
+            && let Some(session) = self.session()
+        {
+            session.lengthen(SessionWait::Transaction, took_ns);
+        }
     }
 
     fn lock_write(&self) -> c_int {
@@ -168,14 +186,17 @@ impl MainFile {
             self.log_point().filter(|point| Some(*point) != self.at_lock.get() && point.frame != 0);
         match (held, self.session()) {
             (WriteLock::Held, Some(session)) => {
-                if let Some(point) = committed {
+                let target =
+                    committed.map(|point| session.position_under_write_lock(point.salts, point.frame));
+                if let Some(target) = target {
                     // A target left over from a commit without a second phase is lower and thus contained.
-                    let target = session.position_under_write_lock(point.salts, point.frame);
                     self.pending.set(Some(Pending::At { session, target }));
                 }
                 let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);
-                if committed.is_some() {
-                    session.notice_commit(self.commit_mode().batch, self.began_ns.get());
+                if let Some(target) = target {
+                    let mode = self.commit_mode();
+                    let awaited = (!mode.nowait).then_some(target);
+                    session.notice_commit(mode.batch, self.began_ns.get(), awaited);
                 }
                 session.release_turn();
                 self.forget_write_lock();

@@ -79,7 +79,7 @@ pub(crate) fn sleep(limit: Duration) -> bool {
         return false;
     }
     let Missed { file, session, began_ns, .. } = missed;
-    session.begin_wait(SessionWait::WriteLock, began_ns);
+    let outer = session.begin_wait(SessionWait::WriteLock, began_ns);
     let left = || limit.checked_sub(Duration::from_nanos(monotonic_ns().saturating_sub(start)));
     SLEPT.set(loop {
         let Some(time) = left() else { break Slept::TimedOut { file, at_ns: monotonic_ns() } };
@@ -90,7 +90,7 @@ pub(crate) fn sleep(limit: Duration) -> bool {
             break Slept::Granted { file, session, at_ns: monotonic_ns() };
         }
     });
-    session.end_wait(SessionWait::WriteLock, began_ns);
+    session.end_wait(SessionWait::WriteLock, began_ns, outer);
     true
 }
 
