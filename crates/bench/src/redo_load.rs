@@ -42,6 +42,8 @@ pub struct Config {
     pub rate: Option<f64>,
     /// What the bytes are.
     pub content: Content,
+    /// One more session writes nothing and keeps the write lock from the others, so many milliseconds again and again.
+    pub lock_held_ms: Option<u64>,
 }
 
 /// What a transaction inserts.
@@ -151,6 +153,10 @@ pub fn main() -> Result<()> {
     let _loaded = load_extension(&config.extension)?;
     let connections: Vec<Connection> =
         (0..config.sessions).map(|_| open(&config.database)).collect::<Result<_>>()?;
+    let holder = match config.lock_held_ms {
+        Some(ms) => Some((open(&config.database)?, Duration::from_millis(ms))),
+        None => None,
+    };
     let phase = Phase { stopping: AtomicBool::new(false), measuring: AtomicBool::new(false) };
     let arrivals = Arrivals { next: AtomicU64::new(0), begun: Instant::now(), every: config.every() };
     let connected = Barrier::new(config.sessions + 1);
@@ -166,6 +172,10 @@ pub fn main() -> Result<()> {
                 })
             })
             .collect();
+        if let Some((connection, held)) = holder {
+            let phase = &phase;
+            scope.spawn(move || hold_lock(&connection, held, phase));
+        }
         connected.wait();
         println!("{READY}");
         let mut begun = Instant::now();
@@ -256,6 +266,17 @@ fn write(
     }
 }
 
+/// Takes the write lock and gives it back, in turns with whoever waits for it. Who fails to is no harm to others, and seen
+/// by the delay that is missing.
+fn hold_lock(connection: &Connection, held: Duration, phase: &Phase) {
+    while !phase.stopping.load(SeqCst) {
+        if connection.execute_batch("BEGIN IMMEDIATE").is_ok() {
+            std::thread::sleep(held);
+            let _ = connection.execute_batch("ROLLBACK");
+        }
+    }
+}
+
 /// Bytes that do not compress.
 fn fill(body: &mut [u8], state: &mut u64) {
     for chunk in body.chunks_mut(8) {
@@ -310,6 +331,7 @@ mod tests {
             bytes: 2000,
             rate: Some(4e6),
             content: Content::Noise,
+            lock_held_ms: None,
         };
         assert_eq!(config.every(), Some(Duration::from_micros(500)));
         let arrivals = Arrivals { next: AtomicU64::new(0), begun: Instant::now(), every: config.every() };

@@ -19,8 +19,8 @@ pub use diff::{Ranges, apply_ranges, encode_ranges};
 pub use file_header::{FILE_HEADER_BYTES, FILE_VERSION, LogFileHeader, LogKind};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, FrameKind, encode_frame};
 pub use record::{
-    Attach, PageVector, RECORD_HEADER_BYTES, Record, RecordBuilder, RecordKind, Vectors, decode_record,
-    peek_length,
+    Attach, PageVector, RECORD_HEADER_BYTES, Record, RecordBuilder, RecordKind, Vectors, count_records,
+    decode_record, peek_length,
 };
 
 /// Why bytes are not what they should be.

@@ -203,6 +203,15 @@ pub fn peek_length(bytes: &[u8]) -> Result<usize, DecodeError> {
     Ok(length)
 }
 
+/// How many whole records `bytes` are; what is behind the last one is not counted.
+pub fn count_records(mut bytes: &[u8]) -> u64 {
+    let mut records = 0;
+    while let Some(rest) = peek_length(bytes).ok().and_then(|length| bytes.get(length..)) {
+        (records, bytes) = (records + 1, rest);
+    }
+    records
+}
+
 /// Decodes and verifies the record that starts `bytes`; returns it with its length.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use crate::attribute_text;
 use crate::config::{Config, DestinationConfig};
 use crate::control::Control;
 use crate::running::{Mode, Running};
+use crate::status::groups;
 use serde_json::{Value, json};
 use standfast_format::LogKind;
 use standfast_log::{ArchivedLog, RedoLog};
@@ -60,24 +61,10 @@ fn log_of(running: &Running) -> Option<(LogKind, Arc<RedoLog>)> {
 }
 
 fn logs(kind: LogKind, block_bytes: usize, log: &RedoLog) -> Value {
-    let groups = log.groups().into_iter().map(|group| {
-        json!({
-            "group": group.group,
-            "state": format!("{:?}", group.state).to_lowercase(),
-            "sequence": group.header.map(|header| header.sequence),
-            "first_scn": group.header.map(|header| header.first_scn),
-            "first_time_us": group.header.map(|header| header.first_time_us),
-            "next_scn": group.next_scn,
-            "archived": group.archived,
-            "bytes": group.bytes,
-            "members": group.members,
-            "lost_members": group.dropped,
-        })
-    });
     json!({
         "kind": if kind == LogKind::Online { "online" } else { "standby" },
         "block_bytes": block_bytes,
-        "groups": groups.collect::<Vec<_>>(),
+        "groups": groups(log),
     })
 }
 

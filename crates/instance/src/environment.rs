@@ -6,11 +6,12 @@ use crate::control::{Control, DatabaseRecord};
 use crate::error::InstanceError;
 use crate::paths::Paths;
 use crate::security::Keeper;
+use crate::session_counts::CountedSessions;
 use standfast_format::LogKind;
-use standfast_instruments::{Event, Instruments, waiting};
+use standfast_instruments::{Event, Instruments, Sample, waiting};
 use standfast_io::Disk;
 use standfast_log::{LogConfig, LogIdentity};
-use standfast_session::{FileId, Marker, SegmentConfig, marker_path};
+use standfast_session::{FileId, Marker, Segment, SegmentConfig, marker_path};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -43,6 +44,8 @@ pub struct Environment {
     /// Wait events and statistics.
     pub instruments: Arc<Instruments>,
     control: Mutex<Control>,
+    /// Once this has been a primary.
+    sessions: Mutex<Option<CountedSessions>>,
 }
 
 impl Environment {
@@ -58,7 +61,39 @@ impl Environment {
         let keeper = keeper_of(&config, &paths);
         let control = Mutex::new(control);
         let instruments = Arc::default();
-        Environment { config, paths, disk, alert, vfs_base: None, segment_path, keeper, instruments, control }
+        let sessions = Mutex::default();
+        Environment {
+            config,
+            paths,
+            disk,
+            alert,
+            vfs_base: None,
+            segment_path,
+            keeper,
+            instruments,
+            control,
+            sessions,
+        }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Option<CountedSessions>> {
+        self.sessions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Sessions come by way of this segment from now on; what they count is counted since the first time.
+    pub fn count_sessions(&self, segment: Segment) {
+        let mut sessions = self.sessions();
+        match sessions.as_mut() {
+            Some(counted) => counted.mapped_again(segment),
+            None => *sessions = Some(CountedSessions::since_now(segment)),
+        }
+    }
+
+    /// Puts what sessions count into `sample`.
+    pub fn put_sessions_into(&self, sample: &mut Sample) {
+        if let Some(sessions) = self.sessions().as_ref() {
+            sessions.put_into(sample);
+        }
     }
 
     /// How connections of this instance are protected.

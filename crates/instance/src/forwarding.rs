@@ -21,11 +21,12 @@ use crate::shipping::{
 };
 use crate::standby::StandbyShared;
 use standfast_format::StreamCrc;
+use standfast_instruments::RemoteAnswer;
 use standfast_transport as transport;
 use standfast_transport::{
-    ArchivedFile, ArchivedLogInfo, Archivers, Arrival, DatabaseInfo, DestinationStatus, Hop, LogGeometry,
-    Passing, PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello,
-    SenderObserver, SnapshotInfo, SourceError,
+    ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, DestinationStatus, Hop, LogGeometry, Passing,
+    PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver,
+    SnapshotInfo, SourceError,
 };
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -328,7 +329,7 @@ struct Observer {
 }
 
 impl SenderObserver for Observer {
-    fn acknowledged(&self, _: usize, _: Option<Arrival>) {
+    fn acknowledged(&self, _: usize, _: Option<RemoteAnswer>) {
         self.moved.call();
     }
 

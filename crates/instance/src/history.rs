@@ -148,7 +148,7 @@ impl SharedNotes {
     }
 
     /// All that is noted.
-    pub fn lock(&self) -> History {
+    pub fn all(&self) -> History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).history()
     }
 }

@@ -59,6 +59,7 @@ pub mod retention;
 pub mod running;
 pub mod security;
 pub mod server;
+mod session_counts;
 pub mod sessions;
 pub mod shipping;
 pub mod sizing;

@@ -96,7 +96,7 @@ impl LiveWatch {
 fn look(running: &Running, latest: &Latest, serves: bool, thresholds: &mut Watch) {
     let environment = &running.environment;
     let observation = if serves {
-        Observation { history: running.history().recent(), ..crate::observe::observe(running, false, false) }
+        Observation { history: running.history().recent(), ..crate::observe::at_a_glance(running) }
     } else {
         Observation { status: crate::status::status(running), ..Observation::default() }
     };

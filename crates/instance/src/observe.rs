@@ -1,16 +1,10 @@
 //! Everything that can be observed of this instance, in one document, with what its standbys say of themselves.
 
 use crate::running::Running;
-use standfast_instruments::{
-    Activity, BUCKETS, CommitPart, Event, HistogramCounts, History, Observation, Remote, Sample, Statistic,
-    WaitClass,
-};
-use standfast_session::{Segment, SessionWait, WaitCounts};
+use standfast_instruments::{Activity, Event, History, Observation, Remote, Sample, Statistic, WaitClass};
+use standfast_session::SessionWait;
 use standfast_transport::{DestinationStatus, fetch_status};
 use std::time::Duration;
-
-/// Waits for durability that are longer than this are long, microseconds: `redo synch long waits`.
-const LONG_WAIT_US: u64 = 1 << 17;
 
 /// How long a standby may be silent when it is asked. Whoever asks here waits as long for one that is frozen.
 const STANDBY_PATIENCE: Duration = Duration::from_secs(3);
@@ -18,70 +12,33 @@ const STANDBY_PATIENCE: Duration = Duration::from_secs(3);
 /// See the module. The history is long, and the standbys take a round trip: both are there only when they are wanted.
 pub fn observe(running: &Running, history: bool, standbys: bool) -> Observation {
     Observation {
+        catalog: crate::catalog::catalog(running),
+        history: if history { running.history().all() } else { History::default() },
+        standbys: if standbys { ask_standbys(running) } else { Vec::new() },
+        ..at_a_glance(running)
+    }
+}
+
+/// What moves all the time, of this instance alone, and costs no file access.
+pub fn at_a_glance(running: &Running) -> Observation {
+    Observation {
         name: running.environment.config.instance.name.clone(),
         sample: sample(running),
         status: crate::status::status(running),
-        catalog: crate::catalog::catalog(running),
-        history: if history { running.history().lock() } else { History::default() },
-        standbys: if standbys { ask_standbys(running) } else { Vec::new() },
+        ..Observation::default()
     }
 }
 
 /// Wait events and statistics of the whole instance: what its threads count, and what sessions do.
 pub fn sample(running: &Running) -> Sample {
-    let mut sample = running.environment.instruments.sample();
-    if let Some(primary) = running.primary() {
-        let shared = primary.threads.shared();
-        add_sessions(&mut sample, shared.segment);
-        sample.put_statistic(
-            Statistic::UserCommits.name(),
-            shared.commits.load(std::sync::atomic::Ordering::Relaxed),
-        );
-        let sums = primary.destinations().redo_sent();
-        sample.put_statistic(Statistic::RedoReadForTransport.name(), sums.from_logs / 1024);
-        sample.put_statistic(
-            Statistic::RedoReadMemoryForTransport.name(),
-            sums.all.saturating_sub(sums.from_logs) / 1024,
-        );
+    let environment = &running.environment;
+    let mut sample = environment.instruments.sample();
+    environment.put_sessions_into(&mut sample);
+    for kilobytes in [Statistic::RedoReadForTransport, Statistic::RedoReadMemoryForTransport] {
+        sample.put_statistic(kilobytes.name(), environment.instruments.statistic(kilobytes) / 1024);
     }
     sample
 }
-
-fn add_sessions(sample: &mut Sample, segment: Segment) {
-    let counts = |what: SessionWait| histogram(&segment.wait_counts(what));
-    let (sync, scheduling) = (counts(SessionWait::LogFileSync), counts(SessionWait::Scheduling));
-    let long = sync.buckets.iter().skip(LONG_WAIT_US.ilog2() as usize + 1).sum();
-    let sleeps = segment.counts();
-    let statistics = [
-        (Statistic::RedoSynchWrites, sync.count),
-        (Statistic::RedoSynchTime, sync.time_ns / 1000),
-        (Statistic::RedoSynchTimeOverhead, scheduling.time_ns / 1000),
-        (Statistic::RedoSynchLongWaits, long),
-        (Statistic::RedoSynchPolls, sleeps.commit_waits.saturating_sub(sleeps.commit_sleeps)),
-        (Statistic::BackgroundWakes, sleeps.daemon_wakes),
-    ];
-    for (statistic, value) in statistics {
-        sample.put_statistic(statistic.name(), value);
-    }
-    let queue = counts(SessionWait::WriteLock);
-    sample.put_event(Event::LogFileSync, sync);
-    sample.put_event(Event::WriteLock, queue.clone());
-    sample.put_event(Event::WalReset, counts(SessionWait::WalReset));
-    sample.put_part(CommitPart::WriteLockQueue, queue);
-    sample.put_part(CommitPart::Transaction, counts(SessionWait::Transaction));
-    sample.put_part(CommitPart::Scheduling, scheduling);
-}
-
-fn histogram(counts: &WaitCounts) -> HistogramCounts {
-    HistogramCounts {
-        count: counts.buckets.iter().sum(),
-        time_ns: counts.time_ns,
-        max_ns: counts.max_ns,
-        buckets: counts.buckets.clone(),
-    }
-}
-
-const _: () = assert!(BUCKETS == standfast_session::BUCKETS);
 
 /// The event that sessions see.
 fn event_of(wait: SessionWait) -> Option<Event> {

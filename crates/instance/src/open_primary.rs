@@ -61,6 +61,7 @@ pub fn open_primary(
     }
     let mode = environment.config.mode_bits().unwrap_or(0o600);
     let (segment, new) = Segment::create(&environment.segment_path, control.instance.0, mode)?;
+    environment.count_sessions(segment);
     let buffer = Arc::new(LogBuffer::new(scan.end, environment.config.redo.buffer_bytes));
     let shared = Arc::new(PrimaryShared::new(segment, buffer, environment.instruments.clone()));
     let mut primary = Primary::new(shared.clone(), writer, helper);

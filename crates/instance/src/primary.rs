@@ -17,9 +17,9 @@ use crate::baseline::BaselineJob;
 use crate::database::Database;
 use crate::error::InstanceError;
 use crate::now_us;
-use standfast_format::{Attach, RecordBuilder};
+use standfast_format::{Attach, RecordBuilder, count_records};
 use standfast_instruments::{Cause, Event, Round, Statistic, waiting};
-use standfast_log::{LogSwitch, LogWriter, SwitchBlocked};
+use standfast_log::{LogSwitch, LogWriter, SwitchBlocked, WriteCounts};
 use standfast_session::{DirtySet, monotonic_ns};
 use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::Guard;
@@ -109,6 +109,8 @@ pub struct Primary {
     left_over: bool,
     /// When what is gathered in `out` began to be, by [`monotonic_ns`].
     taken_ns: u64,
+    /// What of the writer's counts is in the statistics: these go on when another writer begins.
+    counted: WriteCounts,
 }
 
 impl Primary {
@@ -128,6 +130,7 @@ impl Primary {
             noted: Scn::ZERO,
             left_over: false,
             taken_ns: 0,
+            counted: WriteCounts::default(),
         }
     }
 
@@ -338,7 +341,7 @@ impl Primary {
         let first_mark = self.marks.len();
         let epoch = Epoch { number, raw_salts };
         let outcome = served.capture.capture(epoch, now, self.round_bytes, &mut self.out, &mut self.marks);
-        self.shared.commits.fetch_add((self.marks.len() - first_mark) as u64, SeqCst);
+        self.shared.instruments.add(Statistic::UserCommits, (self.marks.len() - first_mark) as u64);
         match outcome {
             Ok(CaptureOutcome::UpToDate) => served.obstructed = None,
             Ok(CaptureOutcome::More) => {
@@ -410,6 +413,7 @@ impl Primary {
             switched?;
         }
         let first = self.shared.buffer.captured();
+        let records = count_records(&self.out);
         let chunk = self.shared.buffer.append(self.out.as_slice());
         self.out.clear();
         self.out.shrink_to(OUT_BYTES_KEPT);
@@ -432,23 +436,24 @@ impl Primary {
         self.shared.buffer.notify();
         round.ended_ns = monotonic_ns();
         self.shared.releases().rounds.ended(round.ended_ns);
-        self.note_round(&round, &marks);
+        self.note_round(&round, records);
         self.taken_ns = round.ended_ns;
         self.marks = marks;
         self.marks.clear();
         Ok(())
     }
 
-    fn note_round(&self, round: &Round, marks: &[CommitMark]) {
+    fn note_round(&mut self, round: &Round, records: u64) {
+        let now = self.writer.counts();
+        let before = std::mem::replace(&mut self.counted, now);
         let instruments = &self.shared.instruments;
         let us = |from: u64, to: u64| to.saturating_sub(from) / 1000;
-        let counts = self.writer.counts();
-        instruments.set(Statistic::RedoSize, counts.bytes);
-        instruments.set(Statistic::RedoWrites, counts.writes);
-        instruments.set(Statistic::RedoBlocksWritten, counts.blocks);
-        instruments.set(Statistic::RedoWastage, counts.wastage);
-        instruments.set(Statistic::LogSwitches, counts.switches);
-        instruments.add(Statistic::RedoEntries, marks.len() as u64);
+        instruments.add(Statistic::RedoSize, now.bytes - before.bytes);
+        instruments.add(Statistic::RedoWrites, now.writes - before.writes);
+        instruments.add(Statistic::RedoBlocksWritten, now.blocks - before.blocks);
+        instruments.add(Statistic::RedoWastage, now.wastage - before.wastage);
+        instruments.add(Statistic::LogSwitches, now.switches - before.switches);
+        instruments.add(Statistic::RedoEntries, records);
         instruments.add(Statistic::RedoWriteGatherTime, us(round.taken_ns, round.issued_ns));
         instruments.add(Statistic::RedoWriteTime, us(round.taken_ns, round.written_ns));
         instruments.add(Statistic::RedoWriteFinishTime, us(round.written_ns, round.ended_ns));

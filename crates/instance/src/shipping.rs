@@ -9,7 +9,7 @@ use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
 use crate::retention::{self, Holder, LeftBehind};
 use standfast_format::StreamCrc;
-use standfast_instruments::Cause;
+use standfast_instruments::{Cause, RemoteAnswer};
 use standfast_log::{LogBuffer, LogError, RedoChunk, RedoLog};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::snapshot::read_pages;
@@ -17,12 +17,11 @@ use standfast_transport as transport;
 use standfast_transport::protection::{Member, ProtectionMode};
 use standfast_transport::selection::Use;
 use standfast_transport::{
-    ArchiveTransport, ArchivedFile, ArchivedLogInfo, Archivers, Arrival, Batch, DatabaseInfo,
-    DestinationStatus, GapSettings, PeerIdentity, Piece, RedoSource, Sender, SenderConfig, SenderEvent,
-    SenderObserver, Siblings, SnapshotInfo, SourceError, Standing, StreamShape,
+    ArchiveTransport, ArchivedFile, ArchivedLogInfo, Archivers, Batch, DatabaseInfo, DestinationStatus,
+    GapSettings, PeerIdentity, Piece, RedoSource, Sender, SenderConfig, SenderEvent, SenderObserver,
+    Siblings, SnapshotInfo, SourceError, Standing, StreamShape,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -273,15 +272,6 @@ impl PrimarySource {
     }
 }
 
-/// Bytes of redo sent by the senders that run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RedoSent {
-    /// All of it.
-    pub all: u64,
-    /// Read from log files, not out of the log buffer.
-    pub from_logs: u64,
-}
-
 /// All senders of a primary.
 pub struct Destinations {
     environment: Arc<Environment>,
@@ -408,14 +398,6 @@ impl Destinations {
     /// Makes another attempt to reach a destination now, also after it was given up.
     pub fn enable(&self, name: &str) {
         self.senders.iter().filter(|sender| sender.status().name == name).for_each(|sender| sender.enable());
-    }
-
-    /// Bytes of redo that were sent to all of them together.
-    pub fn redo_sent(&self) -> RedoSent {
-        let of = |count: fn(&transport::DestinationStats) -> &AtomicU64| {
-            self.senders.iter().map(|sender| count(sender.stats()).load(Relaxed)).sum()
-        };
-        RedoSent { all: of(|stats| &stats.redo_bytes), from_logs: of(|stats| &stats.logged_bytes) }
     }
 
     /// State of all destinations.
@@ -591,12 +573,9 @@ struct Observer {
 }
 
 impl SenderObserver for Observer {
-    fn acknowledged(&self, _: usize, by: Option<Arrival>) {
+    fn acknowledged(&self, _: usize, by: Option<RemoteAnswer>) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.release(by.map_or(Cause::Decision, |by| Cause::Remote {
-                arrived_ns: by.at_ns,
-                write_ns: by.remote_ns,
-            }));
+            shared.release(by.map_or(Cause::Decision, Cause::Remote));
         }
     }
 

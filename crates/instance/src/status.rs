@@ -8,7 +8,7 @@ use crate::running::{Mode, Running, RunningPrimary, RunningStandby};
 use crate::standby::StandbyShared;
 use serde_json::{Value, json};
 use standfast_format::LogKind;
-use standfast_instruments::{Event, Instruments, WaitClass};
+use standfast_instruments::{Event, Instruments, Statistic, WaitClass};
 use standfast_transport::{DestinationStatus, Role, TransportMode};
 use standfast_types::Scn;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
     status["captured"] = json!(captured);
     status["durable"] = json!(shared.buffer.durable());
     status["released"] = json!(shared.released());
-    status["commits"] = json!(shared.commits.load(std::sync::atomic::Ordering::Relaxed));
+    status["commits"] = json!(shared.instruments.statistic(Statistic::UserCommits));
     status["waiting_commits"] = json!(shared.held_up_commits());
     status["waiting_for"] = json!(shared.waiting_for());
     status["waits"] = waits(&shared.instruments);
@@ -291,7 +291,8 @@ fn source(control: &Control) -> Value {
     })
 }
 
-fn groups(log: &standfast_log::RedoLog) -> Value {
+/// The groups of a log, for `status` and for the catalog.
+pub(crate) fn groups(log: &standfast_log::RedoLog) -> Value {
     log.groups()
         .iter()
         .map(|group| {
@@ -300,6 +301,7 @@ fn groups(log: &standfast_log::RedoLog) -> Value {
                 "state": format!("{:?}", group.state).to_lowercase(),
                 "sequence": group.header.map(|header| header.sequence),
                 "first_scn": group.header.map(|header| header.first_scn),
+                "first_time_us": group.header.map(|header| header.first_time_us),
                 "next_scn": group.next_scn,
                 "archived": group.archived,
                 "bytes": group.bytes,

@@ -16,9 +16,11 @@ const ROUNDS_KEPT: usize = 64;
 #[serde(rename_all = "snake_case")]
 #[repr(usize)]
 pub enum CommitPart {
-    /// For SQLite's write lock, from the first attempt to the grant.
+    /// For SQLite's write lock, from the first attempt to the grant, and at the begin of a transaction while the log of
+    /// the database is reset.
     WriteLockQueue,
-    /// SQLite's and the application's own work while the write lock is held, to the notice of the commit.
+    /// SQLite's and the application's own work while the write lock is held, to the notice of the commit, and after the
+    /// commit is durable to the end of the transaction.
     Transaction,
     /// From the notice to the log writer, when it had nothing else to do.
     Wake,
@@ -109,18 +111,34 @@ pub struct Round {
     pub ended_ns: u64,
 }
 
+/// What an acknowledgement says of the standby's side. Clocks are not compared: a standby that has finished a write says
+/// so half a round trip before that is heard here, and what is sent here is there half a round trip later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteAnswer {
+    /// When it arrived here.
+    pub arrived_ns: u64,
+    /// How long the standby wrote.
+    pub write_ns: u64,
+    /// What was sent before this moment found the standby at the write before.
+    pub busy_until_ns: u64,
+    /// How long that write took.
+    pub busy_ns: u64,
+}
+
+impl RemoteAnswer {
+    /// How long the standby had what was sent at `sent_ns`: the write, and the one before it where that was in the way.
+    pub fn held_ns(&self, sent_ns: u64) -> u64 {
+        self.write_ns + self.busy_until_ns.saturating_sub(sent_ns).min(self.busy_ns)
+    }
+}
+
 /// What the release of a commit waited for last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The local write.
     Local,
     /// An acknowledgement.
-    Remote {
-        /// When it arrived here.
-        arrived_ns: u64,
-        /// How long the standby took to write, the write before it included where it was in the way.
-        write_ns: u64,
-    },
+    Remote(RemoteAnswer),
     /// A decision: a destination is no longer waited for.
     Decision,
 }
@@ -208,10 +226,11 @@ impl Rounds {
         at.pass(round.issued_ns, CommitPart::Gather);
         match cause {
             Cause::Local => at.pass(round.written_ns, CommitPart::LocalWrite),
-            Cause::Remote { arrived_ns, write_ns } => {
-                let on_the_way = arrived_ns.saturating_sub(at.now).saturating_sub(write_ns);
-                at.pass(at.now + on_the_way, CommitPart::Network);
-                at.pass(arrived_ns, CommitPart::RemoteWrite);
+            Cause::Remote(answer) => {
+                let away_ns = answer.arrived_ns.saturating_sub(at.now);
+                let on_the_way_ns = away_ns.saturating_sub(answer.held_ns(round.issued_ns));
+                at.pass(at.now + on_the_way_ns, CommitPart::Network);
+                at.pass(answer.arrived_ns, CommitPart::RemoteWrite);
                 at.pass(release_ns, CommitPart::Acknowledgement);
             }
             Cause::Decision => at.pass(release_ns, CommitPart::Network),
@@ -247,6 +266,10 @@ mod tests {
         Round { taken_ns, issued_ns, written_ns, ended_ns }
     }
 
+    fn answered(arrived_ns: u64, write_ns: u64) -> Cause {
+        Cause::Remote(RemoteAnswer { arrived_ns, write_ns, ..RemoteAnswer::default() })
+    }
+
     fn named(parts: Parts) -> Vec<(CommitPart, u64)> {
         CommitPart::ALL.into_iter().map(|part| (part, parts.of(part))).filter(|(_, ns)| *ns > 0).collect()
     }
@@ -264,12 +287,24 @@ mod tests {
     fn the_way_to_the_standby_is_the_critical_one_when_it_ends_later() {
         let mut rounds = Rounds::default();
         let number = rounds.begin(round(112, 117, 217, 219));
-        let cause = Cause::Remote { arrived_ns: 417, write_ns: 180 };
+        let cause = answered(417, 180);
         let parts = rounds.split(number, 100, cause, 425, 430).unwrap();
         let expected =
             [(Wake, 12), (Gather, 5), (Network, 120), (RemoteWrite, 180), (Acknowledgement, 8), (Post, 5)];
         assert_eq!(named(parts), expected);
         assert_eq!(parts.total(), 330);
+    }
+
+    #[test]
+    fn a_standby_that_is_still_at_the_write_before_is_no_slow_network() {
+        let mut rounds = Rounds::default();
+        let number = rounds.begin(round(112, 117, 217, 219));
+        // 20 there and back. It wrote something else for 200 until 300, was heard of at 310, and then wrote for 100.
+        let answer = RemoteAnswer { arrived_ns: 410, write_ns: 100, busy_until_ns: 310 - 20, busy_ns: 200 };
+        let parts = rounds.split(number, 100, Cause::Remote(answer), 411, 412).unwrap();
+        assert_eq!((parts.of(Network), parts.of(RemoteWrite)), (20, 173 + 100));
+        // What is sent when it has finished finds it free; and no wait is longer than the write in the way.
+        assert_eq!((answer.held_ns(290), answer.held_ns(289), answer.held_ns(0)), (100, 101, 300));
     }
 
     #[test]
@@ -294,7 +329,7 @@ mod tests {
     fn a_standby_that_claims_to_have_written_for_longer_than_it_took_leaves_nothing_to_the_network() {
         let mut rounds = Rounds::default();
         let number = rounds.begin(round(100, 110, 150, 150));
-        let cause = Cause::Remote { arrived_ns: 160, write_ns: 900 };
+        let cause = answered(160, 900);
         let parts = rounds.split(number, 100, cause, 165, 166).unwrap();
         assert_eq!((parts.of(Network), parts.of(RemoteWrite), parts.total()), (0, 50, 66));
     }
@@ -338,7 +373,12 @@ mod tests {
             let posted = now + next(300);
             let cause = match next(3) {
                 0 => Cause::Local,
-                1 => Cause::Remote { arrived_ns: now + next(200), write_ns: next(200) },
+                1 => Cause::Remote(RemoteAnswer {
+                    arrived_ns: now + next(200),
+                    write_ns: next(200),
+                    busy_until_ns: now + next(200),
+                    busy_ns: next(200),
+                }),
                 _ => Cause::Decision,
             };
             let parts = rounds.split(number, notice, cause, posted.saturating_sub(next(9)), posted).unwrap();

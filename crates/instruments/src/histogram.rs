@@ -3,14 +3,8 @@
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Buckets: below 1 us, then below 2, 4, ... 2^31 us, and all that is longer.
-pub const BUCKETS: usize = 33;
-
-/// The bucket of a duration: bucket n holds those below 2^n us and not below 2^(n-1).
-pub fn bucket_of(ns: u64) -> usize {
-    let us = ns / 1000;
-    ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1)
-}
+// Sessions count the same way in the shared memory.
+pub use standfast_session::{BUCKETS, bucket_of};
 
 /// Upper bound of a bucket in microseconds, exclusive; `None` for the last one.
 pub fn bucket_upper_us(bucket: usize) -> Option<u64> {

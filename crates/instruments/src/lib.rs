@@ -11,7 +11,7 @@ mod recorder;
 mod sample;
 mod statistic;
 
-pub use anatomy::{Cause, CommitPart, Parts, Round, Rounds};
+pub use anatomy::{Cause, CommitPart, Parts, RemoteAnswer, Round, Rounds};
 pub use event::{Event, WaitClass};
 pub use histogram::{BUCKETS, Histogram, HistogramCounts, bucket_of, bucket_upper_us};
 pub use observation::{Activity, History, LagCount, Metric, Observation, Remote};

@@ -19,7 +19,7 @@ pub struct Observation {
     pub catalog: Value,
     /// What was noted once a second and once a minute.
     pub history: History,
-    /// The standbys, and theirs; empty at those.
+    /// Its standbys, as they say themselves; empty in what they say.
     pub standbys: Vec<Remote>,
 }
 

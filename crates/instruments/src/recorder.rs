@@ -89,11 +89,6 @@ impl Instruments {
         }
     }
 
-    /// Sets a statistic that somebody else counts.
-    pub fn set(&self, statistic: Statistic, value: u64) {
-        self.statistics[statistic.index()].store(value, Relaxed);
-    }
-
     /// A statistic.
     pub fn statistic(&self, statistic: Statistic) -> u64 {
         self.statistics[statistic.index()].load(Relaxed)
@@ -107,7 +102,8 @@ impl Instruments {
     }
 
     /// What a thread of that name waits for at the moment, the outermost wait first, with the time so far.
-    pub fn waits_of(&self, name: &str) -> Vec<(Event, Duration)> {
+    #[cfg(test)]
+    fn waits_of(&self, name: &str) -> Vec<(Event, Duration)> {
         self.threads()
             .iter()
             .find(|thread| thread.name == name)

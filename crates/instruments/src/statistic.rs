@@ -27,7 +27,7 @@ macro_rules! statistics {
 statistics! {
     /// Bytes of redo records.
     RedoSize, "redo size";
-    /// Redo records of commits: change vectors, and what closes a transaction.
+    /// Redo records: change vectors, what closes a transaction, and what logs begin with.
     RedoEntries, "redo entries";
     /// Writes of the log writer.
     RedoWrites, "redo writes";
@@ -51,7 +51,7 @@ statistics! {
     RedoSynchTime, "redo synch time (usec)";
     /// Microseconds between the release of commits and the moment that their sessions ran again.
     RedoSynchTimeOverhead, "redo synch time overhead (usec)";
-    /// Waits for durability that were longer than 100 ms.
+    /// Waits for durability of 131 ms and more (2^17 microseconds, a bound of the histogram).
     RedoSynchLongWaits, "redo synch long waits";
     /// Commits whose session found the answer while it looked, without sleeping.
     RedoSynchPolls, "redo synch polls";

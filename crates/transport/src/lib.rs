@@ -63,9 +63,7 @@ pub use sender::{
 };
 pub use siblings::{Others, Siblings};
 pub use snapshot::{Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status};
-pub use source::{
-    ArchivedFile, Arrival, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo,
-};
+pub use source::{ArchivedFile, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
 pub use standby::{
     ArchivePart, ArchiveStore, GivenUp, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart, Wish,
 };

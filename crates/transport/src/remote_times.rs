@@ -1,50 +1,48 @@
-//! How long a standby had the redo: its write, and what was in the way before.
-//!
-//! A standby writes one batch after the other. What arrives there while it writes waits, and that is its time, not the
-//! link's. It can be told without comparing clocks: the acknowledgement of the batch before left there half a round
-//! trip before it arrived here, and this batch arrived there half a round trip after it was sent.
+//! What acknowledgements say of a standby's times: how long the way there and back is without its writes, and which write was
+//! in the way of what was sent meanwhile.
+
+use standfast_instruments::RemoteAnswer;
 
 /// Acknowledgements after which a longer way is believed, as after a change of route.
 const FORGET_AFTER: u32 = 1024;
 
-/// Pure; all times in microseconds of one clock.
+/// Pure; all times in nanoseconds.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteTimes {
     /// Shortest way there and back of late, and of the time since.
-    shortest_us: Option<u64>,
-    newer_us: Option<u64>,
+    shortest_ns: Option<u64>,
+    newer_ns: Option<u64>,
     counted: u32,
-    /// Arrival of the acknowledgement before, and the write that it told of.
-    before: Option<(u64, u64)>,
+    /// Arrival of the newest acknowledgement of a write, and how long that took.
+    before: (u64, u64),
 }
 
 impl RemoteTimes {
-    /// An acknowledgement arrived at `arrived_us` of what was sent at `sent_us`, and written in `write_us`. Returns for how
-    /// long the standby had it.
-    pub(crate) fn note(&mut self, sent_us: u64, arrived_us: u64, write_us: u64) -> u64 {
-        let whole = arrived_us.saturating_sub(sent_us);
-        let way = whole.saturating_sub(write_us);
-        let shortest = self.note_way(way);
-        let queued = self.before.map_or(0, |(before_us, before_write_us)| {
-            before_us.saturating_sub(sent_us).saturating_sub(shortest).min(before_write_us)
-        });
-        self.before = Some((arrived_us, write_us));
-        (write_us + queued).min(whole)
+    /// An acknowledgement arrived at `arrived_ns`, `round_trip_ns` after what it acknowledges had been sent; it was
+    /// written in `write_ns`, 0 when it was no write.
+    pub(crate) fn note(&mut self, arrived_ns: u64, round_trip_ns: u64, write_ns: u64) -> RemoteAnswer {
+        let shortest_ns = self.note_way(round_trip_ns.saturating_sub(write_ns));
+        let (before_ns, busy_ns) = self.before;
+        if write_ns > 0 {
+            self.before = (arrived_ns, write_ns);
+        }
+        let busy_until_ns = before_ns.saturating_sub(shortest_ns);
+        RemoteAnswer { arrived_ns, write_ns, busy_until_ns, busy_ns }
     }
 
     /// Shortest way there and back of late.
-    pub(crate) fn shortest_us(&self) -> Option<u64> {
-        self.shortest_us
+    pub(crate) fn shortest_ns(&self) -> Option<u64> {
+        self.shortest_ns
     }
 
-    fn note_way(&mut self, way_us: u64) -> u64 {
+    fn note_way(&mut self, way_ns: u64) -> u64 {
         if self.counted == FORGET_AFTER {
-            (self.shortest_us, self.newer_us, self.counted) = (self.newer_us, None, 0);
+            (self.shortest_ns, self.newer_ns, self.counted) = (self.newer_ns, None, 0);
         }
         self.counted += 1;
-        self.newer_us = Some(self.newer_us.map_or(way_us, |newer| newer.min(way_us)));
-        let shortest = self.shortest_us.map_or(way_us, |shortest| shortest.min(way_us));
-        self.shortest_us = Some(shortest);
+        self.newer_ns = Some(self.newer_ns.map_or(way_ns, |newer| newer.min(way_ns)));
+        let shortest = self.shortest_ns.map_or(way_ns, |shortest| shortest.min(way_ns));
+        self.shortest_ns = Some(shortest);
         shortest
     }
 }
@@ -56,40 +54,43 @@ mod tests {
     #[test]
     fn a_batch_alone_was_there_for_its_write() {
         let mut times = RemoteTimes::default();
-        assert_eq!(times.note(1_000, 11_300, 300), 300);
-        assert_eq!(times.note(50_000, 60_400, 400), 400, "the one before was long over");
+        assert_eq!(times.note(11_300, 10_300, 300).held_ns(1_000), 300);
+        assert_eq!(times.note(60_400, 10_400, 400).held_ns(50_000), 400, "the one before was long over");
     }
 
     #[test]
     fn a_batch_that_came_during_the_write_before_waited_for_it() {
         let mut times = RemoteTimes::default();
-        times.note(0, 1_100, 100);
-        assert_eq!(times.shortest_us(), Some(1_000));
+        times.note(1_100, 1_100, 100);
+        assert_eq!(times.shortest_ns(), Some(1_000));
         // Sent at 10,000, there at 10,500, written until 15,500.
-        assert_eq!(times.note(10_000, 16_000, 5_000), 5_000);
+        assert_eq!(times.note(16_000, 6_000, 5_000).held_ns(10_000), 5_000);
         // Sent at 11,000, there at 11,500, waits until 15,500, written until 20,500.
-        assert_eq!(times.note(11_000, 21_000, 5_000), 9_000);
-        // No wait is longer than the write that was in the way.
-        assert_eq!(times.note(11_000, 26_000, 5_000), 10_000);
+        assert_eq!(times.note(21_000, 10_000, 5_000).held_ns(11_000), 9_000);
+        // Something later that was written with it came when it was free for longer.
+        let answer = times.note(26_000, 15_000, 5_000);
+        assert_eq!((answer.held_ns(11_000), answer.held_ns(19_000)), (10_000, 6_000));
+    }
+
+    #[test]
+    fn a_sign_of_life_is_no_write_in_the_way_and_hides_none() {
+        let mut times = RemoteTimes::default();
+        times.note(1_000, 1_000, 0);
+        times.note(16_000, 6_000, 5_000);
+        times.note(16_100, 1_000, 0);
+        assert_eq!(times.note(21_000, 10_000, 5_000).held_ns(11_000), 9_000);
     }
 
     #[test]
     fn a_longer_way_is_believed_after_a_while() {
         let mut times = RemoteTimes::default();
-        times.note(0, 1_000, 0);
+        times.note(1_000, 1_000, 0);
         let mut now = 10_000;
         for _ in 0..2 * FORGET_AFTER {
-            times.note(now, now + 9_100, 100);
+            times.note(now + 9_100, 9_100, 100);
             now += 20_000;
         }
-        assert_eq!(times.note(now, now + 9_100, 100), 100);
-        assert_eq!(times.note(now + 100, now + 9_200, 100), 100, "the way is as long for all");
-    }
-
-    #[test]
-    fn a_clock_that_steps_back_makes_no_time() {
-        let mut times = RemoteTimes::default();
-        times.note(5_000, 6_000, 10);
-        assert_eq!(times.note(9_000, 8_000, 500), 0);
+        assert_eq!(times.shortest_ns(), Some(9_000));
+        assert_eq!(times.note(now + 9_200, 9_100, 100).held_ns(now + 100), 100, "the way is as long for all");
     }
 }

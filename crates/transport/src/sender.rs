@@ -22,13 +22,14 @@ use crate::packing::Compression;
 use crate::protection::Member;
 use crate::release::ReleaseView;
 use crate::siblings::{Seat, Siblings};
-use crate::source::{Arrival, Piece, RedoSource, SenderObserver};
+use crate::source::{Piece, RedoSource, SenderObserver};
 use crate::stats::DestinationStats;
 use crate::stopped::StoppedDatabases;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
 use gap::OpenGap;
 use serde::Serialize;
+use standfast_instruments::{RemoteAnswer, Statistic, count};
 use standfast_io::fault::{self, Fault};
 use standfast_types::{IncarnationId, Scn};
 use std::collections::HashSet;
@@ -433,6 +434,7 @@ impl Shared {
         self.stats.wire_bytes.fetch_add(sent as u64, Relaxed);
         self.stats.frames_direct.fetch_add(1, Relaxed);
         self.stats.redo_bytes.fetch_add(bytes, Relaxed);
+        count(Statistic::RedoReadMemoryForTransport, bytes);
         // The feeder must flush what is left, or see to it that this becomes confirmed; while it does the latter
         // it looks by itself.
         let armed = std::mem::replace(&mut wire.confirm_armed, true);
@@ -478,7 +480,7 @@ impl Shared {
     }
 
     /// The same for an acknowledgement.
-    fn arrived(&self, by: Arrival, change: impl FnOnce(&mut Destination, Duration)) {
+    fn arrived(&self, by: RemoteAnswer, change: impl FnOnce(&mut Destination, Duration)) {
         let ((), news) = self.changed(change);
         self.tell(news, Some(by));
     }
@@ -510,7 +512,7 @@ impl Shared {
     }
 
     /// Reports what a change has led to. No lock is held.
-    fn tell(&self, news: News, by: Option<Arrival>) {
+    fn tell(&self, news: News, by: Option<RemoteAnswer>) {
         if news.moved {
             self.observer.acknowledged(self.index, by);
         }

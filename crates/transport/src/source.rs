@@ -7,6 +7,7 @@ use crate::hello::{Hop, LogGeometry};
 use crate::identity::PeerIdentity;
 use serde::{Deserialize, Serialize};
 use standfast_format::StreamCrc;
+use standfast_instruments::RemoteAnswer;
 use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
 use std::fmt;
 use std::sync::Arc;
@@ -216,21 +217,12 @@ pub trait ArchivedFile: Send {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), StationError>;
 }
 
-/// An acknowledgement as it has come back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// When it was read here, by CLOCK_MONOTONIC, nanoseconds.
-    pub at_ns: u64,
-    /// How long the standby had what is acknowledged: its write, and what was in its way before; nanoseconds.
-    pub remote_ns: u64,
-}
-
 /// Whom a sender tells. Calls come from the sender's threads and must be short; they must not call back into
 /// the sender except for `release_view` and `status`.
 pub trait SenderObserver: Send + Sync {
     /// The destination's positions moved or it became more or less required: commits may be releasable.
     /// `by` is the acknowledgement that has just come; `None`: a decision, or a connection that ended.
-    fn acknowledged(&self, destination: usize, by: Option<Arrival>);
+    fn acknowledged(&self, destination: usize, by: Option<RemoteAnswer>);
 
     /// The calling thread, which belongs to a sender, has that name.
     fn enter_thread(&self, _name: &str) {}

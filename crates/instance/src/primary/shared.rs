@@ -71,8 +71,6 @@ pub struct PrimaryShared {
     copies_awaited: Mutex<BTreeMap<DatabaseId, String>>,
     /// Commits captured that cannot enter the log yet.
     pub(super) in_hand: AtomicUsize,
-    /// Commits captured since the start.
-    pub commits: AtomicU64,
     /// The log writer has ended: nothing becomes durable any more, no command is carried out.
     ended: AtomicBool,
     commands: Mutex<Vec<Command>>,
@@ -94,7 +92,6 @@ impl PrimaryShared {
             instruments,
             copies_awaited: Mutex::default(),
             in_hand: AtomicUsize::new(0),
-            commits: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             commands: Mutex::default(),
             commands_waiting: AtomicUsize::new(0),

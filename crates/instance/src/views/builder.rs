@@ -23,7 +23,7 @@ impl Builder {
 
     /// A row. Its last column says which instance it is about; a name that is no column of the view is a mistake of the
     /// caller, which tests find.
-    pub fn row<const N: usize>(&mut self, cells: [(&str, Cell); N]) {
+    pub fn row<'a>(&mut self, cells: impl IntoIterator<Item = (&'a str, Cell)>) {
         let columns = self.view.columns;
         let mut row = vec![Cell::Null; columns.len()];
         if let Some(last) = row.last_mut() {

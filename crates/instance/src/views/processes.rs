@@ -93,7 +93,6 @@ pub fn dataguard_process(rows: &mut Builder, at: &Observation) {
     for thread in &at.sample.threads {
         let Some(work) = work_of(&thread.name) else { continue };
         let destination = destination_of(at, &thread.name);
-        let place = place(at, work);
         let action = match &thread.event {
             None => "WORKING",
             Some(_) if is_idle(thread) => "IDLE",
@@ -105,7 +104,7 @@ pub fn dataguard_process(rows: &mut Builder, at: &Observation) {
             _ => None,
         };
         let id = destination["id"].as_u64();
-        rows.row([
+        let cells = [
             ("name", cell(thread.name.as_str())),
             ("pid", cell(&at.status["pid"])),
             ("type", cell("KSB")),
@@ -113,19 +112,27 @@ pub fn dataguard_process(rows: &mut Builder, at: &Observation) {
             ("proc_time", cell(time(at.sample.started_us))),
             ("action", cell(action)),
             ("client_role", cell(client)),
-            ("group_no", cell(place.as_ref().map(|place| &place.group["group"]))),
-            ("resetlog_id", cell(&at.catalog["incarnation_id"])),
-            ("thread_no", cell(place.as_ref().map(|_| 1u64))),
-            ("sequence_no", cell(place.as_ref().map(|place| &place.group["sequence"]))),
-            ("block_no", cell(place.and_then(|place| place.block))),
-            ("delay_mins", cell(delay_minutes(at, work))),
             ("dest_id", cell(id)),
             ("dest_mask", cell(id.filter(|id| (1..=31).contains(id)).map(|id| 1u64 << (id - 1)))),
             ("dbid", cell(&at.catalog["family"])),
             ("dgid", cell(&at.catalog["family"])),
             ("instance", cell(1u64)),
-        ]);
+        ];
+        rows.row(cells.into_iter().chain(log_cells(at, work)));
     }
+}
+
+/// Where in the logs a process is that does such work.
+fn log_cells(at: &Observation, work: Work) -> [(&'static str, Cell); 6] {
+    let place = place(at, work);
+    [
+        ("group_no", cell(place.as_ref().map(|place| &place.group["group"]))),
+        ("resetlog_id", cell(&at.catalog["incarnation_id"])),
+        ("thread_no", cell(place.as_ref().map(|_| 1u64))),
+        ("sequence_no", cell(place.as_ref().map(|place| &place.group["sequence"]))),
+        ("block_no", cell(place.and_then(|place| place.block))),
+        ("delay_mins", cell(delay_minutes(at, work))),
+    ]
 }
 
 /// V$MANAGED_STANDBY.STATUS.
@@ -156,23 +163,17 @@ pub fn managed_standby(rows: &mut Builder, at: &Observation) {
             Work::Other(_) => continue,
         };
         let of_primary = work == Work::Receive && at.status["standby"]["source"]["role"] == "primary";
-        let place = place(at, work);
-        rows.row([
+        let cells = [
             ("process", cell(process)),
             ("pid", cell(&at.status["pid"])),
             ("status", cell(state(at, thread, work))),
             ("client_process", cell(if of_primary { "LGWR" } else { "N/A" })),
             ("client_pid", cell("N/A")),
             ("client_dbid", cell(&at.catalog["family"])),
-            ("group_no", cell(place.as_ref().map(|place| &place.group["group"]))),
-            ("resetlog_id", cell(&at.catalog["incarnation_id"])),
-            ("thread_no", cell(place.as_ref().map(|_| 1u64))),
-            ("sequence_no", cell(place.as_ref().map(|place| &place.group["sequence"]))),
-            ("block_no", cell(place.and_then(|place| place.block))),
-            ("delay_mins", cell(delay_minutes(at, work))),
             ("known_agents", Cell::Integer(0)),
             ("active_agents", Cell::Integer(0)),
-        ]);
+        ];
+        rows.row(cells.into_iter().chain(log_cells(at, work)));
     }
 }
 

@@ -94,7 +94,7 @@ struct Intake<'a> {
     durable: Scn,
     /// End of the source's redo when the newest frame was sent.
     source_end: Option<Scn>,
-    /// When the newest frame was sent, by the primary's clock.
+    /// When the oldest redo that is acknowledged next was sent, by the primary's clock; without redo, the newest frame.
     echo_us: u64,
     times: AckTimes,
     /// Version of the stopped databases that the primary was told in this stream.
@@ -108,7 +108,7 @@ impl Intake<'_> {
         let mut at = 0;
         let mut redo = Gathered::default();
         self.times = AckTimes { received_us: now_us(), write_ns: 0 };
-        let mut failed = Ok(());
+        let (mut failed, mut redo_came) = (Ok(()), false);
         let wait = waiting(Event::RfsWrite);
         loop {
             let (frame, length) = match reader.peek(at) {
@@ -121,8 +121,9 @@ impl Intake<'_> {
             };
             at += length;
             let expected = self.position + redo.bytes;
-            let taken = self.note(&frame, expected).and_then(|what| match what {
+            let taken = self.note(&frame, expected, redo_came).and_then(|what| match what {
                 Item::Redo => {
+                    redo_came = true;
                     let unpacked = self.unpacker.unpack(frame.header.flags, frame.payload);
                     let unpacked = unpacked.map_err(|error| protocol(&error.to_string()))?;
                     redo.push(unpacked.map_or(Cow::Borrowed(frame.payload), Cow::Owned));
@@ -160,7 +161,7 @@ impl Intake<'_> {
     }
 
     /// Checks a frame and notes what every frame carries.
-    fn note(&mut self, frame: &Frame<'_>, expected: Scn) -> Result<Item, TransportError> {
+    fn note(&mut self, frame: &Frame<'_>, expected: Scn, redo_came: bool) -> Result<Item, TransportError> {
         let header = frame.header;
         let item = match header.kind {
             FrameKind::Redo => Item::Redo,
@@ -181,7 +182,10 @@ impl Intake<'_> {
         }
         if !matches!(item, Item::Switch(_)) {
             self.durable = self.durable.max(Scn(header.b));
-            self.echo_us = header.c;
+            // A confirmation behind redo is later than that.
+            if !redo_came {
+                self.echo_us = header.c;
+            }
             self.source_end = Some(Scn(header.d));
         }
         Ok(item)

@@ -8,11 +8,10 @@ use crate::error::{Refusal, TransportError};
 use crate::framing::{FrameReader, FramingError};
 use crate::link::LinkEnd;
 use crate::remote_times::RemoteTimes;
-use crate::source::Arrival;
 use crate::stopped::StoppedDatabases;
 use crate::{hello, now_us};
 use standfast_format::{Frame, FrameKind};
-use standfast_instruments::{Event, monotonic_ns, waiting};
+use standfast_instruments::{Event, RemoteAnswer, monotonic_ns, waiting};
 use standfast_types::Scn;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -135,9 +134,8 @@ fn take_frames(
         }
     }
     reader.consume(at);
-    if let Some(([received, hardened, applied], remote_ns)) = newest {
+    if let Some(([received, hardened, applied], by)) = newest {
         let captured = shared.source.captured();
-        let by = Arrival { at_ns: arrived.at_ns, remote_ns };
         shared.arrived(by, |at, now| at.acked(now, received, hardened, applied, captured));
         gap::hardened(shared, hardened);
     }
@@ -150,23 +148,25 @@ struct Arrived {
     at_us: u64,
 }
 
-/// Positions, and how long the standby had what is acknowledged, nanoseconds.
+/// Positions, and what is told of the standby's times.
 fn note_ack(
     shared: &Shared,
     frame: &Frame<'_>,
     arrived: &Arrived,
     remote: &mut RemoteTimes,
-) -> Result<([Scn; 3], u64), Ended> {
+) -> Result<([Scn; 3], RemoteAnswer), Ended> {
     let Some(times) = AckTimes::decode(frame.payload) else {
         return Err(Ended::Lost("the standby sent a malformed acknowledgement".into()));
     };
     let header = frame.header;
     let stats = &shared.stats;
     stats.acks.fetch_add(1, Relaxed);
-    let mut remote_us = times.write_ns / 1000;
+    let mut answer =
+        RemoteAnswer { arrived_ns: arrived.at_ns, write_ns: times.write_ns, ..RemoteAnswer::default() };
     if header.d > 0 {
         let round_trip = Duration::from_micros(arrived.at_us.saturating_sub(header.d));
-        stats.round_trip.record(u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX));
+        let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
+        stats.round_trip.record(round_trip_ns);
         let event = match shared.config.destination.mode {
             TransportMode::Async => Event::AsyncRemoteWrite,
             TransportMode::SyncAffirm | TransportMode::FastSync => Event::SyncRemoteWrite,
@@ -175,13 +175,13 @@ fn note_ack(
         if times.write_ns > 0 {
             standfast_instruments::record(event, round_trip);
         }
-        remote_us = remote.note(header.d, arrived.at_us, remote_us);
-        stats.shortest_way.store(remote.shortest_us().map_or(0, |shortest| shortest + 1), Relaxed);
+        answer = remote.note(arrived.at_ns, round_trip_ns, times.write_ns);
+        stats.shortest_way.store(remote.shortest_ns().map_or(0, |shortest| shortest / 1000 + 1), Relaxed);
     }
     if times.write_ns > 0 {
         stats.standby_write.record(times.write_ns);
     }
-    Ok(([Scn(header.a), Scn(header.b), Scn(header.c)], remote_us * 1000))
+    Ok(([Scn(header.a), Scn(header.b), Scn(header.c)], answer))
 }
 
 fn refusal(frame: &Frame<'_>) -> Ended {

@@ -8,7 +8,7 @@ use crate::link::LinkEnd;
 use crate::source::Piece;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
-use standfast_instruments::{Event, waiting};
+use standfast_instruments::{Event, Statistic, count, waiting};
 use standfast_io::fault::{self, Fault};
 use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
     }
     // Read before the redo: what is offered later may begin another log.
     let mut upto = Scn(shared.offered.load(SeqCst)).max(shared.source.sendable());
-    let pieces =
+    let (pieces, read) =
         next_redo(shared, wire.sent, upto).map_err(|error| format!("reading own redo failed: {error}"))?;
     for log in shared.source.switches(wire.announced, upto) {
         if log.first_scn > wire.sent {
@@ -125,31 +125,34 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
     shared.stats.wire_bytes.fetch_add(sent as u64, Relaxed);
     wire.confirm_armed = true;
     shared.stats.frames_deferred.fetch_add(1, Relaxed);
-    shared.stats.redo_bytes.fetch_add(wire.sent.bytes_since(before), Relaxed);
+    let bytes = wire.sent.bytes_since(before);
+    shared.stats.redo_bytes.fetch_add(bytes, Relaxed);
+    count(read, bytes);
     if !whole {
         shared.stats.frames_partial.fetch_add(1, Relaxed);
     }
     Ok(Step::Sent)
 }
 
-/// Redo from `from` on, out of the log buffer or else the logs; empty when there is none before `upto`.
-fn next_redo(shared: &Shared, from: Scn, upto: Scn) -> Result<Vec<Piece>, SourceError> {
+/// Redo from `from` on, out of the log buffer or else the logs, and which; empty when there is none before `upto`.
+fn next_redo(shared: &Shared, from: Scn, upto: Scn) -> Result<(Vec<Piece>, Statistic), SourceError> {
+    let (memory, logs) = (Statistic::RedoReadMemoryForTransport, Statistic::RedoReadForTransport);
     if upto <= from {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), memory));
     }
     let from_logs = match shared.source.buffered(from, BATCH_BYTES_MAX) {
         Some(pieces) => {
             note_feeding(shared, false, from);
-            return Ok(pieces);
+            return Ok((pieces, memory));
         }
         None => shared.source.logged(from, LOGGED_BYTES)?,
     };
     if from_logs.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), logs));
     }
     note_feeding(shared, true, from);
     shared.stats.logged_bytes.fetch_add(from_logs.len() as u64, Relaxed);
-    Ok(vec![Piece::new(from, Arc::new(from_logs))])
+    Ok((vec![Piece::new(from, Arc::new(from_logs))], logs))
 }
 
 fn note_feeding(shared: &Shared, from_logs: bool, at: Scn) {

@@ -15,7 +15,7 @@ use crate::lock;
 use crate::packing::Compression;
 use crate::source::ArchivedFile;
 use standfast_format::{FrameHeader, FrameKind, StreamCrc};
-use standfast_instruments::{Event, waiting};
+use standfast_instruments::{Event, Statistic, count, waiting};
 use standfast_io::behind::run_behind;
 use standfast_io::fault::{self, Fault};
 use standfast_types::Scn;
@@ -340,6 +340,7 @@ fn send_unit(
         at += length;
         open.sent.fetch_add(length, SeqCst);
         shared.stats.archived_bytes.fetch_add(length, Relaxed);
+        count(Statistic::RedoReadForTransport, length);
     }
     let end = FrameHeader::new(FrameKind::UnitEnd, log.sequence, offset, bytes, u64::from(crc.0));
     writer.write(end, &[]).map_err(&sending)

@@ -15,6 +15,7 @@ pub use source::{MemorySource, SourceState};
 #[allow(unused_imports)]
 pub use standby::{MemoryLog, Standby, StandbyState, empty_standby};
 use standfast_format::FrameKind;
+use standfast_instruments::RemoteAnswer;
 use standfast_transport::framing::{FrameReader, FrameWriter};
 use standfast_transport::hello::{self, ReceiverHello, SenderHello};
 use standfast_transport::*;
@@ -101,7 +102,7 @@ pub struct Observer {
 }
 
 impl SenderObserver for Observer {
-    fn acknowledged(&self, _: usize, _: Option<Arrival>) {
+    fn acknowledged(&self, _: usize, _: Option<RemoteAnswer>) {
         self.acknowledgements.change(|count| *count += 1);
     }
     fn event(&self, _: usize, event: &SenderEvent) {

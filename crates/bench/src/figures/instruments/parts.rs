@@ -8,6 +8,7 @@ use standfast_wan::settings::Settings;
 use super::super::net::lab::{FAR, Lab, Labs, NEAR, link};
 use super::super::transport::median;
 use super::super::transport::pair::{Pair, open_as_it_is};
+use crate::redo_load::Config;
 use crate::systems::Mode;
 use crate::{BenchError, Result, interrupt};
 
@@ -19,6 +20,8 @@ const BYTES: usize = 256;
 /// What a delay takes, milliseconds.
 const DELAY_MS: f64 = 10.0;
 const SLOW_DISK: &str = "log-write=sleep:10@1+";
+/// The log writer is kept from its work, as by a processor that has other things to do.
+const SLOW_CAPTURE: &str = "capture=sleep:10@1+";
 /// Megabits a second of the link: more than commits need.
 const MEGABITS: f64 = 1000.0;
 
@@ -111,15 +114,17 @@ pub(super) fn commits(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Commits>> {
 /// Measures with delays in all places.
 pub(super) fn delayed(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Delayed>> {
     let (near, far) = (lab(labs, 0.0)?, lab(labs, DELAY_MS)?);
-    let (none, primary, standby) = (
-        Faults::default(),
-        Faults { primary: Some(SLOW_DISK), standby: None },
-        Faults { primary: None, standby: Some(SLOW_DISK) },
-    );
+    let none = Faults::default();
+    let primary = Faults { primary: Some(SLOW_DISK), ..none };
+    let standby = Faults { standby: Some(SLOW_DISK), ..none };
+    let processor = Faults { primary: Some(SLOW_CAPTURE), ..none };
+    let lock = Faults { lock_held_ms: Some(DELAY_MS as u64), ..none };
     let places = [
         ("disk of the primary", CommitPart::LocalWrite, &near, primary),
         ("disk of the standby", CommitPart::RemoteWrite, &near, standby),
         ("network", CommitPart::Network, &far, none),
+        ("write lock", CommitPart::WriteLockQueue, &near, lock),
+        ("processor of the log writer", CommitPart::Gather, &near, processor),
     ];
     let mut all = Vec::new();
     for (place, part, lab, faults) in places {
@@ -139,11 +144,12 @@ fn lab<'l>(labs: &'l Labs<'l>, rtt_ms: f64) -> Result<Lab<'l>> {
     open_as_it_is(labs, &[NEAR, FAR], settings)
 }
 
-/// Fault points of both ends.
+/// Fault points of both ends, and a session that keeps the lock from others.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     primary: Option<&'static str>,
     standby: Option<&'static str>,
+    lock_held_ms: Option<u64>,
 }
 
 fn anatomy(labs: &Labs<'_>, lab: &Lab<'_>, clients: usize, faults: Faults) -> Result<Anatomy> {
@@ -151,7 +157,8 @@ fn anatomy(labs: &Labs<'_>, lab: &Lab<'_>, clients: usize, faults: Faults) -> Re
     pair.create_standby(faults.standby)?;
     pair.ship(Mode::SyncAffirm, &[])?;
     pair.await_follower(Mode::SyncAffirm)?;
-    let mut load = pair.load(clients, BYTES, None)?;
+    let config = pair.load_config(clients, BYTES)?;
+    let mut load = pair.start_load(&Config { lock_held_ms: faults.lock_held_ms, ..config })?;
     interrupt::pause(labs.context.warmup)?;
     let before = pair.primary().observe()?.sample;
     load.measure()?;

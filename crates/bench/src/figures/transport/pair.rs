@@ -151,10 +151,27 @@ impl<'l> Pair<'l> {
         bytes: usize,
         rate: Option<f64>,
     ) -> Result<Load> {
+        self.start_load(&Config { rate, content, ..self.load_config(sessions, bytes)? })
+    }
+
+    /// An application that makes as much redo as it can, which nothing makes shorter.
+    pub(in super::super) fn load_config(&self, sessions: usize, bytes: usize) -> Result<Config> {
         let remedy = "libstandfast.so is not beside this program: run `cargo build --release --workspace`";
         let extension = need(&self.labs.context.programs.extension, remedy)?.to_owned();
-        let config = Config { extension, database: self.database.clone(), sessions, bytes, rate, content };
-        Load::start(&self.labs.context.worker, &config)
+        Ok(Config {
+            extension,
+            database: self.database.clone(),
+            sessions,
+            bytes,
+            rate: None,
+            content: Content::Noise,
+            lock_held_ms: None,
+        })
+    }
+
+    /// Starts it.
+    pub(in super::super) fn start_load(&self, config: &Config) -> Result<Load> {
+        Load::start(&self.labs.context.worker, config)
     }
 
     /// Lets an application make so many bytes of redo at least, as fast as it can. Where they begin and end.
