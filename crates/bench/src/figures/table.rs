@@ -216,6 +216,15 @@ pub const FIGURES: &[Figure] = &[
     figure(Instruments, "lags", "looks that were wrong", 0, (Some(0.0), None), Lower, |m| {
         instruments(m, InstrumentsResult::wrong_lags)
     }),
+    figure(
+        Instruments,
+        "diagnosis",
+        "faults not named first, or healthy pairs not silent",
+        0,
+        (Some(0.0), None),
+        Lower,
+        |m| instruments(m, InstrumentsResult::wrong_findings),
+    ),
     figure(Instruments, "cost", "% fewer commits", 2, (Some(1.0), None), Lower, |m| {
         instruments(m, InstrumentsResult::cost)
     }),

@@ -9,7 +9,7 @@ use standfast_instruments::Observation;
 use crate::context::need;
 use crate::driver::{DriveConfig, drive};
 use crate::error::During;
-use crate::process::{Process, Scratch, run};
+use crate::process::{Process, Scratch, run, run_accepting};
 use crate::processes::ProcessGroup;
 use crate::run::RunResult;
 use crate::systems::site::{Hosts, Site};
@@ -234,6 +234,18 @@ impl Instance {
         run(add.args([&standby.name, &standby.listen, "--mode", mode.word()]).args(more)).map(|_| ())
     }
 
+    /// Makes the standby the first destination, with more `attributes` in the notation of LOG_ARCHIVE_DEST_n.
+    pub(crate) fn set_destination(&self, standby: &Instance, mode: Mode, attributes: &str) -> Result<()> {
+        let mode = match mode {
+            Mode::SyncAffirm => "SYNC AFFIRM",
+            Mode::Fastsync => "SYNC NOAFFIRM",
+            Mode::Async => "ASYNC",
+        };
+        let Instance { name, listen, .. } = standby;
+        let all = format!("SERVICE={listen} {mode} {attributes} DB_UNIQUE_NAME={name}");
+        run(&mut self.command(&["destination", "set", "1", &all])).map(|_| ())
+    }
+
     /// Waits until the standby receives live redo.
     pub(crate) fn await_follower(&self, standby: &Instance, mode: Mode) -> Result<()> {
         let follows = || Ok(follows(&self.status()?, &standby.name, mode));
@@ -267,6 +279,30 @@ impl Instance {
             what: "the output of `standfast observe`".into(),
             detail: error.to_string(),
         })
+    }
+
+    /// The rules that `standfast diagnose` finds in so many seconds from now on, the first finding first.
+    pub(crate) fn diagnose(&self, seconds: u64) -> Result<Vec<String>> {
+        let mut command = self.command(&["diagnose", "--json", "--seconds", &seconds.to_string()]);
+        // Its 3 says that there are findings.
+        let text = run_accepting(&mut command, &[0, 3])?;
+        let judged: Value = serde_json::from_str(&text).map_err(|error| BenchError::Unreadable {
+            what: "the output of `standfast diagnose --json`".into(),
+            detail: error.to_string(),
+        })?;
+        let findings = judged["findings"].as_array().into_iter().flatten();
+        Ok(findings.filter_map(|finding| finding["rule"].as_str()).map(str::to_owned).collect())
+    }
+
+    /// `standfast apply stop`.
+    pub(crate) fn stop_apply(&self) -> Result<()> {
+        run(&mut self.command(&["apply", "stop"])).map(|_| ())
+    }
+
+    /// Ends at once, as if its host had lost power.
+    pub(crate) fn kill(mut self) {
+        // When it is gone already, that was what was wanted.
+        let _ = self.process.child().kill();
     }
 
     /// Begins another log.

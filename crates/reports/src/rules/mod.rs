@@ -196,7 +196,10 @@ pub fn diagnose(interval: &Interval, newest: &Observation) -> Vec<Finding> {
 }
 
 /// The left one explains the right one.
-const EXPLAINS: [(&str, &str); 19] = [
+const EXPLAINS: [(&str, &str); 22] = [
+    ("R4", "R2"),
+    ("R4", "R8"),
+    ("R4", "R21"),
     ("R7", "R11"),
     ("R7", "R13"),
     ("R7", "R18"),

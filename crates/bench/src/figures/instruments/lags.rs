@@ -93,7 +93,7 @@ fn shown(pair: &Pair<'_>) -> Result<Option<f64>> {
     }
 }
 
-fn set(lab: &Lab<'_>, cut: bool) -> Result<()> {
+pub(super) fn set(lab: &Lab<'_>, cut: bool) -> Result<()> {
     let control = lab.wan().control();
     emulated(if cut { control.cut(&[]) } else { control.heal(&[]) })
 }

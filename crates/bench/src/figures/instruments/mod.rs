@@ -1,6 +1,7 @@
 //! Group `instruments`: what the instruments say of a commit, against the stopwatch of the application.
 
 mod cost;
+mod diagnosis;
 mod lags;
 mod parts;
 
@@ -25,6 +26,8 @@ pub struct InstrumentsResult {
     pub delayed: Outcome<Vec<parts::Delayed>>,
     /// What is shown of a standby's lag, and what is true.
     pub lags: Outcome<lags::Lags>,
+    /// What `standfast diagnose` says of faults.
+    pub diagnosed: Outcome<Vec<diagnosis::Diagnosed>>,
     /// Commits a second with instruments and without.
     pub cost: Outcome<cost::Cost>,
 }
@@ -38,6 +41,7 @@ pub(super) fn instruments(context: &Context, rounds: usize) -> Result<Instrument
         commits: outcome(parts::commits(&labs, rounds))?,
         delayed: outcome(parts::delayed(&labs, rounds))?,
         lags: outcome(lags::lags(&labs))?,
+        diagnosed: outcome(diagnosis::diagnosed(&labs))?,
         cost: outcome(cost::cost(&labs, rounds))?,
     })
 }
@@ -53,6 +57,10 @@ impl InstrumentsResult {
 
     pub(super) fn cost(&self) -> Outcome<f64> {
         self.cost.as_ref().map(cost::Cost::percent).map_err(Clone::clone)
+    }
+
+    pub(super) fn wrong_findings(&self) -> Outcome<f64> {
+        self.diagnosed.as_ref().map(|all| diagnosis::wrong(all)).map_err(Clone::clone)
     }
 
     pub(super) fn worst_stray(&self) -> Outcome<f64> {

@@ -80,7 +80,8 @@ impl<'l> Pair<'l> {
         Pair::start_as(labs, lab, settings, tls, None)
     }
 
-    fn start_as(
+    /// With all of these.
+    pub(in super::super) fn start_as(
         labs: &'l Labs<'l>,
         lab: &'l Lab<'l>,
         settings: &[(&str, u64)],
@@ -123,9 +124,26 @@ impl<'l> Pair<'l> {
         self.primary.add_destination(self.standby()?, mode, more)
     }
 
+    /// Makes the newest standby a destination with these attributes in the notation of LOG_ARCHIVE_DEST_n.
+    pub(in super::super) fn ship_with(&self, mode: Mode, attributes: &str) -> Result<()> {
+        self.primary.set_destination(self.standby()?, mode, attributes)
+    }
+
     /// Waits until the newest standby receives live redo.
     pub(in super::super) fn await_follower(&self, mode: Mode) -> Result<()> {
         self.primary.await_follower(self.standby()?, mode)
+    }
+
+    /// Kills the newest standby; what was its host goes on without it.
+    pub(in super::super) fn kill_standby(&mut self) {
+        if let Some(standby) = self.standbys.pop() {
+            standby.kill();
+        }
+    }
+
+    /// Stops apply at the newest standby.
+    pub(in super::super) fn stop_apply(&self) -> Result<()> {
+        self.standby()?.stop_apply()
     }
 
     /// What the primary says of the newest standby.

@@ -1,0 +1,261 @@
+//! Faults that are put into a pair, and what `standfast diagnose` says of it first; of a pair that is well it says nothing.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::Serialize;
+use standfast_wan::settings::{Settings, WHOLE};
+
+use super::super::net::lab::{FAR, Labs, NEAR, link};
+use super::super::transport::pair::{Pair, open_as_it_is};
+use crate::systems::Mode;
+use crate::{Result, interrupt};
+
+/// Seconds that are diagnosed.
+const SECONDS: u64 = 5;
+/// Threads for each processor that keep others from it.
+const SPINNERS: usize = 6;
+
+/// What was said of a fault.
+#[derive(Debug, Serialize)]
+pub struct Diagnosed {
+    /// What was wrong.
+    pub fault: &'static str,
+    /// The rule that names it; `None`: nothing was wrong.
+    pub expected: Option<&'static str>,
+    /// The rules that spoke, the first finding first.
+    pub found: Vec<String>,
+}
+
+impl Diagnosed {
+    fn is_right(&self) -> bool {
+        self.found.first().map(String::as_str) == self.expected
+    }
+}
+
+/// How many were not named, or not first.
+pub(super) fn wrong(all: &[Diagnosed]) -> f64 {
+    all.iter().filter(|one| !one.is_right()).count() as f64
+}
+
+/// What happens to the pair once it is under load.
+#[derive(Clone, Copy)]
+enum Then {
+    Nothing,
+    StandbyDies,
+    ApplyStops,
+    ProcessorsAreTaken,
+    LinkIsCut,
+}
+
+/// A pair with a fault, under load.
+#[derive(Clone, Copy)]
+struct Scene {
+    fault: &'static str,
+    expected: Option<&'static str>,
+    rtt_ms: f64,
+    megabits: f64,
+    loss_percent: f64,
+    settings: &'static [(&'static str, u64)],
+    /// `STANDFAST_FAULT` of primary and standby.
+    faults: (Option<&'static str>, Option<&'static str>),
+    mode: Mode,
+    /// Attributes of the destination, beside its mode.
+    attributes: &'static str,
+    /// Sessions, bytes of a transaction and bytes a second.
+    load: (usize, usize, f64),
+    /// Seconds under load before it is diagnosed.
+    before_s: u64,
+    then: Then,
+}
+
+/// Well: a near standby and a load that it carries.
+const WELL: Scene = Scene {
+    fault: "none: a near standby, SYNC AFFIRM",
+    expected: None,
+    rtt_ms: 0.5,
+    megabits: 1000.0,
+    loss_percent: 0.0,
+    settings: &[],
+    faults: (None, None),
+    mode: Mode::SyncAffirm,
+    attributes: "",
+    load: (4, 1 << 10, 200e3),
+    before_s: 2,
+    then: Then::Nothing,
+};
+
+const SCENES: [Scene; 17] = [
+    WELL,
+    Scene { fault: "none: a distant standby, ASYNC", rtt_ms: 40.0, mode: Mode::Async, ..WELL },
+    Scene { fault: "none: FASTSYNC", mode: Mode::Fastsync, ..WELL },
+    Scene {
+        fault: "a slow disk of the standby",
+        expected: Some("R7"),
+        faults: (None, Some("log-write=sleep:10@1+")),
+        ..WELL
+    },
+    Scene {
+        fault: "a slow disk of the primary",
+        expected: Some("R2"),
+        faults: (Some("log-write=sleep:10@1+"), None),
+        ..WELL
+    },
+    Scene {
+        fault: "a standby that is held up before it writes",
+        expected: Some("R1"),
+        faults: (None, Some("received=sleep:10@1+")),
+        ..WELL
+    },
+    Scene {
+        fault: "slow capture",
+        expected: Some("R5"),
+        faults: (Some("capture=sleep:10@1+"), None),
+        ..WELL
+    },
+    Scene { fault: "a long link, SYNC", expected: Some("R12"), rtt_ms: 30.0, ..WELL },
+    Scene { fault: "4 % loss", expected: Some("R8"), rtt_ms: 2.0, loss_percent: 4.0, ..WELL },
+    Scene {
+        fault: "a link that does not carry the redo",
+        expected: Some("R14"),
+        rtt_ms: 20.0,
+        megabits: 4.0,
+        mode: Mode::Async,
+        load: (4, 16 << 10, 2e6),
+        before_s: 8,
+        ..WELL
+    },
+    Scene {
+        fault: "socket buffers that are too small",
+        expected: Some("R14"),
+        rtt_ms: 80.0,
+        mode: Mode::Async,
+        attributes: "SEND_BUF_SIZE=16384 RECV_BUF_SIZE=16384",
+        load: (4, 16 << 10, 3e6),
+        before_s: 8,
+        ..WELL
+    },
+    Scene {
+        fault: "slow apply",
+        expected: Some("R22"),
+        faults: (None, Some("apply-commit=sleep:15000@1+")),
+        mode: Mode::Async,
+        load: (4, 32 << 10, 8e6),
+        before_s: 6,
+        ..WELL
+    },
+    Scene { fault: "apply that was stopped", expected: Some("R22"), then: Then::ApplyStops, ..WELL },
+    Scene { fault: "a standby that died", expected: Some("R22"), then: Then::StandbyDies, ..WELL },
+    Scene {
+        fault: "a link that is cut",
+        expected: Some("R22"),
+        attributes: "NET_TIMEOUT=1",
+        then: Then::LinkIsCut,
+        ..WELL
+    },
+    Scene {
+        fault: "processors that others take",
+        expected: Some("R4"),
+        rtt_ms: 0.0,
+        mode: Mode::Async,
+        load: (1, 1 << 10, 100e3),
+        then: Then::ProcessorsAreTaken,
+        ..WELL
+    },
+    Scene {
+        fault: "small logs",
+        expected: Some("R16"),
+        settings: &[("group_bytes", 8 << 20)],
+        mode: Mode::Async,
+        load: (4, 64 << 10, 6e6),
+        ..WELL
+    },
+];
+
+/// Threads that compute, on all processors.
+struct Spinners {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Spinners {
+    fn start() -> Spinners {
+        let stop = Arc::new(AtomicBool::new(false));
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let spin = |_| {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        let threads = (0..SPINNERS * processors).map(spin).collect();
+        Spinners { stop, threads }
+    }
+}
+
+impl Drop for Spinners {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for thread in self.threads.drain(..) {
+            // It has nothing to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Puts in all faults, one after the other.
+pub(super) fn diagnosed(labs: &Labs<'_>) -> Result<Vec<Diagnosed>> {
+    SCENES.iter().map(|scene| scene.diagnose(labs)).collect()
+}
+
+impl Scene {
+    fn diagnose(&self, labs: &Labs<'_>) -> Result<Diagnosed> {
+        let near = Settings { delay: 0, ..Settings::default() };
+        let settings = if self.rtt_ms > 0.0 { link(self.rtt_ms, self.megabits) } else { near };
+        let loss = (self.loss_percent / 100.0 * WHOLE as f64) as _;
+        let lab = open_as_it_is(labs, &[NEAR, FAR], Settings { loss, ..settings })?;
+        let mut pair = Pair::start_as(labs, &lab, self.settings, false, self.faults.0)?;
+        pair.create_standby(self.faults.1)?;
+        pair.ship_with(self.mode, self.attributes)?;
+        pair.await_follower(self.mode)?;
+        let (sessions, bytes, rate) = self.load;
+        // Not stopped in order: in some scenes commits stand still.
+        let _load = pair.load(sessions, bytes, Some(rate))?;
+        interrupt::pause(Duration::from_secs(self.before_s))?;
+        let mut _taken = None;
+        match self.then {
+            Then::Nothing => {}
+            Then::StandbyDies => pair.kill_standby(),
+            Then::ApplyStops => pair.stop_apply()?,
+            Then::ProcessorsAreTaken => _taken = Some(Spinners::start()),
+            Then::LinkIsCut => super::lags::set(&lab, true)?,
+        }
+        let found = pair.primary().diagnose(SECONDS)?;
+        let diagnosed = Diagnosed { fault: self.fault, expected: self.expected, found };
+        let right = if diagnosed.is_right() { "" } else { ", WRONG" };
+        let (expected, found) = (self.expected.unwrap_or("nothing"), diagnosed.found.join(", "));
+        eprintln!("{}: expected {expected}, found {found}{right}", self.fault);
+        Ok(diagnosed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_counts_when_it_is_the_first_and_silence_when_nothing_is_wrong() {
+        let of = |expected, found: &[&str]| Diagnosed {
+            fault: "one",
+            expected,
+            found: found.iter().map(|rule| (*rule).into()).collect(),
+        };
+        assert_eq!(wrong(&[of(Some("R7"), &["R7", "R11"]), of(None, &[])]), 0.0);
+        assert_eq!(wrong(&[of(Some("R7"), &["R11", "R7"]), of(Some("R7"), &[]), of(None, &["R21"])]), 3.0);
+    }
+}
