@@ -150,8 +150,8 @@ impl Session {
     pub fn notice_commit(&self, batch: bool, began_ns: u64, target: Option<u64>) {
         let now = monotonic_ns();
         let slot = self.segment.slot(self.slot);
+        slot.noticed_ns.store(now, SeqCst);
         if let Some(target) = target {
-            slot.noticed_ns.store(now, SeqCst);
             slot.posted_ns.store(0, SeqCst);
             self.begin_to_wait(target);
         }
@@ -167,13 +167,14 @@ impl Session {
         let (bits, own) = self.own_waiter_bits();
         if bits.load(SeqCst) & own == 0 || slot.target.load(SeqCst) != target {
             // It gave notice as one that does not wait, and is now told to.
+            slot.posted_ns.store(0, SeqCst);
             self.begin_to_wait(target);
         }
         let outcome = self.wait_on(target, alive);
         let now = monotonic_ns();
         slot.wait.end(outer);
-        // Without an answer of the instance there is nothing to tell of but that it failed: somebody else had the
-        // commit made durable before it gave notice.
+        // Durable and never posted: it was so before the notice, which somebody else's had preceded, and nothing was
+        // waited for.
         let posted = slot.posted_ns.swap(NOBODY_WAITS, SeqCst);
         if posted != 0 || outcome != WaitOutcome::Durable {
             slot.record(SessionWait::LogFileSync, now.saturating_sub(noticed));

@@ -278,8 +278,10 @@ fn who_turns_out_to_wait_after_all_is_woken() {
     while !segment.has_commit_waiters(3) {
         std::thread::yield_now();
     }
-    segment.publish_durable(3, target, &mut |_, _| {});
+    let mut posted = 0;
+    segment.publish_durable(3, target, &mut |_, _| posted += 1);
     assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
+    assert_eq!((posted, count(segment, SessionWait::LogFileSync).0), (1, 1));
     std::fs::remove_file(path).unwrap();
 }
 
