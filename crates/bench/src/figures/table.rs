@@ -225,6 +225,15 @@ pub const FIGURES: &[Figure] = &[
         Lower,
         |m| instruments(m, InstrumentsResult::wrong_findings),
     ),
+    figure(
+        Instruments,
+        "comparisons",
+        "of three without the documented shape",
+        0,
+        (Some(0.0), None),
+        Lower,
+        |m| instruments(m, InstrumentsResult::wrong_tables),
+    ),
     figure(Instruments, "cost", "% fewer commits", 2, (Some(1.0), None), Lower, |m| {
         instruments(m, InstrumentsResult::cost)
     }),

@@ -294,6 +294,36 @@ impl Instance {
         Ok(findings.filter_map(|finding| finding["rule"].as_str()).map(str::to_owned).collect())
     }
 
+    /// `standfast log member add`.
+    pub(crate) fn add_log_member(&self, directory: &str) -> Result<()> {
+        run(&mut self.command(&["log", "member", "add", directory])).map(|_| ())
+    }
+
+    /// `standfast log member drop`.
+    pub(crate) fn drop_log_member(&self, directory: &str) -> Result<()> {
+        run(&mut self.command(&["log", "member", "drop", directory])).map(|_| ())
+    }
+
+    /// `standfast snapshot`: its number.
+    pub(crate) fn snapshot(&self) -> Result<i64> {
+        let text = run(&mut self.command(&["snapshot"]))?;
+        text.trim().parse().map_err(|_| BenchError::Unreadable {
+            what: "the output of `standfast snapshot`".into(),
+            detail: text,
+        })
+    }
+
+    /// `standfast report --compare` of the intervals between these snapshots, as JSON.
+    pub(crate) fn compare(&self, before: [i64; 2], after: [i64; 2]) -> Result<Value> {
+        let snapshots = [before, after].concat().into_iter().map(|id| id.to_string());
+        let mut command = self.command(&["report", "--compare", "--format", "json"]);
+        let text = run(command.args(snapshots))?;
+        serde_json::from_str(&text).map_err(|error| BenchError::Unreadable {
+            what: "the output of `standfast report --compare --format json`".into(),
+            detail: error.to_string(),
+        })
+    }
+
     /// `standfast apply stop`.
     pub(crate) fn stop_apply(&self) -> Result<()> {
         run(&mut self.command(&["apply", "stop"])).map(|_| ())

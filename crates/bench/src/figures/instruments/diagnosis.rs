@@ -63,6 +63,8 @@ struct Scene {
     /// `STANDFAST_FAULT` of primary and standby.
     faults: (Option<&'static str>, Option<&'static str>),
     mode: Mode,
+    /// Directory of a second member of the standby's log, within its own.
+    second_member: Option<&'static str>,
     /// Attributes of the destination, beside its mode.
     attributes: &'static str,
     /// Sessions, bytes of a transaction and bytes a second.
@@ -82,13 +84,14 @@ const WELL: Scene = Scene {
     settings: &[],
     faults: (None, None),
     mode: Mode::SyncAffirm,
+    second_member: None,
     attributes: "",
     load: (4, 1 << 10, 200e3),
     before_s: 2,
     then: Then::Nothing,
 };
 
-const SCENES: [Scene; 17] = [
+const SCENES: [Scene; 23] = [
     WELL,
     Scene { fault: "none: a distant standby, ASYNC", rtt_ms: 40.0, mode: Mode::Async, ..WELL },
     Scene { fault: "none: FASTSYNC", mode: Mode::Fastsync, ..WELL },
@@ -96,6 +99,13 @@ const SCENES: [Scene; 17] = [
         fault: "a slow disk of the standby",
         expected: Some("R7"),
         faults: (None, Some("log-write=sleep:10@1+")),
+        ..WELL
+    },
+    Scene {
+        fault: "a second member of the standby's log, on a slow disk",
+        expected: Some("R7"),
+        faults: (None, Some("log-write:/slow/=sleep:10@1+")),
+        second_member: Some("slow"),
         ..WELL
     },
     Scene {
@@ -154,6 +164,42 @@ const SCENES: [Scene; 17] = [
         expected: Some("R22"),
         attributes: "NET_TIMEOUT=1",
         then: Then::LinkIsCut,
+        ..WELL
+    },
+    Scene {
+        fault: "connections that break",
+        expected: Some("R23"),
+        faults: (Some("send=EIO@500,send=EIO@560,send=EIO@620,send=EIO@680,send=EIO@740"), None),
+        attributes: "REOPEN=0.1",
+        ..WELL
+    },
+    Scene {
+        fault: "a standby that does not answer for longer than its time",
+        expected: Some("R20"),
+        faults: (None, Some("received=sleep:1800@600")),
+        attributes: "NET_TIMEOUT=1 REOPEN=0.1",
+        ..WELL
+    },
+    Scene {
+        fault: "a standby whose log cannot be written",
+        expected: Some("R22"),
+        faults: (None, Some("log-write=ENOSPC@600+")),
+        ..WELL
+    },
+    Scene {
+        fault: "a database that cannot be applied to",
+        expected: Some("R22"),
+        faults: (None, Some("apply-commit=EIO@20+")),
+        ..WELL
+    },
+    Scene {
+        fault: "an archive that is full",
+        expected: Some("R17"),
+        settings: &[("group_bytes", 8 << 20)],
+        faults: (Some("copy=ENOSPC@1+"), None),
+        mode: Mode::Async,
+        load: (4, 64 << 10, 8e6),
+        before_s: 4,
         ..WELL
     },
     Scene {
@@ -221,6 +267,9 @@ impl Scene {
         let lab = open_as_it_is(labs, &[NEAR, FAR], Settings { loss, ..settings })?;
         let mut pair = Pair::start_as(labs, &lab, self.settings, false, self.faults.0)?;
         pair.create_standby(self.faults.1)?;
+        if let Some(member) = self.second_member {
+            pair.add_log_member(member)?;
+        }
         pair.ship_with(self.mode, self.attributes)?;
         pair.await_follower(self.mode)?;
         let (sessions, bytes, rate) = self.load;

@@ -1,5 +1,6 @@
 //! Group `instruments`: what the instruments say of a commit, against the stopwatch of the application.
 
+mod compared;
 mod cost;
 mod diagnosis;
 mod lags;
@@ -26,6 +27,8 @@ pub struct InstrumentsResult {
     pub delayed: Outcome<Vec<parts::Delayed>>,
     /// What is shown of a standby's lag, and what is true.
     pub lags: Outcome<lags::Lags>,
+    /// `standfast report --compare` of what synchronous transport costs.
+    pub tables: Outcome<compared::Tables>,
     /// What `standfast diagnose` says of faults.
     pub diagnosed: Outcome<Vec<diagnosis::Diagnosed>>,
     /// Commits a second with instruments and without.
@@ -41,6 +44,7 @@ pub(super) fn instruments(context: &Context, rounds: usize) -> Result<Instrument
         commits: outcome(parts::commits(&labs, rounds))?,
         delayed: outcome(parts::delayed(&labs, rounds))?,
         lags: outcome(lags::lags(&labs))?,
+        tables: outcome(compared::tables(&labs))?,
         diagnosed: outcome(diagnosis::diagnosed(&labs))?,
         cost: outcome(cost::cost(&labs, rounds))?,
     })
@@ -57,6 +61,10 @@ impl InstrumentsResult {
 
     pub(super) fn cost(&self) -> Outcome<f64> {
         self.cost.as_ref().map(cost::Cost::percent).map_err(Clone::clone)
+    }
+
+    pub(super) fn wrong_tables(&self) -> Outcome<f64> {
+        self.tables.as_ref().map(compared::Tables::wrong).map_err(Clone::clone)
     }
 
     pub(super) fn wrong_findings(&self) -> Outcome<f64> {

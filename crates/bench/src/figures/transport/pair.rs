@@ -141,6 +141,16 @@ impl<'l> Pair<'l> {
         }
     }
 
+    /// Adds a member to the log of the newest standby, in a directory within its own.
+    pub(in super::super) fn add_log_member(&self, directory: &str) -> Result<()> {
+        self.standby()?.add_log_member(directory)
+    }
+
+    /// Drops it.
+    pub(in super::super) fn drop_log_member(&self, directory: &str) -> Result<()> {
+        self.standby()?.drop_log_member(directory)
+    }
+
     /// Stops apply at the newest standby.
     pub(in super::super) fn stop_apply(&self) -> Result<()> {
         self.standby()?.stop_apply()

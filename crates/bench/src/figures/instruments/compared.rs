@@ -1,0 +1,169 @@
+//! The comparisons of the tables about synchronous transport, made with `standfast report --compare`: no standby, one with a
+//! log of two members of which one is slow, and the same with the fast member alone. What commits lose is to show as
+//! remote write, and the network is to be the same in both.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::super::net::lab::{FAR, Labs, NEAR, link};
+use super::super::transport::pair::{Pair, open_as_it_is};
+use crate::systems::Mode;
+use crate::{Result, interrupt};
+
+/// Round trip, milliseconds.
+const RTT_MS: f64 = 1.0;
+const MEGABITS: f64 = 1000.0;
+/// Sessions, bytes of a transaction and bytes a second.
+const LOAD: (usize, usize, f64) = (8, 1 << 10, 200e3);
+const INTERVAL: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(1);
+const SLOW_MEMBER: &str = "slow";
+const SLOW: &str = "log-write:/slow/=sleep:10@1+";
+/// How much of what commits wait longer the remote write must explain.
+const EXPLAINED: f64 = 0.8;
+/// How far the network may be apart, of the longer one.
+const SAME: f64 = 0.2;
+
+/// Means of a commit in two intervals, milliseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Compared {
+    /// `log file sync`.
+    sync: (f64, f64),
+    /// Its part remote write.
+    remote_write: (f64, f64),
+    /// Its part network.
+    network: (f64, f64),
+}
+
+impl Compared {
+    fn of(comparison: &Value) -> Option<Compared> {
+        let figure = |list: &str, name: &str| {
+            let mut all = comparison[list].as_array()?.iter();
+            let figure = all.find(|figure| figure["name"] == name)?;
+            // Without a standby there is no such part.
+            let mean = |side: &str| figure[side].as_f64().unwrap_or(0.0);
+            Some((mean("before"), mean("after")))
+        };
+        Some(Compared {
+            sync: figure("key", "log file sync")?,
+            remote_write: figure("parts", "remote write")?,
+            network: figure("parts", "network")?,
+        })
+    }
+}
+
+/// See the module.
+#[derive(Debug, Serialize)]
+pub struct Tables {
+    /// No standby, then the slow one.
+    none_slow: Option<Compared>,
+    /// The slow one, then the fast one.
+    slow_fast: Option<Compared>,
+    /// No standby, then the fast one.
+    none_fast: Option<Compared>,
+}
+
+impl Tables {
+    /// How many do not have the shape of the documented ones.
+    pub(super) fn wrong(&self) -> f64 {
+        let change = |(before, after): (f64, f64)| after - before;
+        let longer = |one: &Compared| {
+            let loss = change(one.sync);
+            loss > 0.0 && change(one.remote_write) + change(one.network) >= EXPLAINED * loss
+        };
+        let by_the_disk =
+            |one: &Compared| longer(one) && change(one.remote_write) >= EXPLAINED * change(one.sync);
+        let healed = |one: &Compared| {
+            let (slow, fast) = one.network;
+            let gain = -change(one.sync);
+            gain > 0.0
+                && -change(one.remote_write) >= EXPLAINED * gain
+                && (slow - fast).abs() <= SAME * slow.max(fast)
+        };
+        let shapes = [
+            self.none_slow.as_ref().is_some_and(by_the_disk),
+            self.slow_fast.as_ref().is_some_and(healed),
+            self.none_fast.as_ref().is_some_and(longer),
+        ];
+        shapes.iter().filter(|right| !**right).count() as f64
+    }
+}
+
+/// Makes the three.
+pub(super) fn tables(labs: &Labs<'_>) -> Result<Tables> {
+    let lab = open_as_it_is(labs, &[NEAR, FAR], link(RTT_MS, MEGABITS))?;
+    let mut pair = Pair::start(labs, &lab)?;
+    let (sessions, bytes, rate) = LOAD;
+    let load = pair.load(sessions, bytes, Some(rate))?;
+    let none = interval(&pair)?;
+    pair.create_standby(Some(SLOW))?;
+    pair.add_log_member(SLOW_MEMBER)?;
+    pair.ship(Mode::SyncAffirm, &[])?;
+    pair.await_follower(Mode::SyncAffirm)?;
+    let slow = interval(&pair)?;
+    pair.drop_log_member(SLOW_MEMBER)?;
+    let fast = interval(&pair)?;
+    load.stop()?;
+    let compare = |before: [i64; 2], after: [i64; 2]| {
+        let comparison = pair.primary().compare(before, after)?;
+        Ok(Compared::of(&comparison))
+    };
+    let tables = Tables {
+        none_slow: compare(none, slow)?,
+        slow_fast: compare(slow, fast)?,
+        none_fast: compare(none, fast)?,
+    };
+    eprintln!("comparisons: {tables:?}");
+    Ok(tables)
+}
+
+/// Snapshots at the begin and at the end of some time.
+fn interval(pair: &Pair<'_>) -> Result<[i64; 2]> {
+    interrupt::pause(SETTLE)?;
+    let from = pair.primary().snapshot()?;
+    interrupt::pause(INTERVAL)?;
+    Ok([from, pair.primary().snapshot()?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn compared(sync: (f64, f64), remote_write: (f64, f64), network: (f64, f64)) -> Option<Compared> {
+        Some(Compared { sync, remote_write, network })
+    }
+
+    fn right() -> Tables {
+        Tables {
+            none_slow: compared((0.2, 12.0), (0.0, 10.5), (0.0, 1.1)),
+            slow_fast: compared((12.0, 1.6), (10.5, 0.3), (1.1, 1.2)),
+            none_fast: compared((0.2, 1.6), (0.0, 0.3), (0.0, 1.1)),
+        }
+    }
+
+    #[test]
+    fn the_shape_is_that_of_a_slow_standby_log_and_of_the_same_network() {
+        assert_eq!(right().wrong(), 0.0);
+        let by_the_network = Tables { slow_fast: compared((12.0, 1.6), (1.0, 0.3), (10.5, 1.2)), ..right() };
+        assert_eq!(by_the_network.wrong(), 1.0);
+        let moved = Tables { slow_fast: compared((12.0, 1.6), (10.5, 0.3), (1.6, 1.1)), ..right() };
+        assert_eq!(moved.wrong(), 1.0);
+        let not_known =
+            Tables { none_slow: None, none_fast: compared((2.0, 1.0), (0.0, 0.3), (0.0, 1.1)), ..right() };
+        assert_eq!(not_known.wrong(), 2.0);
+    }
+
+    #[test]
+    fn figures_are_found_by_their_names() {
+        let document = json!({
+            "key": [{"name": "TPS", "before": 5.0}, {"name": "log file sync", "before": 0.2, "after": 1.5}],
+            "parts": [{"name": "network", "before": null, "after": 1.1}, {"name": "remote write", "after": 0.3}],
+        });
+        let found = Compared::of(&document).unwrap();
+        assert_eq!((found.sync, found.network, found.remote_write), ((0.2, 1.5), (0.0, 1.1), (0.0, 0.3)));
+        assert!(Compared::of(&json!({"key": []})).is_none());
+    }
+}
