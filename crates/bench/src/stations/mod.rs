@@ -5,6 +5,7 @@ mod backlog;
 mod log_writer;
 
 use std::path::Path;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -105,11 +106,17 @@ impl LogBench {
 
     fn once(&self, log: &dyn LogUnderTest) -> Result<f64> {
         let stop = AtomicBool::new(false);
+        // However busy the machine is, each has written once.
+        let begun = Barrier::new(self.producers + 1);
+        let (start, before) = (Instant::now(), log.durable_bytes());
         std::thread::scope(|scope| {
             let producers: Vec<_> = (0..self.producers)
                 .map(|producer| {
-                    let stop = &stop;
+                    let (stop, begun) = (&stop, &begun);
                     scope.spawn(move || {
+                        let first = log.append(producer).map_err(BenchError::Workload);
+                        begun.wait();
+                        first?;
                         while !stop.load(Ordering::Relaxed) {
                             log.append(producer).map_err(BenchError::Workload)?;
                         }
@@ -117,7 +124,7 @@ impl LogBench {
                     })
                 })
                 .collect();
-            let (start, before) = (Instant::now(), log.durable_bytes());
+            begun.wait();
             let paused = interrupt::pause(self.time);
             let (bytes, took) = (log.durable_bytes() - before, start.elapsed());
             stop.store(true, Ordering::Relaxed);
