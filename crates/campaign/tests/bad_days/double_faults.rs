@@ -7,7 +7,8 @@ use standfast_campaign::instance::Instance;
 use std::path::PathBuf;
 use std::time::Duration;
 
-const QUICK: [&str; 2] = ["--net-timeout-ms", "300"];
+/// Short, and long enough that a standby on a busy machine is not taken for one that is gone.
+const QUICK: [&str; 2] = ["--net-timeout-ms", "1500"];
 
 /// A primary whose commits wait for `names`, each of which is synchronised.
 fn synchronised(place: &Place, names: &[&str]) -> (Instance, Vec<Instance>, PathBuf) {
