@@ -119,14 +119,14 @@ pub struct RemoteAnswer {
     pub arrived_ns: u64,
     /// How long the standby wrote.
     pub write_ns: u64,
-    /// What was sent before this moment found the standby at the write before.
+    /// What was sent before this moment found the standby at the writes before.
     pub busy_until_ns: u64,
-    /// How long that write took.
+    /// How long it had been at them without a pause.
     pub busy_ns: u64,
 }
 
 impl RemoteAnswer {
-    /// How long the standby had what was sent at `sent_ns`: the write, and the one before it where that was in the way.
+    /// How long the standby had what was sent at `sent_ns`: the write, and those before it that were in the way.
     pub fn held_ns(&self, sent_ns: u64) -> u64 {
         self.write_ns + self.busy_until_ns.saturating_sub(sent_ns).min(self.busy_ns)
     }

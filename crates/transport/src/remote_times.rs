@@ -6,6 +6,9 @@ use standfast_instruments::RemoteAnswer;
 /// Acknowledgements after which a longer way is believed, as after a change of route.
 const FORGET_AFTER: u32 = 1024;
 
+/// What a standby needs between two writes when it has the next one already.
+const BETWEEN_WRITES_NS: u64 = 300_000;
+
 /// Pure; all times in nanoseconds.
 #[derive(Debug, Default)]
 pub(crate) struct RemoteTimes {
@@ -13,8 +16,9 @@ pub(crate) struct RemoteTimes {
     shortest_ns: Option<u64>,
     newer_ns: Option<u64>,
     counted: u32,
-    /// Arrival of the newest acknowledgement of a write, and how long that took.
-    before: (u64, u64),
+    /// When the acknowledgement of the newest write left the standby and since when that had done nothing but write, as
+    /// moments at which something was to be sent to arrive there then.
+    busy: (u64, u64),
 }
 
 impl RemoteTimes {
@@ -22,11 +26,15 @@ impl RemoteTimes {
     /// written in `write_ns`, 0 when it was no write.
     pub(crate) fn note(&mut self, arrived_ns: u64, round_trip_ns: u64, write_ns: u64) -> RemoteAnswer {
         let shortest_ns = self.note_way(round_trip_ns.saturating_sub(write_ns));
-        let (before_ns, busy_ns) = self.before;
+        let (busy_until_ns, busy_since_ns) = self.busy;
         if write_ns > 0 {
-            self.before = (arrived_ns, write_ns);
+            let done_ns = arrived_ns.saturating_sub(shortest_ns);
+            let begun_ns = done_ns.saturating_sub(write_ns);
+            let goes_on = begun_ns <= busy_until_ns + BETWEEN_WRITES_NS;
+            self.busy = (done_ns, if goes_on { busy_since_ns } else { begun_ns });
         }
-        let busy_until_ns = before_ns.saturating_sub(shortest_ns);
+        // The way may have become longer meanwhile.
+        let busy_ns = busy_until_ns.saturating_sub(busy_since_ns);
         RemoteAnswer { arrived_ns, write_ns, busy_until_ns, busy_ns }
     }
 
@@ -51,46 +59,67 @@ impl RemoteTimes {
 mod tests {
     use super::*;
 
+    /// Microseconds.
+    const US: u64 = 1_000;
+
+    fn note(times: &mut RemoteTimes, arrived_us: u64, round_trip_us: u64, write_us: u64) -> RemoteAnswer {
+        times.note(arrived_us * US, round_trip_us * US, write_us * US)
+    }
+
     #[test]
     fn a_batch_alone_was_there_for_its_write() {
         let mut times = RemoteTimes::default();
-        assert_eq!(times.note(11_300, 10_300, 300).held_ns(1_000), 300);
-        assert_eq!(times.note(60_400, 10_400, 400).held_ns(50_000), 400, "the one before was long over");
+        assert_eq!(note(&mut times, 11_300, 10_300, 300).held_ns(1_000 * US), 300 * US);
+        let later = note(&mut times, 60_400, 10_400, 400);
+        assert_eq!(later.held_ns(50_000 * US), 400 * US, "the one before was long over");
     }
 
     #[test]
     fn a_batch_that_came_during_the_write_before_waited_for_it() {
         let mut times = RemoteTimes::default();
-        times.note(1_100, 1_100, 100);
-        assert_eq!(times.shortest_ns(), Some(1_000));
+        note(&mut times, 1_100, 1_100, 100);
+        assert_eq!(times.shortest_ns(), Some(1_000 * US));
         // Sent at 10,000, there at 10,500, written until 15,500.
-        assert_eq!(times.note(16_000, 6_000, 5_000).held_ns(10_000), 5_000);
+        assert_eq!(note(&mut times, 16_000, 6_000, 5_000).held_ns(10_000 * US), 5_000 * US);
         // Sent at 11,000, there at 11,500, waits until 15,500, written until 20,500.
-        assert_eq!(times.note(21_000, 10_000, 5_000).held_ns(11_000), 9_000);
-        // Something later that was written with it came when it was free for longer.
-        let answer = times.note(26_000, 15_000, 5_000);
-        assert_eq!((answer.held_ns(11_000), answer.held_ns(19_000)), (10_000, 6_000));
+        assert_eq!(note(&mut times, 21_000, 10_000, 5_000).held_ns(11_000 * US), 9_000 * US);
+        // Sent at 11,100, there at 11,600, waits for both, written until 25,500; and something later that came with it.
+        let answer = note(&mut times, 26_000, 14_900, 5_000);
+        assert_eq!((answer.held_ns(11_100 * US), answer.held_ns(19_000 * US)), (13_900 * US, 6_000 * US));
+        // What was sent before all of that did not wait for more than there was.
+        assert_eq!(answer.held_ns(0), 15_000 * US);
+    }
+
+    #[test]
+    fn a_standby_that_rested_between_its_writes_was_not_busy_then() {
+        let mut times = RemoteTimes::default();
+        note(&mut times, 1_100, 1_100, 100);
+        note(&mut times, 16_000, 6_000, 5_000);
+        // It rested from 15,500 to 30,500.
+        note(&mut times, 36_000, 6_000, 5_000);
+        assert_eq!(note(&mut times, 41_000, 10_000, 5_000).held_ns(20_000 * US), 10_000 * US);
     }
 
     #[test]
     fn a_sign_of_life_is_no_write_in_the_way_and_hides_none() {
         let mut times = RemoteTimes::default();
-        times.note(1_000, 1_000, 0);
-        times.note(16_000, 6_000, 5_000);
-        times.note(16_100, 1_000, 0);
-        assert_eq!(times.note(21_000, 10_000, 5_000).held_ns(11_000), 9_000);
+        note(&mut times, 1_000, 1_000, 0);
+        note(&mut times, 16_000, 6_000, 5_000);
+        note(&mut times, 16_100, 1_000, 0);
+        assert_eq!(note(&mut times, 21_000, 10_000, 5_000).held_ns(11_000 * US), 9_000 * US);
     }
 
     #[test]
     fn a_longer_way_is_believed_after_a_while() {
         let mut times = RemoteTimes::default();
-        times.note(1_000, 1_000, 0);
+        note(&mut times, 1_000, 1_000, 0);
         let mut now = 10_000;
         for _ in 0..2 * FORGET_AFTER {
-            times.note(now + 9_100, 9_100, 100);
+            note(&mut times, now + 9_100, 9_100, 100);
             now += 20_000;
         }
-        assert_eq!(times.shortest_ns(), Some(9_000));
-        assert_eq!(times.note(now + 9_200, 9_100, 100).held_ns(now + 100), 100, "the way is as long for all");
+        assert_eq!(times.shortest_ns(), Some(9_000 * US));
+        let held = note(&mut times, now + 9_200, 9_100, 100).held_ns((now + 100) * US);
+        assert_eq!(held, 100 * US, "the way is as long for all");
     }
 }

@@ -170,14 +170,14 @@ const SCENES: [Scene; 23] = [
         fault: "connections that break",
         expected: Some("R23"),
         faults: (Some("send=EIO@500,send=EIO@560,send=EIO@620,send=EIO@680,send=EIO@740"), None),
-        attributes: "REOPEN=0.1",
+        attributes: "REOPEN=1",
         ..WELL
     },
     Scene {
         fault: "a standby that does not answer for longer than its time",
         expected: Some("R20"),
         faults: (None, Some("received=sleep:1800@600")),
-        attributes: "NET_TIMEOUT=1 REOPEN=0.1",
+        attributes: "NET_TIMEOUT=1 REOPEN=1",
         ..WELL
     },
     Scene {
