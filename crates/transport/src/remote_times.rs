@@ -2,6 +2,7 @@
 //! in the way of what was sent meanwhile.
 
 use standfast_instruments::RemoteAnswer;
+use std::time::Duration;
 
 /// Acknowledgements after which a longer way is believed, as after a change of route.
 const FORGET_AFTER: u32 = 1024;
@@ -22,6 +23,13 @@ pub(crate) struct RemoteTimes {
 }
 
 impl RemoteTimes {
+    /// Of a connection that was opened in that time: a standby that is busy from its first batch on never shows how long the
+    /// way is.
+    pub(crate) fn new(opened_in: Option<Duration>) -> RemoteTimes {
+        let shortest_ns = opened_in.and_then(|time| u64::try_from(time.as_nanos()).ok());
+        RemoteTimes { shortest_ns, newer_ns: shortest_ns, ..RemoteTimes::default() }
+    }
+
     /// An acknowledgement arrived at `arrived_ns`, `round_trip_ns` after what it acknowledges had been sent; it was
     /// written in `write_ns`, 0 when it was no write.
     pub(crate) fn note(&mut self, arrived_ns: u64, round_trip_ns: u64, write_ns: u64) -> RemoteAnswer {
@@ -98,6 +106,18 @@ mod tests {
         // It rested from 15,500 to 30,500.
         note(&mut times, 36_000, 6_000, 5_000);
         assert_eq!(note(&mut times, 41_000, 10_000, 5_000).held_ns(20_000 * US), 10_000 * US);
+    }
+
+    #[test]
+    fn the_way_is_known_of_a_standby_that_is_never_idle() {
+        let mut times = RemoteTimes::new(Some(Duration::from_micros(1_000)));
+        // Each is sent 2,000 before the one before is written.
+        note(&mut times, 16_000, 6_000, 5_000);
+        for n in 1..100 {
+            let arrived = 16_000 + 5_000 * n;
+            let held = note(&mut times, arrived, 8_000, 5_000).held_ns((arrived - 8_000) * US);
+            assert_eq!(held, 7_000 * US);
+        }
     }
 
     #[test]

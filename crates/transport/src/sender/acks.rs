@@ -82,7 +82,7 @@ impl Ticks {
 fn read_acks(shared: &Shared, reader: &mut FrameReader<LinkEnd>, clock: &mut Ticks) -> Ended {
     // Reads end with every tick. If that cannot be set the socket is dead and the read says so.
     let _ = reader.inner().set_read_timeout(Some(clock.apart));
-    let mut remote = RemoteTimes::default();
+    let mut remote = RemoteTimes::new(reader.inner().opened_in());
     loop {
         let idle = waiting(Event::RdbmsIpcMessage);
         let filled = reader.fill();
