@@ -446,6 +446,20 @@ mod tests {
     const DB: DatabaseId = DatabaseId(5);
 
     #[test]
+    fn whole_records_are_counted_and_what_is_cut_off_is_not() {
+        let mut redo = Vec::new();
+        assert_eq!(count_records(&redo), 0);
+        for number in 0..5 {
+            RecordBuilder::commit(&mut redo, DB, number, 12, 34).finish();
+        }
+        let whole = redo.len();
+        RecordBuilder::change(&mut redo, DB).finish();
+        assert_eq!((count_records(&redo[..whole]), count_records(&redo)), (5, 6));
+        assert_eq!(count_records(&redo[..redo.len() - 1]), 5);
+        assert_eq!(count_records(&redo[..whole + 1]), 5, "less than a header");
+    }
+
+    #[test]
     fn a_commit_survives_with_its_pages() {
         let before = vec![1u8; 1024];
         let mut after = before.clone();

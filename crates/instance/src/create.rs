@@ -14,7 +14,8 @@ use standfast_io::{DirectDisk, Disk};
 use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
 use standfast_tls::Token;
 use standfast_transport::{
-    DatabaseInfo, Manifest, Security, SnapshotInfo, SnapshotSink, StationError, fetch_snapshot, fetch_status,
+    COPY_SILENCE, DatabaseInfo, Manifest, Security, SnapshotInfo, SnapshotSink, StationError, fetch_snapshot,
+    fetch_status,
 };
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
 use std::fs::{DirBuilder, File};
@@ -22,10 +23,6 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long the primary may be silent when it is asked which logs it has.
-const SILENCE: Duration = Duration::from_secs(60);
 
 fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
     LogConfig {
@@ -286,7 +283,7 @@ fn create_in(
             "check that the primary runs, that its [instance] listen names this address, and try again",
         )
     };
-    let observation = fetch_status(from, &security, SILENCE).map_err(failed)?;
+    let observation = fetch_status(from, &security, COPY_SILENCE).map_err(failed)?;
     adopt_geometry(config, &observation).ok_or_else(|| {
         InstanceError::refused(
             format!("cannot copy from {from}: it does not say which redo logs it has"),

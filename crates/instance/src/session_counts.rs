@@ -10,6 +10,7 @@ use standfast_session::{Segment, SessionCounts, SessionWait, WaitCounts};
 const LONG_WAITS: usize = 18;
 
 /// Counts of all sessions at one moment.
+#[derive(Default)]
 struct Totals {
     waits: [HistogramCounts; SessionWait::ALL.len()],
     sleeps: SessionCounts,
@@ -32,7 +33,7 @@ impl CountedSessions {
     pub fn mapped_again(&mut self, segment: Segment) {
         self.segment = segment;
         if Totals::of(segment).since(&self.before).is_none() {
-            self.before = Totals::none();
+            self.before = Totals::default();
         }
     }
 
@@ -44,10 +45,6 @@ impl CountedSessions {
 }
 
 impl Totals {
-    fn none() -> Totals {
-        Totals { waits: Default::default(), sleeps: SessionCounts::default() }
-    }
-
     fn of(segment: Segment) -> Totals {
         Totals {
             waits: SessionWait::ALL.map(|what| histogram(segment.wait_counts(what))),

@@ -101,16 +101,6 @@ impl Instruments {
         waits.find(|event| event.class() == WaitClass::Configuration)
     }
 
-    /// What a thread of that name waits for at the moment, the outermost wait first, with the time so far.
-    #[cfg(test)]
-    fn waits_of(&self, name: &str) -> Vec<(Event, Duration)> {
-        self.threads()
-            .iter()
-            .find(|thread| thread.name == name)
-            .map(|thread| thread.waits())
-            .unwrap_or_default()
-    }
-
     fn threads(&self) -> Vec<Arc<ThreadState>> {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.iter().filter_map(Weak::upgrade).collect()
@@ -293,6 +283,13 @@ mod tests {
         instruments.events[event.index()].counts().count
     }
 
+    /// What a thread of that name waits for at the moment, the outermost wait first.
+    fn waits_of(instruments: &Instruments, name: &str) -> Vec<Event> {
+        let threads = instruments.threads();
+        let thread = threads.iter().find(|thread| thread.name == name);
+        thread.iter().flat_map(|thread| thread.waits()).map(|(event, _)| event).collect()
+    }
+
     #[test]
     fn a_thread_counts_for_its_instance_and_for_no_other() {
         let (mine, other) = (Arc::new(Instruments::default()), Arc::new(Instruments::default()));
@@ -320,8 +317,10 @@ mod tests {
                 let mut outer = waiting(Event::LogBufferSpace);
                 {
                     let _inner = waiting(Event::LogFileParallelWrite);
-                    let waits: Vec<Event> = instruments.waits_of("lgwr").iter().map(|wait| wait.0).collect();
-                    assert_eq!(waits, [Event::LogBufferSpace, Event::LogFileParallelWrite]);
+                    assert_eq!(
+                        waits_of(&instruments, "lgwr"),
+                        [Event::LogBufferSpace, Event::LogFileParallelWrite]
+                    );
                     let shown = &instruments.sample().threads[0];
                     assert_eq!(shown.event.as_deref(), Some("log file parallel write"));
                 }
@@ -329,11 +328,10 @@ mod tests {
                 assert_eq!(count(&instruments, Event::LogBufferSpace), 0);
                 outer.become_one_for(Event::SwitchArchivingNeeded);
                 assert_eq!(count(&instruments, Event::LogBufferSpace), 1);
-                let waits: Vec<Event> = instruments.waits_of("lgwr").iter().map(|wait| wait.0).collect();
-                assert_eq!(waits, [Event::SwitchArchivingNeeded]);
+                assert_eq!(waits_of(&instruments, "lgwr"), [Event::SwitchArchivingNeeded]);
                 assert_eq!(instruments.held_up_by(), Some(Event::SwitchArchivingNeeded));
                 outer.forget();
-                assert!(instruments.waits_of("lgwr").is_empty());
+                assert!(waits_of(&instruments, "lgwr").is_empty());
             });
         });
         assert_eq!(count(&instruments, Event::SwitchArchivingNeeded), 0);
@@ -347,9 +345,9 @@ mod tests {
             scope.spawn(|| {
                 instruments.enter_thread("deep");
                 let all: Vec<Waiting> = (0..DEPTH + 3).map(|_| waiting(Event::RfsWrite)).collect();
-                assert_eq!(instruments.waits_of("deep").len(), DEPTH);
+                assert_eq!(waits_of(&instruments, "deep").len(), DEPTH);
                 all.into_iter().rev().for_each(drop);
-                assert!(instruments.waits_of("deep").is_empty());
+                assert!(waits_of(&instruments, "deep").is_empty());
             });
         });
         assert_eq!(count(&instruments, Event::RfsWrite), DEPTH as u64 + 3);

@@ -26,8 +26,6 @@ pub struct Link {
     session: OnceLock<Session>,
     /// How long a write over TLS waits for room, milliseconds; the socket's own timeout is for plain writes.
     write_timeout_ms: AtomicU64,
-    /// How long the other host took to take the connection; known where it was opened.
-    opened_in: OnceLock<Duration>,
 }
 
 /// For a write without a limit of its own.
@@ -40,18 +38,7 @@ impl Link {
             stream,
             session: OnceLock::new(),
             write_timeout_ms: AtomicU64::new(NO_TIMEOUT_MS),
-            opened_in: OnceLock::new(),
         }))
-    }
-
-    /// Notes how long the other host took to take the connection: the way there and back, and nothing else.
-    pub(crate) fn note_opening(&self, took: Duration) {
-        let _ = self.opened_in.set(took);
-    }
-
-    /// See [`Link::note_opening`].
-    pub(crate) fn opened_in(&self) -> Option<Duration> {
-        self.opened_in.get().copied()
     }
 
     /// Address of the other end.

@@ -11,11 +11,11 @@ const FORGET_AFTER: u32 = 1024;
 const BETWEEN_WRITES_NS: u64 = 300_000;
 
 /// Pure; all times in nanoseconds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RemoteTimes {
-    /// Shortest way there and back of late, and of the time since.
-    shortest_ns: Option<u64>,
-    newer_ns: Option<u64>,
+    /// Shortest way there and back of late, and of the acknowledgements since.
+    shortest_ns: u64,
+    newer_ns: u64,
     counted: u32,
     /// When the acknowledgement of the newest write left the standby and since when that had done nothing but write, as
     /// moments at which something was to be sent to arrive there then.
@@ -23,11 +23,11 @@ pub(crate) struct RemoteTimes {
 }
 
 impl RemoteTimes {
-    /// Of a connection that was opened in that time: a standby that is busy from its first batch on never shows how long the
-    /// way is.
-    pub(crate) fn new(opened_in: Option<Duration>) -> RemoteTimes {
-        let shortest_ns = opened_in.and_then(|time| u64::try_from(time.as_nanos()).ok());
-        RemoteTimes { shortest_ns, newer_ns: shortest_ns, ..RemoteTimes::default() }
+    /// Of a connection whose greeting was answered in that time: a standby that is busy from its first batch on never shows
+    /// how long the way is. Not the time in which the connection was opened: that may have been to a tunnel on this host.
+    pub(crate) fn new(greeted_in: Duration) -> RemoteTimes {
+        let shortest_ns = u64::try_from(greeted_in.as_nanos()).unwrap_or(u64::MAX);
+        RemoteTimes { shortest_ns, newer_ns: u64::MAX, counted: 0, busy: (0, 0) }
     }
 
     /// An acknowledgement arrived at `arrived_ns`, `round_trip_ns` after what it acknowledges had been sent; it was
@@ -47,19 +47,18 @@ impl RemoteTimes {
     }
 
     /// Shortest way there and back of late.
-    pub(crate) fn shortest_ns(&self) -> Option<u64> {
+    pub(crate) fn shortest_ns(&self) -> u64 {
         self.shortest_ns
     }
 
     fn note_way(&mut self, way_ns: u64) -> u64 {
         if self.counted == FORGET_AFTER {
-            (self.shortest_ns, self.newer_ns, self.counted) = (self.newer_ns, None, 0);
+            (self.shortest_ns, self.newer_ns, self.counted) = (self.newer_ns, u64::MAX, 0);
         }
         self.counted += 1;
-        self.newer_ns = Some(self.newer_ns.map_or(way_ns, |newer| newer.min(way_ns)));
-        let shortest = self.shortest_ns.map_or(way_ns, |shortest| shortest.min(way_ns));
-        self.shortest_ns = Some(shortest);
-        shortest
+        self.newer_ns = self.newer_ns.min(way_ns);
+        self.shortest_ns = self.shortest_ns.min(way_ns);
+        self.shortest_ns
     }
 }
 
@@ -70,13 +69,18 @@ mod tests {
     /// Microseconds.
     const US: u64 = 1_000;
 
+    /// The answer to the greeting says nothing.
+    fn far() -> RemoteTimes {
+        RemoteTimes::new(Duration::from_secs(1))
+    }
+
     fn note(times: &mut RemoteTimes, arrived_us: u64, round_trip_us: u64, write_us: u64) -> RemoteAnswer {
         times.note(arrived_us * US, round_trip_us * US, write_us * US)
     }
 
     #[test]
     fn a_batch_alone_was_there_for_its_write() {
-        let mut times = RemoteTimes::default();
+        let mut times = far();
         assert_eq!(note(&mut times, 11_300, 10_300, 300).held_ns(1_000 * US), 300 * US);
         let later = note(&mut times, 60_400, 10_400, 400);
         assert_eq!(later.held_ns(50_000 * US), 400 * US, "the one before was long over");
@@ -84,9 +88,9 @@ mod tests {
 
     #[test]
     fn a_batch_that_came_during_the_write_before_waited_for_it() {
-        let mut times = RemoteTimes::default();
+        let mut times = far();
         note(&mut times, 1_100, 1_100, 100);
-        assert_eq!(times.shortest_ns(), Some(1_000 * US));
+        assert_eq!(times.shortest_ns(), 1_000 * US);
         // Sent at 10,000, there at 10,500, written until 15,500.
         assert_eq!(note(&mut times, 16_000, 6_000, 5_000).held_ns(10_000 * US), 5_000 * US);
         // Sent at 11,000, there at 11,500, waits until 15,500, written until 20,500.
@@ -100,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_standby_that_rested_between_its_writes_was_not_busy_then() {
-        let mut times = RemoteTimes::default();
+        let mut times = far();
         note(&mut times, 1_100, 1_100, 100);
         note(&mut times, 16_000, 6_000, 5_000);
         // It rested from 15,500 to 30,500.
@@ -110,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_way_is_known_of_a_standby_that_is_never_idle() {
-        let mut times = RemoteTimes::new(Some(Duration::from_micros(1_000)));
+        let mut times = RemoteTimes::new(Duration::from_micros(1_000));
         // Each is sent 2,000 before the one before is written.
         note(&mut times, 16_000, 6_000, 5_000);
         for n in 1..100 {
@@ -122,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_sign_of_life_is_no_write_in_the_way_and_hides_none() {
-        let mut times = RemoteTimes::default();
+        let mut times = far();
         note(&mut times, 1_000, 1_000, 0);
         note(&mut times, 16_000, 6_000, 5_000);
         note(&mut times, 16_100, 1_000, 0);
@@ -131,14 +135,14 @@ mod tests {
 
     #[test]
     fn a_longer_way_is_believed_after_a_while() {
-        let mut times = RemoteTimes::default();
+        let mut times = far();
         note(&mut times, 1_000, 1_000, 0);
         let mut now = 10_000;
         for _ in 0..2 * FORGET_AFTER {
             note(&mut times, now + 9_100, 9_100, 100);
             now += 20_000;
         }
-        assert_eq!(times.shortest_ns(), Some(9_000 * US));
+        assert_eq!(times.shortest_ns(), 9_000 * US);
         let held = note(&mut times, now + 9_200, 9_100, 100).held_ns((now + 100) * US);
         assert_eq!(held, 100 * US, "the way is as long for all");
     }

@@ -204,12 +204,19 @@ struct News {
     events: Vec<SenderEvent>,
 }
 
+/// What the ack reader gets of a connection.
+struct AckSide {
+    reader: FrameReader<LinkEnd>,
+    /// How long the other end took to answer our greeting, the way there and back included.
+    greeted_in: Duration,
+}
+
 /// The connection as the two threads hand it over: the feeder makes it and fills in `reader`; the ack reader
 /// takes that, and empties `stream` when it is done with the connection.
 #[derive(Default)]
 struct Current {
     stream: Option<LinkEnd>,
-    reader: Option<FrameReader<LinkEnd>>,
+    reader: Option<AckSide>,
     /// Why this end closed it.
     reason: Option<String>,
 }
@@ -548,7 +555,7 @@ impl Shared {
     }
 
     /// Waits for the reading half of a new connection, until `until` at most.
-    fn take_reader(&self, until: Instant) -> Option<FrameReader<LinkEnd>> {
+    fn take_reader(&self, until: Instant) -> Option<AckSide> {
         let mut link = lock(&self.link);
         while link.reader.is_none() && !self.stopping() {
             let left = until.saturating_duration_since(Instant::now());

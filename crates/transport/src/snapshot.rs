@@ -31,7 +31,7 @@ const END: u64 = 4;
 /// Pages are sent in frames of at most this size, whatever the source gives at once; a multiple of any page size.
 const PAGE_BYTES_PER_FRAME: usize = 1024 * 1024;
 /// Silence after which a copy is given up.
-const SILENCE: Duration = Duration::from_secs(60);
+pub const COPY_SILENCE: Duration = Duration::from_secs(60);
 
 /// First part of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,7 +203,7 @@ pub fn fetch_snapshot(
 ) -> Result<SnapshotStart, TransportError> {
     let without_databases = !sink.wants_databases();
     let request = Request::Snapshot { name: name.into(), without_databases };
-    let mut reader = ask(address, security, &request, SILENCE)?;
+    let mut reader = ask(address, security, &request, COPY_SILENCE)?;
     reader.allow_redo();
     reader.inner().allow_large_reads();
     let mut fetch = Fetch { sink, current: None, left: Vec::new(), manifest_seen: false };

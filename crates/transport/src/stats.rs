@@ -16,8 +16,6 @@ pub struct DestinationStats {
     pub frames_partial: AtomicU64,
     /// Bytes of redo sent.
     pub redo_bytes: AtomicU64,
-    /// Bytes of redo read from logs instead of the log buffer.
-    pub logged_bytes: AtomicU64,
     /// Bytes of archived logs sent over connections of their own.
     pub archived_bytes: AtomicU64,
     /// Confirmations sent without redo.

@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use standfast_format::{FrameHeader, FrameKind, encode_frame};
+use standfast_instruments::Statistic;
 use standfast_transport::hello::{self, ReceiverHello};
 use standfast_transport::*;
 use standfast_types::{BATCH_BYTES_MAX, Scn};
@@ -148,8 +149,9 @@ fn an_asynchronous_destination_catches_up_from_the_logs_and_then_from_the_buffer
                 .any(|event| matches!(event, SenderEvent::CatchingUp { from } if *from == Scn::START))
         );
     });
-    let stats = pair.sender.stats();
-    assert!(stats.logged_bytes.load(Relaxed) >= 12 * 1024 * 1024 && stats.frames_direct.load(Relaxed) == 0);
+    let from_logs = pair.observer.instruments.statistic(Statistic::RedoReadForTransport);
+    assert_eq!(from_logs, pair.source.0.read(|state| state.buffer_from.bytes_since(Scn::START)));
+    assert_eq!(pair.sender.stats().frames_direct.load(Relaxed), 0);
     assert!(!pair.sender.release_view().required);
     let logs = pair.source.0.read(|state| state.logs.clone());
     pair.standby.wait("all switches are known", |state| state.logs == logs);
@@ -396,4 +398,29 @@ fn what_is_held_is_kept_up_to_the_first_byte_that_differs() {
         assert_eq!(held.cuts, [(differs, held_end)], "case {case}");
         source.0.read(|source| assert!(source.bytes == held.bytes, "case {case}"));
     }
+}
+
+#[test]
+fn an_acknowledgement_answers_the_oldest_redo_it_is_for_and_no_confirmation_behind_it() {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
+    let receiver = listen(&service, &standby);
+    let mut peer = ByHand::begin(receiver.local_addr(), &source);
+    standby.wait("the stream is live", |state| !state.starts.is_empty());
+    standby.change(|state| state.hold = true);
+    let frame = |kind, at: u64, sent_us| FrameHeader::new(kind, at, 0, sent_us, at);
+    let first = Scn::START.0;
+    peer.writer.write(frame(FrameKind::Redo, first, 7), &redo(Scn::START, 10, 1)).unwrap();
+    // While the first is being written two more come; one read takes them both.
+    standby.wait("the first is being written", |state| state.begun == 1);
+    peer.writer.write(frame(FrameKind::Redo, first + 10, 8), &redo(Scn(first + 10), 10, 1)).unwrap();
+    peer.writer.write(frame(FrameKind::Confirm, first + 20, 9), &[]).unwrap();
+    standby.change(|state| state.hold = false);
+    let mut answered = Vec::new();
+    while answered.last().is_none_or(|(end, _)| *end < first + 20) {
+        let header = peer.reader.read().unwrap().header;
+        answered.push((header.a, header.d));
+    }
+    assert!(answered.iter().all(|(_, sent_us)| *sent_us < 9), "{answered:?}");
+    assert_eq!(answered.last(), Some(&(first + 20, 8)), "{answered:?}");
 }

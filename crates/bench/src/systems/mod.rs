@@ -21,7 +21,7 @@ use crate::{Context, Result};
 
 pub(crate) use site::Site;
 pub(crate) use standfast::StandbyOptions;
-pub use standfast::{Instance, Mode};
+pub use standfast::{Found, Instance, Mode};
 
 /// One number of clients on one layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

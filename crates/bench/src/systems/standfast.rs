@@ -1,8 +1,10 @@
+use std::fmt::{Display, Formatter};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
+use serde::Serialize;
 use serde_json::Value;
 use standfast_instruments::Observation;
 
@@ -23,6 +25,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const BUILD: &str = "Standfast is not built beside this program: run `cargo build --release --workspace`";
 /// The standby's name at the primary.
 const STANDBY: &str = "bench_standby";
+
+/// A finding of `standfast diagnose`.
+#[derive(Debug, Serialize)]
+pub struct Found {
+    /// The rule that speaks.
+    pub rule: String,
+    /// What it says.
+    pub title: String,
+}
+
+impl Display for Found {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.rule, self.title)
+    }
+}
 
 /// When a commit counts as safe on the standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,8 +298,8 @@ impl Instance {
         })
     }
 
-    /// The rules that `standfast diagnose` finds in so many seconds from now on, the first finding first.
-    pub(crate) fn diagnose(&self, seconds: u64) -> Result<Vec<String>> {
+    /// What `standfast diagnose` finds in so many seconds from now on, the first finding first.
+    pub(crate) fn diagnose(&self, seconds: u64) -> Result<Vec<Found>> {
         let mut command = self.command(&["diagnose", "--json", "--seconds", &seconds.to_string()]);
         // Its 3 says that there are findings.
         let text = run_accepting(&mut command, &[0, 3])?;
@@ -290,8 +307,9 @@ impl Instance {
             what: "the output of `standfast diagnose --json`".into(),
             detail: error.to_string(),
         })?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let findings = judged["findings"].as_array().into_iter().flatten();
-        Ok(findings.filter_map(|finding| finding["rule"].as_str()).map(str::to_owned).collect())
+        Ok(findings.map(|it| Found { rule: text(&it["rule"]), title: text(&it["title"]) }).collect())
     }
 
     /// `standfast log member add`.

@@ -1,14 +1,11 @@
 //! Two faults, one after the other: what the protection mode says is lost, and nothing else.
 
-use crate::support::{INSERT, Place, add_destination, await_alert, await_status, must, start};
+use crate::support::{INSERT, Place, QUICK, add_destination, await_alert, await_status, must, start};
 use crate::writers::Writers;
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::Instance;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Short, and long enough that a standby on a busy machine is not taken for one that is gone.
-const QUICK: [&str; 2] = ["--net-timeout-ms", "1500"];
 
 /// A primary whose commits wait for `names`, each of which is synchronised.
 fn synchronised(place: &Place, names: &[&str]) -> (Instance, Vec<Instance>, PathBuf) {

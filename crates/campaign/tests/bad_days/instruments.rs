@@ -101,3 +101,21 @@ fn a_standby_that_is_gone_lags_by_the_age_of_what_it_lacks_and_says_nothing_of_i
     assert!(observed.standbys[0].observation.is_none() && observed.standbys[0].error.is_some());
     application.close();
 }
+
+#[test]
+fn counts_grow_over_destinations_that_come_and_go() {
+    let place = Place::new("counts");
+    let (primary, standby, database) = place.pair(&[]);
+    let mut application = place.application(&database);
+    let mut commit = || (0..COMMITS).for_each(|_| drop(application.run(INSERT)));
+    commit();
+    let before = observe(&primary).sample;
+    must(&primary, &["destination", "remove", "north"]);
+    add_destination(&primary, &standby, &["--mode", "async"]);
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    commit();
+    let since = observe(&primary).sample.since(&before).expect("nothing counts less than before");
+    assert_eq!(since.event(Event::LogFileSync).unwrap().count, COMMITS);
+    assert!(since.statistic("redo size").unwrap() > 0);
+    application.close();
+}

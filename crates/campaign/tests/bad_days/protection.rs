@@ -1,13 +1,10 @@
 //! Protection modes: what commits do when one standby is lost, and when all are.
 
 use crate::support::{INSERT, Place, add_destination, assert_same, await_alert, await_status, must, refuses};
-use crate::support::{PATIENCE, SQLITE_IOERR, start};
+use crate::support::{PATIENCE, QUICK, SQLITE_IOERR, start};
 use crate::writers::Writers;
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
-
-/// Short, and long enough that a standby on a busy machine is not taken for one that is gone.
-const QUICK: [&str; 2] = ["--net-timeout-ms", "1500"];
 
 fn mode(primary: &Instance, mode: &str) {
     must(primary, &["protection-mode", mode]);

@@ -18,6 +18,10 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long something that must not happen is given to happen.
 pub const A_WHILE: Duration = Duration::from_millis(400);
 
+/// Options of a destination: a net timeout that is short, and long enough that a standby on a busy machine is not taken for
+/// one that is gone.
+pub const QUICK: [&str; 2] = ["--net-timeout-ms", "1500"];
+
 pub const SQLITE_READONLY: i32 = 8;
 pub const SQLITE_IOERR: i32 = 10;
 

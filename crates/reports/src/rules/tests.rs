@@ -296,3 +296,16 @@ fn rules_about_two_intervals_speak_of_what_changed() {
     let slower = Load::healthy().event(Event::LogFileParallelWrite, 500.0);
     assert_eq!(said(&Load::healthy(), &slower), ["R24"]);
 }
+
+#[test]
+fn processors_that_are_missing_explain_slow_writes_but_small_delays_of_waking_do_not() {
+    let slow =
+        Load::healthy().event(Event::LogFileParallelWrite, 6_000.0).part(CommitPart::LocalWrite, 6_000.0);
+    assert_eq!(rules_of(&slow.clone().part(CommitPart::Scheduling, 3_000.0)), ["R4"]);
+    assert_eq!(rules_of(&slow.part(CommitPart::Scheduling, 500.0)), ["R2"]);
+    let far = Load::healthy()
+        .part(CommitPart::Network, 9_000.0)
+        .always("/destinations/0/network_round_trip_us", json!(200));
+    assert_eq!(rules_of(&far.clone().part(CommitPart::Scheduling, 4_000.0)), ["R4"]);
+    assert_eq!(rules_of(&far.part(CommitPart::Scheduling, 500.0)), ["R8"]);
+}

@@ -1,10 +1,11 @@
 //! Commits: when they return, and what they wait for.
 
-use crate::fake::Loss;
+use crate::fake::{FakeInstance, Loss};
 use crate::support::{Scratch, code, count, insert, open, protected, status, until};
 use rusqlite::ffi;
-use standfast_session::DatabaseState;
+use standfast_session::{DatabaseState, SessionWait, WaitCounts};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 
 #[test]
 fn a_commit_returns_when_it_is_durable_and_not_before() {
@@ -325,4 +326,41 @@ fn a_transaction_over_two_databases_is_not_acknowledged_when_one_of_them_lost_it
     assert_eq!(code(&error), ffi::SQLITE_IOERR_FSYNC);
     drop(connection);
     assert_eq!((count(&open(&one)), count(&open(&two))), (1, 1));
+}
+
+/// How much longer the transaction of a commit got once it was durable, and that it remained one.
+fn end_of_transaction(instance: &FakeInstance, commit: impl FnOnce() + Send) -> u64 {
+    let counts = || instance.segment.wait_counts(SessionWait::Transaction);
+    let number = |counts: &WaitCounts| counts.buckets.iter().sum::<u64>();
+    instance.hold(true);
+    let before = number(&counts());
+    let waiting = std::thread::scope(|scope| {
+        let writer = scope.spawn(commit);
+        until("its commit waits", || number(&counts()) == before + 1);
+        let waiting = counts();
+        instance.hold(false);
+        writer.join().unwrap();
+        waiting
+    });
+    let ended = counts();
+    assert_eq!(number(&ended), number(&waiting), "the same transaction");
+    ended.time_ns - waiting.time_ns
+}
+
+#[test]
+fn what_a_transaction_takes_behind_its_wait_is_counted_with_it() {
+    let (_scratch, instance, path) = protected("ends");
+    let writes = || assert_eq!(insert(&open(&path)).unwrap(), 1);
+    // On a busy machine the end of one may come so late that it is not taken for its end.
+    assert!((0..100).any(|_| end_of_transaction(&instance, writes) > 0));
+    let reads_on = || {
+        let connection = open(&path);
+        let mut reading = connection.prepare("SELECT x FROM t").unwrap();
+        let mut rows = reading.query([]).unwrap();
+        rows.next().unwrap().expect("a row");
+        insert(&connection).unwrap();
+        // What the application reads now is no part of its transaction.
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(end_of_transaction(&instance, reads_on), 0);
 }

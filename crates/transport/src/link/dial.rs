@@ -90,11 +90,9 @@ pub(crate) fn connect(
     let mut last = Error::from(ErrorKind::AddrNotAvailable);
     for candidate in address.to_socket_addrs().map_err(unusable)? {
         let config = client_config(address, candidate, security)?;
-        let began = Instant::now();
         match sys::connect(candidate, timeout.min(CONNECT_TIMEOUT), give_up) {
             Ok(stream) => {
                 let link = Link::plain(stream);
-                link.note_opening(began.elapsed());
                 if let Some(config) = config {
                     secure_as_client(&link, address, config, expected, give_up)?;
                 }

@@ -1,7 +1,7 @@
 //! The ack reader: acknowledgements in, and the time.
 
-use super::Shared;
 use super::gap;
+use super::{AckSide, Shared};
 use crate::ack::AckTimes;
 use crate::destination::TransportMode;
 use crate::error::{Refusal, TransportError};
@@ -25,8 +25,8 @@ enum Ended {
 pub(super) fn run(shared: &Shared) {
     let mut clock = Ticks::new(shared);
     while !shared.stopping() {
-        if let Some(mut reader) = shared.take_reader(clock.next) {
-            let ended = read_acks(shared, &mut reader, &mut clock);
+        if let Some(acks) = shared.take_reader(clock.next) {
+            let ended = read_acks(shared, acks, &mut clock);
             let own_reason = shared.let_go();
             match ended {
                 Ended::Refused(refusal) => shared.deciding(|at, now| at.refused(now, refusal)),
@@ -79,17 +79,18 @@ impl Ticks {
     }
 }
 
-fn read_acks(shared: &Shared, reader: &mut FrameReader<LinkEnd>, clock: &mut Ticks) -> Ended {
+fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
+    let AckSide { mut reader, greeted_in } = acks;
     // Reads end with every tick. If that cannot be set the socket is dead and the read says so.
     let _ = reader.inner().set_read_timeout(Some(clock.apart));
-    let mut remote = RemoteTimes::new(reader.inner().opened_in());
+    let mut remote = RemoteTimes::new(greeted_in);
     loop {
         let idle = waiting(Event::RdbmsIpcMessage);
         let filled = reader.fill();
         drop(idle);
         match filled {
             Ok(()) => {
-                if let Err(ended) = take_frames(shared, reader, &mut remote) {
+                if let Err(ended) = take_frames(shared, &mut reader, &mut remote) {
                     return ended;
                 }
             }
@@ -161,9 +162,7 @@ fn note_ack(
     let header = frame.header;
     let stats = &shared.stats;
     stats.acks.fetch_add(1, Relaxed);
-    let mut answer =
-        RemoteAnswer { arrived_ns: arrived.at_ns, write_ns: times.write_ns, ..RemoteAnswer::default() };
-    if header.d > 0 {
+    let answer = if header.d > 0 {
         let round_trip = Duration::from_micros(arrived.at_us.saturating_sub(header.d));
         let round_trip_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
         stats.round_trip.record(round_trip_ns);
@@ -175,9 +174,13 @@ fn note_ack(
         if times.write_ns > 0 {
             standfast_instruments::record(event, round_trip);
         }
-        answer = remote.note(arrived.at_ns, round_trip_ns, times.write_ns);
-        stats.shortest_way.store(remote.shortest_ns().map_or(0, |shortest| shortest / 1000 + 1), Relaxed);
-    }
+        let answer = remote.note(arrived.at_ns, round_trip_ns, times.write_ns);
+        stats.shortest_way.store(remote.shortest_ns() / 1000 + 1, Relaxed);
+        answer
+    } else {
+        // Nothing that was sent is answered.
+        RemoteAnswer { arrived_ns: arrived.at_ns, write_ns: times.write_ns, ..RemoteAnswer::default() }
+    };
     if times.write_ns > 0 {
         stats.standby_write.record(times.write_ns);
     }

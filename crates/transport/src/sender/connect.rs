@@ -1,7 +1,7 @@
 //! From nothing to a stream: connect and handshake.
 
-use super::Shared;
 use super::gap::{self, OpenGap};
+use super::{AckSide, Shared};
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, TransportError};
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, ReceiverHello, SenderHello};
@@ -77,7 +77,7 @@ pub(super) fn establish(shared: &Shared) -> Result<Option<Arc<OpenGap>>, Failure
     // Before anything that the handshake says: what becomes void meanwhile ends the stream before its first frame.
     let epoch = shared.source.epoch();
     let agreed = shake_hands(shared, &stream).map_err(|failure| abandon(shared, failure))?;
-    let Agreed { start, held, reader, sdu_bytes } = agreed;
+    let Agreed { start, held, acks, sdu_bytes } = agreed;
     let packer = Packer::new(shared.config.shape.compression)
         .map_err(|error| abandon(shared, Failure::Lost(format!("compression cannot begin: {error}"))))?;
     // A log that begins right here may be unknown to the standby: it is announced (again).
@@ -97,7 +97,7 @@ pub(super) fn establish(shared: &Shared) -> Result<Option<Arc<OpenGap>>, Failure
     }
     *lock(&shared.gap) = gap.clone();
     *lock(&shared.wire) = Some(Wire::new(stream, start.first(), announced, epoch).with(sdu_bytes, packer));
-    lock(&shared.link).reader = Some(reader);
+    lock(&shared.link).reader = Some(acks);
     shared.link_changed.notify_all();
     Ok(gap)
 }
@@ -112,7 +112,7 @@ fn abandon(shared: &Shared, failure: Failure) -> Failure {
 struct Agreed {
     start: StreamStart,
     held: hello::StandbyPositions,
-    reader: FrameReader<LinkEnd>,
+    acks: AckSide,
     sdu_bytes: usize,
 }
 
@@ -146,12 +146,14 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         archives_to: None,
     };
     let greet = TransportError::io("greeting the standby");
+    let asked = Instant::now();
     writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).map_err(&greet)?;
     let peer: ReceiverHello = {
         let frame = hello::await_frame(&mut reader, deadline).map_err(TransportError::from)?;
         hello::expect(&frame, FrameKind::Hello)?;
         hello::decode(&frame)?
     };
+    let greeted_in = asked.elapsed();
     *lock(&shared.role) = Some(peer.standby.role);
     stream.allow_large_reads();
     let decided = match stream.peer_name() {
@@ -164,7 +166,8 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
     match decided {
         Ok((start, held)) => {
             writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).map_err(&greet)?;
-            Ok(Agreed { start, held, reader, sdu_bytes: sdu(shape.sdu_bytes, peer.sdu_bytes) })
+            let acks = AckSide { reader, greeted_in };
+            Ok(Agreed { start, held, acks, sdu_bytes: sdu(shape.sdu_bytes, peer.sdu_bytes) })
         }
         Err(failure) => {
             // The standby's alert log should say it too; it does not matter if it cannot be told.

@@ -151,7 +151,6 @@ fn next_redo(shared: &Shared, from: Scn, upto: Scn) -> Result<(Vec<Piece>, Stati
         return Ok((Vec::new(), logs));
     }
     note_feeding(shared, true, from);
-    shared.stats.logged_bytes.fetch_add(from_logs.len() as u64, Relaxed);
     Ok((vec![Piece::new(from, Arc::new(from_logs))], logs))
 }
 

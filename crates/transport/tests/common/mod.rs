@@ -15,7 +15,7 @@ pub use source::{MemorySource, SourceState};
 #[allow(unused_imports)]
 pub use standby::{MemoryLog, Standby, StandbyState, empty_standby};
 use standfast_format::FrameKind;
-use standfast_instruments::RemoteAnswer;
+use standfast_instruments::{Instruments, RemoteAnswer};
 use standfast_transport::framing::{FrameReader, FrameWriter};
 use standfast_transport::hello::{self, ReceiverHello, SenderHello};
 use standfast_transport::*;
@@ -99,6 +99,8 @@ pub fn database(id: u16, pages: usize, scn: Scn) -> (DatabaseInfo, Vec<u8>, Scn)
 pub struct Observer {
     pub events: Watched<Vec<SenderEvent>>,
     pub acknowledgements: Watched<u64>,
+    /// What the sender's threads count.
+    pub instruments: Arc<Instruments>,
 }
 
 impl SenderObserver for Observer {
@@ -107,6 +109,9 @@ impl SenderObserver for Observer {
     }
     fn event(&self, _: usize, event: &SenderEvent) {
         self.events.change(|events| events.push(event.clone()));
+    }
+    fn enter_thread(&self, name: &str) {
+        self.instruments.enter_thread(name);
     }
 }
 

@@ -17,6 +17,8 @@ pub struct StandbyState {
     pub cuts: Vec<(Scn, Scn)>,
     pub starts: Vec<StreamStart>,
     pub notices: u64,
+    /// Writes that have begun, and that have ended.
+    pub begun: u64,
     pub writes: u64,
     /// Bytes of the largest one.
     pub largest_write: usize,
@@ -158,6 +160,7 @@ impl StandbyLog for MemoryLog {
         Ok(())
     }
     fn append(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<Scn, StationError> {
+        self.0.change(|state| state.begun += 1);
         self.0.wait("writes may go on", |state| !state.hold);
         self.0.change(|state| {
             if state.broken {

@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::Serialize;
-use standfast_wan::settings::{Settings, WHOLE};
+use standfast_wan::settings::{Settings, Share, WHOLE};
 
-use super::super::net::lab::{FAR, Labs, NEAR, link};
+use super::super::net::lab::{FAR, Labs, NEAR, link_or_wire};
 use super::super::transport::pair::{Pair, open_as_it_is};
-use crate::systems::Mode;
+use crate::systems::{Found, Mode};
 use crate::{Result, interrupt};
 
 /// Seconds that are diagnosed.
@@ -24,15 +24,18 @@ const SPINNERS: usize = 6;
 pub struct Diagnosed {
     /// What was wrong.
     pub fault: &'static str,
-    /// The rule that names it; `None`: nothing was wrong.
-    pub expected: Option<&'static str>,
-    /// The rules that spoke, the first finding first.
-    pub found: Vec<String>,
+    /// The rule that names it, and words of what it says where it has several sayings; `None`: nothing was wrong.
+    pub expected: Option<(&'static str, &'static str)>,
+    /// What was found, the first finding first.
+    pub found: Vec<Found>,
 }
 
 impl Diagnosed {
     fn is_right(&self) -> bool {
-        self.found.first().map(String::as_str) == self.expected
+        match (self.found.first(), self.expected) {
+            (Some(found), Some((rule, words))) => found.rule == rule && found.title.contains(words),
+            (found, expected) => found.is_none() && expected.is_none(),
+        }
     }
 }
 
@@ -55,7 +58,7 @@ enum Then {
 #[derive(Clone, Copy)]
 struct Scene {
     fault: &'static str,
-    expected: Option<&'static str>,
+    expected: Option<(&'static str, &'static str)>,
     rtt_ms: f64,
     megabits: f64,
     loss_percent: f64,
@@ -97,40 +100,40 @@ const SCENES: [Scene; 23] = [
     Scene { fault: "none: FASTSYNC", mode: Mode::Fastsync, ..WELL },
     Scene {
         fault: "a slow disk of the standby",
-        expected: Some("R7"),
+        expected: Some(("R7", "")),
         faults: (None, Some("log-write=sleep:10@1+")),
         ..WELL
     },
     Scene {
         fault: "a second member of the standby's log, on a slow disk",
-        expected: Some("R7"),
+        expected: Some(("R7", "")),
         faults: (None, Some("log-write:/slow/=sleep:10@1+")),
         second_member: Some("slow"),
         ..WELL
     },
     Scene {
         fault: "a slow disk of the primary",
-        expected: Some("R2"),
+        expected: Some(("R2", "")),
         faults: (Some("log-write=sleep:10@1+"), None),
         ..WELL
     },
     Scene {
         fault: "a standby that is held up before it writes",
-        expected: Some("R1"),
+        expected: Some(("R1", "")),
         faults: (None, Some("received=sleep:10@1+")),
         ..WELL
     },
     Scene {
         fault: "slow capture",
-        expected: Some("R5"),
+        expected: Some(("R5", "")),
         faults: (Some("capture=sleep:10@1+"), None),
         ..WELL
     },
-    Scene { fault: "a long link, SYNC", expected: Some("R12"), rtt_ms: 30.0, ..WELL },
-    Scene { fault: "4 % loss", expected: Some("R8"), rtt_ms: 2.0, loss_percent: 4.0, ..WELL },
+    Scene { fault: "a long link, SYNC", expected: Some(("R12", "")), rtt_ms: 30.0, ..WELL },
+    Scene { fault: "4 % loss", expected: Some(("R8", "")), rtt_ms: 2.0, loss_percent: 4.0, ..WELL },
     Scene {
         fault: "a link that does not carry the redo",
-        expected: Some("R14"),
+        expected: Some(("R14", "")),
         rtt_ms: 20.0,
         megabits: 4.0,
         mode: Mode::Async,
@@ -140,7 +143,7 @@ const SCENES: [Scene; 23] = [
     },
     Scene {
         fault: "socket buffers that are too small",
-        expected: Some("R14"),
+        expected: Some(("R14", "")),
         rtt_ms: 80.0,
         mode: Mode::Async,
         attributes: "SEND_BUF_SIZE=16384 RECV_BUF_SIZE=16384",
@@ -150,51 +153,61 @@ const SCENES: [Scene; 23] = [
     },
     Scene {
         fault: "slow apply",
-        expected: Some("R22"),
+        expected: Some(("R22", "applies slower")),
         faults: (None, Some("apply-commit=sleep:15000@1+")),
         mode: Mode::Async,
         load: (4, 32 << 10, 8e6),
         before_s: 6,
         ..WELL
     },
-    Scene { fault: "apply that was stopped", expected: Some("R22"), then: Then::ApplyStops, ..WELL },
-    Scene { fault: "a standby that died", expected: Some("R22"), then: Then::StandbyDies, ..WELL },
+    Scene {
+        fault: "apply that was stopped",
+        expected: Some(("R22", "apply is stopped")),
+        then: Then::ApplyStops,
+        ..WELL
+    },
+    Scene {
+        fault: "a standby that died",
+        expected: Some(("R22", "not connected")),
+        then: Then::StandbyDies,
+        ..WELL
+    },
     Scene {
         fault: "a link that is cut",
-        expected: Some("R22"),
+        expected: Some(("R22", "not connected")),
         attributes: "NET_TIMEOUT=1",
         then: Then::LinkIsCut,
         ..WELL
     },
     Scene {
         fault: "connections that break",
-        expected: Some("R23"),
+        expected: Some(("R23", "")),
         faults: (Some("send=EIO@500,send=EIO@560,send=EIO@620,send=EIO@680,send=EIO@740"), None),
         attributes: "REOPEN=1",
         ..WELL
     },
     Scene {
         fault: "a standby that does not answer for longer than its time",
-        expected: Some("R20"),
+        expected: Some(("R20", "")),
         faults: (None, Some("received=sleep:1800@600")),
         attributes: "NET_TIMEOUT=1 REOPEN=1",
         ..WELL
     },
     Scene {
         fault: "a standby whose log cannot be written",
-        expected: Some("R22"),
+        expected: Some(("R22", "not connected")),
         faults: (None, Some("log-write=ENOSPC@600+")),
         ..WELL
     },
     Scene {
         fault: "a database that cannot be applied to",
-        expected: Some("R22"),
+        expected: Some(("R22", "does not apply redo to some")),
         faults: (None, Some("apply-commit=EIO@20+")),
         ..WELL
     },
     Scene {
         fault: "an archive that is full",
-        expected: Some("R17"),
+        expected: Some(("R17", "")),
         settings: &[("group_bytes", 8 << 20)],
         faults: (Some("copy=ENOSPC@1+"), None),
         mode: Mode::Async,
@@ -204,7 +217,7 @@ const SCENES: [Scene; 23] = [
     },
     Scene {
         fault: "processors that others take",
-        expected: Some("R4"),
+        expected: Some(("R4", "")),
         rtt_ms: 0.0,
         mode: Mode::Async,
         load: (1, 1 << 10, 100e3),
@@ -213,7 +226,7 @@ const SCENES: [Scene; 23] = [
     },
     Scene {
         fault: "small logs",
-        expected: Some("R16"),
+        expected: Some(("R16", "")),
         settings: &[("group_bytes", 8 << 20)],
         mode: Mode::Async,
         load: (4, 64 << 10, 6e6),
@@ -261,10 +274,9 @@ pub(super) fn diagnosed(labs: &Labs<'_>) -> Result<Vec<Diagnosed>> {
 
 impl Scene {
     fn diagnose(&self, labs: &Labs<'_>) -> Result<Diagnosed> {
-        let near = Settings { delay: 0, ..Settings::default() };
-        let settings = if self.rtt_ms > 0.0 { link(self.rtt_ms, self.megabits) } else { near };
-        let loss = (self.loss_percent / 100.0 * WHOLE as f64) as _;
-        let lab = open_as_it_is(labs, &[NEAR, FAR], Settings { loss, ..settings })?;
+        let loss = (self.loss_percent / 100.0 * f64::from(WHOLE)) as Share;
+        let settings = Settings { loss, ..link_or_wire(self.rtt_ms, self.megabits) };
+        let lab = open_as_it_is(labs, &[NEAR, FAR], settings)?;
         let mut pair = Pair::start_as(labs, &lab, self.settings, false, self.faults.0)?;
         pair.create_standby(self.faults.1)?;
         if let Some(member) = self.second_member {
@@ -287,8 +299,9 @@ impl Scene {
         let found = pair.primary().diagnose(SECONDS)?;
         let diagnosed = Diagnosed { fault: self.fault, expected: self.expected, found };
         let right = if diagnosed.is_right() { "" } else { ", WRONG" };
-        let (expected, found) = (self.expected.unwrap_or("nothing"), diagnosed.found.join(", "));
-        eprintln!("{}: expected {expected}, found {found}{right}", self.fault);
+        let expected = self.expected.map_or("nothing", |(rule, _)| rule);
+        let found: Vec<String> = diagnosed.found.iter().map(Found::to_string).collect();
+        eprintln!("{}: expected {expected}, found {}{right}", self.fault, found.join("; "));
         Ok(diagnosed)
     }
 }
@@ -299,12 +312,18 @@ mod tests {
 
     #[test]
     fn a_finding_counts_when_it_is_the_first_and_silence_when_nothing_is_wrong() {
-        let of = |expected, found: &[&str]| Diagnosed {
+        let found = |(rule, title): &(&str, &str)| Found { rule: (*rule).into(), title: (*title).into() };
+        let of = |expected, all: &[(&str, &str)]| Diagnosed {
             fault: "one",
             expected,
-            found: found.iter().map(|rule| (*rule).into()).collect(),
+            found: all.iter().map(found).collect(),
         };
-        assert_eq!(wrong(&[of(Some("R7"), &["R7", "R11"]), of(None, &[])]), 0.0);
-        assert_eq!(wrong(&[of(Some("R7"), &["R11", "R7"]), of(Some("R7"), &[]), of(None, &["R21"])]), 3.0);
+        let (slow, late, lost) =
+            (("R7", "slow log"), ("R11", "late"), ("R22", "standby oslo is not connected"));
+        let (disk, gone) = (Some(("R7", "")), Some(("R22", "not connected")));
+        assert_eq!(wrong(&[of(disk, &[slow, late]), of(gone, &[lost]), of(None, &[])]), 0.0);
+        let stopped = ("R22", "standby oslo has stopped");
+        assert_eq!(wrong(&[of(disk, &[late, slow]), of(disk, &[]), of(None, &[late])]), 3.0);
+        assert_eq!(wrong(&[of(gone, &[stopped])]), 1.0, "another saying of the same rule");
     }
 }

@@ -3,9 +3,8 @@
 
 use serde::Serialize;
 use standfast_instruments::{CommitPart, Sample};
-use standfast_wan::settings::Settings;
 
-use super::super::net::lab::{FAR, Lab, Labs, NEAR, link};
+use super::super::net::lab::{FAR, Lab, Labs, NEAR, link_or_wire};
 use super::super::transport::median;
 use super::super::transport::pair::{Pair, open_as_it_is};
 use crate::redo_load::Config;
@@ -140,8 +139,7 @@ pub(super) fn delayed(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Delayed>> {
 }
 
 fn lab<'l>(labs: &'l Labs<'l>, rtt_ms: f64) -> Result<Lab<'l>> {
-    let settings = if rtt_ms > 0.0 { link(rtt_ms, MEGABITS) } else { Settings::default() };
-    open_as_it_is(labs, &[NEAR, FAR], settings)
+    open_as_it_is(labs, &[NEAR, FAR], link_or_wire(rtt_ms, MEGABITS))
 }
 
 /// Fault points of both ends, and a session that keeps the lock from others.

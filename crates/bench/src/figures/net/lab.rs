@@ -47,6 +47,11 @@ pub(in super::super) fn link(rtt_ms: f64, megabits: f64) -> Settings {
     }
 }
 
+/// As [`link`]; one without distance is as fast as the host.
+pub(in super::super) fn link_or_wire(rtt_ms: f64, megabits: f64) -> Settings {
+    if rtt_ms > 0.0 { link(rtt_ms, megabits) } else { Settings::default() }
+}
+
 /// Payload bytes per second that a stream gets of a link.
 pub(in super::super) fn carries(settings: &Settings) -> f64 {
     settings.rate.map_or(f64::INFINITY, |bits| bits as f64 / 8.0 * SEGMENT.0 / SEGMENT.1)
