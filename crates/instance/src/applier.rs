@@ -85,14 +85,19 @@ impl Applier {
         self.due = self.due_position()?;
         let progressed = self.apply_upto(self.due)?;
         if progressed {
-            let mut report = ApplyReport::default();
             let pace = if self.backlog() < HURRY_BYTES { self.shared.leisurely() } else { Pace::AtOnce };
-            let wait = waiting(Event::DbFileParallelWrite);
-            self.apply.checkpoint_if_due(&pace, &mut report)?;
-            drop(wait);
-            self.note(&report);
+            self.checkpoint_if_due(&pace)?;
         }
         Ok(progressed)
+    }
+
+    fn checkpoint_if_due(&mut self, pace: &Pace) -> Result<(), InstanceError> {
+        let mut report = ApplyReport::default();
+        let wait = waiting(Event::DbFileParallelWrite);
+        self.apply.checkpoint_if_due(pace, &mut report)?;
+        drop(wait);
+        self.note(&report);
+        Ok(())
     }
 
     /// Redo that is to be applied now and is not, in bytes.
@@ -158,7 +163,10 @@ impl Applier {
     /// When the log cannot be read or apply ends.
     pub fn apply_everything(&mut self) -> Result<Scn, InstanceError> {
         self.start_over();
-        while self.apply_upto(self.shared.hardened())? {}
+        while self.apply_upto(self.shared.hardened())? {
+            // A log that grew as long as the backlog would be slow to read in, and be moved at the end all the same.
+            self.checkpoint_if_due(&Pace::AtOnce)?;
+        }
         Ok(self.apply.applied())
     }
 

@@ -23,6 +23,7 @@ use standfast_transport::GivenUp;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::{DatabaseId, IncarnationId, Scn};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 /// What a failover found.
 pub struct FailedOver {
@@ -103,7 +104,13 @@ pub fn take_over(
              standby; if another standby has more, fail over that one"
         ));
     }
+    let (from, began) = (applier.shared().applied(), Instant::now());
     let branch = applier.apply_everything()?;
+    environment.alert.say(format!(
+        "failover: redo applied up to the end, {branch}: {} bytes in {:.2} s",
+        branch.0.saturating_sub(from.0),
+        began.elapsed().as_secs_f64()
+    ));
     let stopped = applier.shared().stopped().databases;
     for stopped in &stopped {
         let since = stopped.applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
@@ -115,6 +122,7 @@ pub fn take_over(
     }
     let dropped_bytes = applier.shared().hardened().bytes_since(branch);
     applier.into_apply().release_for_failover()?;
+    environment.alert.say("failover: the databases hold it");
     let crc = received.close_at(branch)?;
 
     let control = environment.control();

@@ -187,6 +187,8 @@ fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured:
                 "apply_lag_s": applied.and_then(late),
                 "round_trip_us": destination.round_trip_us,
                 "network_round_trip_us": destination.network_round_trip_us,
+                "log_write_us": destination.log_write_us,
+                "delay_s": destination.delay.map(|delay| delay.as_secs()),
                 "last_heard_us": destination.last_heard_us,
                 "failures": destination.failures,
                 "last_trouble": destination.last_trouble,

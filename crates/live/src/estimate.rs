@@ -1,12 +1,20 @@
 //! What a failover at this moment would lose, and how long it would take.
 
+use crate::apply_rate::ApplyRate;
 use crate::lags::{Lag, transport_lag};
 use crate::status::{Destination, Status};
+use standfast_instruments::{Event, Sample};
 use std::collections::BTreeMap;
 
-/// From the command to the first transaction of a standby that has nothing left to apply, seconds: cut of the redo, new
-/// incarnation, log, reopening of the databases.
-pub const ROLE_CHANGE_S: f64 = 1.0;
+/// A change of role takes so much, seconds, where writes take no time: the threads of the standby end, files are opened and
+/// read. Its durable writes (a log header each, the control file, the incarnation) come on top, and both again for each
+/// database. Counted with strace; `figures --group instruments` compares the sum with real failovers.
+const ROLE_CHANGE_S: f64 = 0.010;
+const ROLE_CHANGE_WRITES: f64 = 20.0;
+const DATABASE_S: f64 = 0.000_6;
+const DATABASE_WRITES: f64 = 4.0;
+/// A durable write of a standby whose writes nobody has seen yet, seconds.
+const WRITE_S: f64 = 0.001;
 
 /// A failover at this moment, to the standby that would lose least.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,16 +28,23 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// For an instance in this state. `apply_rates`: the fastest apply that was seen, bytes per second, by the name of the
-    /// standby.
-    pub fn of(status: &Status, name: &str, apply_rates: &BTreeMap<String, f64>) -> Estimate {
+    /// For an instance in this state. `apply_rates`: by the name of the standby; `sample`: what the instance counts itself.
+    pub fn of(
+        status: &Status,
+        name: &str,
+        apply_rates: &BTreeMap<String, ApplyRate>,
+        sample: &Sample,
+    ) -> Estimate {
+        let databases = status.databases.as_ref().map_or(1, Vec::len);
+        let apply_rate = |name: &str| apply_rates.get(name).and_then(ApplyRate::bytes_s);
         if let Some(received) = &status.standby
             && status.role.as_deref() == Some("standby")
         {
             return Estimate {
                 target: Some(name.to_owned()),
                 loss: Lag { seconds: received.transport_lag_s, bytes: received.transport_lag_bytes },
-                failover_s: failover_s(received.apply_lag_bytes, apply_rates.get(name)),
+                failover_s: apply_s(received.apply_lag_bytes, apply_rate(name))
+                    .map(|apply| apply + role_change_s(databases, own_write_us(sample))),
             };
         }
         let now = status.time_us;
@@ -40,7 +55,8 @@ impl Estimate {
         best.map_or_else(Estimate::default, |at| Estimate {
             target: Some(at.label().to_owned()),
             loss: loss(at, now),
-            failover_s: failover_s(backlog(at), apply_rates.get(at.label())),
+            failover_s: apply_s(at.backlog(), apply_rate(at.label()))
+                .map(|apply| apply + role_change_s(databases, at.log_write_us.map(|us| us as f64))),
         })
     }
 }
@@ -53,29 +69,45 @@ fn loss(destination: &Destination, now_us: Option<u64>) -> Lag {
     }
 }
 
-/// Received there and not applied, bytes.
-fn backlog(destination: &Destination) -> Option<u64> {
-    Some(destination.apply_lag_bytes?.saturating_sub(destination.transport_lag_bytes?))
+/// Until so much redo is applied, seconds.
+fn apply_s(backlog: Option<u64>, rate: Option<f64>) -> Option<f64> {
+    match (backlog?, rate) {
+        (0, _) => Some(0.0),
+        (bytes, Some(rate)) => Some(bytes as f64 / rate),
+        (_, None) => None,
+    }
 }
 
-fn failover_s(backlog: Option<u64>, apply_rate: Option<&f64>) -> Option<f64> {
-    match (backlog?, apply_rate) {
-        (0, _) => Some(ROLE_CHANGE_S),
-        (bytes, Some(rate)) if *rate > 0.0 => Some(ROLE_CHANGE_S + bytes as f64 / rate),
-        _ => None,
-    }
+/// Until a standby that has applied everything is a primary that serves so many databases, seconds.
+fn role_change_s(databases: usize, write_us: Option<f64>) -> f64 {
+    let (databases, write_s) = (databases as f64, write_us.map_or(WRITE_S, |us| us / 1e6));
+    let writes = ROLE_CHANGE_WRITES + DATABASE_WRITES * databases;
+    ROLE_CHANGE_S + DATABASE_S * databases + writes * write_s
+}
+
+/// Mean of a durable write of the standby's own log, microseconds.
+fn own_write_us(sample: &Sample) -> Option<f64> {
+    sample.event(Event::RfsRandomIo)?.mean_us()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apply_rate::Moment;
     use serde_json::json;
 
     fn estimate(destinations: serde_json::Value) -> Estimate {
         let status =
             json!({ "role": "primary", "time_us": 9, "captured": 5000, "destinations": destinations });
-        let rates = BTreeMap::from([("oslo".to_owned(), 100.0)]);
-        Estimate::of(&Status::of(&status), "paris", &rates)
+        let mut rate = ApplyRate::default();
+        rate.take(&[0.0, 1.0].map(|at_s| Moment {
+            at_s,
+            worked_s: at_s,
+            applied: (at_s * 100.0) as u64,
+            busy: false,
+        }));
+        let rates = BTreeMap::from([("oslo".to_owned(), rate)]);
+        Estimate::of(&Status::of(&status), "paris", &rates, &Sample::default())
     }
 
     #[test]
@@ -84,11 +116,11 @@ mod tests {
             { "name": "rome", "role": "standby", "state": "streaming", "transport_lag_bytes": 0,
               "apply_lag_bytes": 0 },
             { "name": "oslo", "role": "standby", "state": "connecting", "required": true,
-              "transport_lag_bytes": 50, "transport_lag_s": 3.0, "apply_lag_bytes": 250 },
+              "transport_lag_bytes": 50, "transport_lag_s": 3.0, "apply_lag_bytes": 250, "log_write_us": 2000 },
         ]));
         assert_eq!(estimate.target.as_deref(), Some("oslo"));
         assert_eq!(estimate.loss, Lag::NONE);
-        assert_eq!(estimate.failover_s, Some(ROLE_CHANGE_S + 2.0));
+        assert_eq!(estimate.failover_s, Some(2.0 + role_change_s(1, Some(2000.0))));
     }
 
     #[test]
@@ -96,7 +128,7 @@ mod tests {
         let estimate = estimate(json!([{ "name": "oslo", "role": "standby", "state": "streaming",
             "required": false, "transport_lag_bytes": 70, "transport_lag_s": 4.5, "apply_lag_bytes": 70 }]));
         assert_eq!(estimate.loss, Lag { seconds: Some(4.5), bytes: Some(70) });
-        assert_eq!(estimate.failover_s, Some(ROLE_CHANGE_S));
+        assert_eq!(estimate.failover_s, Some(role_change_s(1, None)));
     }
 
     #[test]
@@ -108,5 +140,12 @@ mod tests {
             "apply_lag_bytes": 40 }]);
         let silent = estimate(silent);
         assert_eq!((silent.loss, silent.failover_s), (Lag::default(), None));
+    }
+
+    #[test]
+    fn a_change_of_role_takes_longer_with_slower_disks_and_more_databases() {
+        let fast = role_change_s(1, Some(400.0));
+        assert!((0.015..0.03).contains(&fast), "{fast}");
+        assert!(role_change_s(100, Some(400.0)) > 5.0 * fast && role_change_s(1, Some(8_000.0)) > 5.0 * fast);
     }
 }

@@ -4,6 +4,7 @@
 //! documents: no clock, no threads, no I/O. What is not known is `None`, null or `unknown`, never 0.
 
 mod active;
+mod apply_rate;
 mod check;
 mod dashboard;
 mod estimate;
@@ -22,7 +23,7 @@ pub use dashboard::{
     CommitTime, Dashboard, EventLine, Link, Machine, PartTime, Pressure, Sessions, StandbyState, ThreadWait,
     Verdict,
 };
-pub use estimate::{Estimate, ROLE_CHANGE_S};
+pub use estimate::Estimate;
 pub use figure::{Figure, UNKNOWN};
 pub use lags::Lag;
 pub use look::Looks;

@@ -53,6 +53,8 @@ document! {
         sessions: u64,
         /// Where redo is shipped.
         destinations: Vec<Destination>,
+        /// Those that are protected.
+        databases: Vec<Value>,
         /// What a standby has.
         standby: Received,
         /// The redo log.
@@ -107,6 +109,10 @@ document! {
         redo_bytes: u64,
         /// Mean time from sending to acknowledgement, microseconds.
         round_trip_us: u64,
+        /// Mean time of a write of its log, microseconds.
+        log_write_us: u64,
+        /// How long transactions are held back there, seconds.
+        delay_s: u64,
         /// Newest trouble, also when it is over.
         last_trouble: String,
         /// Logs that it lacks.
@@ -239,6 +245,11 @@ impl Destination {
     /// Whether redo flows to it, and so its positions and heartbeats arrive.
     pub fn is_streaming(&self) -> bool {
         matches!(self.state.as_deref(), Some("streaming" | "catching_up"))
+    }
+
+    /// Redo that it has received and not applied, bytes.
+    pub fn backlog(&self) -> Option<u64> {
+        Some(self.apply_lag_bytes?.saturating_sub(self.transport_lag_bytes?))
     }
 
     /// Whether a failover to it is possible: a far sync has no databases.

@@ -152,6 +152,10 @@ pub struct DestinationStatus {
     pub round_trip_us: u64,
     /// Shortest time there and back of late, without the standby's write, microseconds; `None` before the first one.
     pub network_round_trip_us: Option<u64>,
+    /// Mean time of a write of its log, microseconds; `None` before the first one.
+    pub log_write_us: Option<u64>,
+    /// DELAY; `None`: the standby's own setting counts.
+    pub delay: Option<Duration>,
     /// When it last answered, microseconds since the Unix epoch; `None`: never.
     pub last_heard_us: Option<u64>,
     /// Newest trouble, also when it is over.
@@ -362,6 +366,8 @@ impl Sender {
             wire_bytes: shared.stats.wire_bytes.load(Relaxed),
             round_trip_us: shared.stats.round_trip.counts().mean_us().unwrap_or(0.0) as u64,
             network_round_trip_us: shared.stats.network_round_trip_us(),
+            log_write_us: shared.stats.standby_write.counts().mean_us().map(|us| us as u64),
+            delay: shared.config.delay,
             last_heard_us: destination.last_heard().map(|heard| {
                 let ago = shared.began.elapsed().saturating_sub(heard);
                 now_us().saturating_sub(u64::try_from(ago.as_micros()).unwrap_or(u64::MAX))

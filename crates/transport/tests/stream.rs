@@ -424,3 +424,34 @@ fn an_acknowledgement_answers_the_oldest_redo_it_is_for_and_no_confirmation_behi
     assert!(answered.iter().all(|(_, sent_us)| *sent_us < 9), "{answered:?}");
     assert_eq!(answered.last(), Some(&(first + 20, 8)), "{answered:?}");
 }
+
+#[test]
+fn apply_that_goes_on_while_a_large_frame_is_coming_is_told() {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
+    let receiver = listen(&service, &standby);
+    let mut stream = TcpStream::connect(receiver.local_addr()).unwrap();
+    let mut peer = ByHand::new(stream.try_clone().unwrap()).agree(&source, 60_000);
+    let first = Scn::START;
+    peer.writer
+        .write(FrameHeader::new(FrameKind::Redo, first.0, 0, 7, first.0), &redo(first, 10, 1))
+        .unwrap();
+    let header = peer.reader.read().unwrap().header;
+    assert_eq!((header.a, header.c, header.d), (first.0 + 10, 0, 7));
+    standby.change(|state| state.applied = first + 10);
+    let mut frame = Vec::new();
+    let next = FrameHeader::new(FrameKind::Redo, first.0 + 10, 0, 8, first.0);
+    encode_frame(next, &redo(first + 10, 5000, 1), &mut frame);
+    // Bytes of the frame come one after the other, as over a slow link.
+    stream.set_nodelay(true).unwrap();
+    let reader = std::thread::spawn(move || {
+        let header = peer.reader.read().unwrap().header;
+        (header, peer)
+    });
+    for byte in frame[..frame.len() - 1].chunks(1).take_while(|_| !reader.is_finished()) {
+        stream.write_all(byte).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (header, _peer) = reader.join().unwrap();
+    assert_eq!((header.a, header.c, header.d), (first.0 + 10, first.0 + 10, 0));
+}

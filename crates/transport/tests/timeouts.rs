@@ -3,6 +3,7 @@
 mod common;
 
 use common::*;
+use standfast_format::{FrameHeader, FrameKind};
 use standfast_transport::*;
 use standfast_types::Scn;
 use std::time::Duration;
@@ -95,4 +96,25 @@ fn a_primary_that_falls_silent_is_given_up_by_the_standby() {
     assert!(ended.to_string().contains("nothing heard"), "{ended}");
     silent.assert_closed();
     assert!(receiver.detach().is_some());
+}
+
+#[test]
+fn a_standby_that_is_far_behind_says_how_apply_gets_on_and_still_notices_a_silent_primary() {
+    const FAR: usize = 2 << 20;
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
+    let receiver = listen(&service, &standby);
+    let mut silent = ByHand::begin_with(receiver.local_addr(), &source, 2_000);
+    let first = Scn::START;
+    silent
+        .writer
+        .write(FrameHeader::new(FrameKind::Redo, first.0, 0, 7, first.0), &redo(first, FAR, 1))
+        .unwrap();
+    let mut next = || silent.reader.read().unwrap().header;
+    assert_eq!(next().d, 7);
+    standby.change(|state| state.applied = first + 1000);
+    let header = next();
+    assert_eq!((header.c, header.d), (first.0 + 1000, 0), "nothing was sent that this would answer");
+    let ended = service.wait_event("the stream ends", |event| matches!(event, ReceiverEvent::Ended { .. }));
+    assert!(ended.to_string().contains("nothing heard"), "{ended}");
 }

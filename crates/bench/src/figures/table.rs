@@ -218,6 +218,15 @@ pub const FIGURES: &[Figure] = &[
     }),
     figure(
         Instruments,
+        "estimates",
+        "% off of a real failover's loss and duration at worst",
+        0,
+        (Some(20.0), None),
+        Lower,
+        |m| instruments(m, InstrumentsResult::worst_estimate),
+    ),
+    figure(
+        Instruments,
         "diagnosis",
         "faults not named first, or healthy pairs not silent",
         0,

@@ -347,8 +347,28 @@ impl Instance {
         run(&mut self.command(&["apply", "stop"])).map(|_| ())
     }
 
+    /// `standfast checkpoint`.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        run(&mut self.command(&["checkpoint"])).map(|_| ())
+    }
+
+    /// `standfast apply start`.
+    pub(crate) fn start_apply(&self) -> Result<()> {
+        run(&mut self.command(&["apply", "start"])).map(|_| ())
+    }
+
+    /// `standfast failover`.
+    pub(crate) fn failover(&self) -> Result<()> {
+        run(&mut self.command(&["failover"])).map(|_| ())
+    }
+
+    /// The standby's copy of a database.
+    pub(crate) fn copy_of(&self, database: &Path) -> PathBuf {
+        self.directory.join("db").join(database.file_name().unwrap_or_default())
+    }
+
     /// Ends at once, as if its host had lost power.
-    pub(crate) fn kill(mut self) {
+    pub(crate) fn kill(&mut self) {
         // When it is gone already, that was what was wanted.
         let _ = self.process.child().kill();
     }
@@ -409,10 +429,7 @@ fn change_settings(path: &Path, settings: &[(&str, u64)]) -> Result<()> {
 
 /// Waits until the standby's databases hold every row of the run: a copy that lags for ever is a failed run.
 fn await_copy(databases: &[PathBuf], standby: &Instance, result: &RunResult) -> Result<()> {
-    let copies: Vec<PathBuf> = databases
-        .iter()
-        .filter_map(|path| Some(standby.directory.join("db").join(path.file_name()?)))
-        .collect();
+    let copies: Vec<PathBuf> = databases.iter().map(|path| standby.copy_of(path)).collect();
     let mut found = 0;
     let waited = interrupt::await_other("rows on the standby", PATIENCE, || {
         found = copies.iter().map(|copy| rows(copy)).sum::<Result<u64>>()?;

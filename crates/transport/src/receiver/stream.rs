@@ -22,6 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+/// Acknowledgements that are sent while no frame comes are at least so far apart.
+const BETWEEN_FRAMES: Duration = Duration::from_millis(200);
+/// See [`Intake::is_behind`].
+const BEHIND_BYTES: u64 = 1 << 20;
+
 /// Receives until the stream ends; returns why.
 pub(super) fn receive(
     shared: &Shared,
@@ -51,29 +56,43 @@ pub(super) fn receive(
         source_end: None,
         echo_us: 0,
         times: AckTimes::default(),
+        told: (Scn::ZERO, Instant::now()),
         stopped_known: 0,
         unpacker: Unpacker::new(hello.compression),
     };
+    let mut heard = Instant::now();
+    let mut patience = net_timeout;
     loop {
         if let Err(error) = intake.take_all(reader) {
             return error;
         }
+        let wanted = if intake.is_behind() { BETWEEN_FRAMES } else { net_timeout };
+        if wanted != patience {
+            patience = wanted;
+            if let Err(source) = set_patience(stream, patience) {
+                return TransportError::Io { what: "waiting for redo", source };
+            }
+        }
         let idle = waiting(Event::RfsIdle);
         let filled = reader.fill();
         drop(idle);
-        if let Err(error) = filled {
-            return match error {
-                FramingError::TimedOut => silent(net_timeout),
-                other => other.into(),
-            };
+        match filled {
+            Ok(()) => heard = Instant::now(),
+            Err(FramingError::TimedOut) if heard.elapsed() < net_timeout => {}
+            Err(FramingError::TimedOut) => return silent(net_timeout),
+            Err(other) => return other.into(),
         }
     }
 }
 
+/// The sender speaks at least three times within its net timeout.
+fn set_patience(stream: &LinkEnd, patience: Duration) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(patience.max(Duration::from_millis(100))))
+}
+
 fn prepare(shared: &Shared, stream: &LinkEnd, net_timeout: Duration) -> std::io::Result<AckSender> {
     stream.prepare(net_timeout)?;
-    // The sender speaks at least three times within its net timeout.
-    stream.set_read_timeout(Some(net_timeout.max(Duration::from_millis(100))))?;
+    set_patience(stream, net_timeout)?;
     AckSender::new(stream.clone(), shared.config.ack_delay)
 }
 
@@ -97,6 +116,8 @@ struct Intake<'a> {
     /// When the oldest redo that is acknowledged next was sent, by the primary's clock; without redo, the newest frame.
     echo_us: u64,
     times: AckTimes,
+    /// How far apply was when the primary last heard of it, and when that was.
+    told: (Scn, Instant),
     /// Version of the stopped databases that the primary was told in this stream.
     stopped_known: u64,
     unpacker: Unpacker,
@@ -149,6 +170,8 @@ impl Intake<'_> {
             self.look_at_gap()?;
             self.acknowledge(self.position)?;
             self.log.hardened_notice();
+        } else if failed.is_ok() {
+            self.tell_applied()?;
         }
         if self.times.write_ns > 0 {
             drop(wait)
@@ -296,14 +319,31 @@ impl Intake<'_> {
         Ok(())
     }
 
+    /// Whether apply has so much left that the primary is told how it gets on, also when nothing else is to be said.
+    fn is_behind(&self) -> bool {
+        self.position.0.saturating_sub(self.log.applied().0) >= BEHIND_BYTES
+    }
+
+    /// A large frame may take long to come, or none at all. Apply goes on meanwhile, and the primary should not take it for late.
+    fn tell_applied(&mut self) -> Result<(), TransportError> {
+        let (applied, at) = self.told;
+        if self.log.applied() == applied || at.elapsed() < BETWEEN_FRAMES {
+            return Ok(());
+        }
+        // Nothing that was sent is answered.
+        self.echo_us = 0;
+        self.acknowledge(self.position)
+    }
+
     fn acknowledge(&mut self, received: Scn) -> Result<(), TransportError> {
         // Nothing beyond a gap is acknowledged, in no mode: commits do not count a standby that has one.
         let (received, hardened) = match self.gap {
             Some(_) => (self.log.contiguous_end(), self.log.contiguous_end()),
             None => (received, self.position),
         };
-        let ack =
-            Ack { received, hardened, applied: self.log.applied(), echo_us: self.echo_us, times: self.times };
+        let applied = self.log.applied();
+        self.told = (applied, Instant::now());
+        let ack = Ack { received, hardened, applied, echo_us: self.echo_us, times: self.times };
         if let Some((version, databases)) = self.log.stopped(self.stopped_known) {
             self.stopped_known = version;
             self.acks.send(&stopped::encode(&databases)).map_err(TransportError::io("acknowledging"))?;

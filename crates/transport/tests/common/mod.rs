@@ -378,7 +378,7 @@ impl ByHand {
         ByHand { compression, ..ByHand::connect(address) }.agree(source, 60_000)
     }
 
-    fn agree(mut self, source: &MemorySource, net_timeout_ms: u64) -> ByHand {
+    pub fn agree(mut self, source: &MemorySource, net_timeout_ms: u64) -> ByHand {
         let peer = &mut self;
         peer.hello_with(source.identity(), net_timeout_ms);
         let answer: ReceiverHello = hello::decode(&peer.reader.read().unwrap()).unwrap();

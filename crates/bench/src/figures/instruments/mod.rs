@@ -3,6 +3,7 @@
 mod compared;
 mod cost;
 mod diagnosis;
+mod failover;
 mod lags;
 mod parts;
 
@@ -27,6 +28,8 @@ pub struct InstrumentsResult {
     pub delayed: Outcome<Vec<parts::Delayed>>,
     /// What is shown of a standby's lag, and what is true.
     pub lags: Outcome<lags::Lags>,
+    /// What is said of a failover before it, and what is true.
+    pub failovers: Outcome<Vec<failover::Rehearsed>>,
     /// `standfast report --compare` of what synchronous transport costs.
     pub tables: Outcome<compared::Tables>,
     /// What `standfast diagnose` says of faults.
@@ -44,6 +47,7 @@ pub(super) fn instruments(context: &Context, rounds: usize) -> Result<Instrument
         commits: outcome(parts::commits(&labs, rounds))?,
         delayed: outcome(parts::delayed(&labs, rounds))?,
         lags: outcome(lags::lags(&labs))?,
+        failovers: outcome(failover::rehearsed(&labs))?,
         tables: outcome(compared::tables(&labs))?,
         diagnosed: outcome(diagnosis::diagnosed(&labs))?,
         cost: outcome(cost::cost(&labs, rounds))?,
@@ -57,6 +61,10 @@ impl InstrumentsResult {
 
     pub(super) fn wrong_lags(&self) -> Outcome<f64> {
         self.lags.as_ref().map(lags::Lags::wrong).map_err(Clone::clone)
+    }
+
+    pub(super) fn worst_estimate(&self) -> Outcome<f64> {
+        self.failovers.as_ref().map(|all| parts::worst(all, failover::Rehearsed::off)).map_err(Clone::clone)
     }
 
     pub(super) fn cost(&self) -> Outcome<f64> {

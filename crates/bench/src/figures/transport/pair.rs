@@ -1,6 +1,6 @@
 //! A primary on the near host of a lab and a standby on the far one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -115,7 +115,7 @@ impl<'l> Pair<'l> {
     }
 
     /// The newest standby.
-    fn standby(&self) -> Result<&Instance> {
+    pub(in super::super) fn standby(&self) -> Result<&Instance> {
         self.standbys.last().ok_or_else(|| BenchError::Workload("there is no standby".into()))
     }
 
@@ -136,9 +136,14 @@ impl<'l> Pair<'l> {
 
     /// Kills the newest standby; what was its host goes on without it.
     pub(in super::super) fn kill_standby(&mut self) {
-        if let Some(standby) = self.standbys.pop() {
+        if let Some(mut standby) = self.standbys.pop() {
             standby.kill();
         }
+    }
+
+    /// Kills the primary.
+    pub(in super::super) fn kill_primary(&mut self) {
+        self.primary.kill();
     }
 
     /// Adds a member to the log of the newest standby, in a directory within its own.
@@ -159,6 +164,11 @@ impl<'l> Pair<'l> {
     /// What the primary says of the newest standby.
     pub(in super::super) fn destination(&self) -> Result<Value> {
         self.primary.destination(self.standby()?)
+    }
+
+    /// The primary's database.
+    pub(in super::super) fn database(&self) -> &Path {
+        &self.database
     }
 
     /// The primary's process.

@@ -1,0 +1,223 @@
+//! What a failover would lose and how long it would take, as both ends say before it, against a real one: the link is cut,
+//! the primary killed, the standby becomes primary.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, OpenFlags};
+use serde::Serialize;
+use standfast_live::{Looks, Status};
+
+use super::super::net::lab::{FAR, Labs, NEAR, link_or_wire};
+use super::super::transport::pair::{Pair, open_as_it_is};
+use super::lags;
+use crate::error::During;
+use crate::redo_load::Config;
+use crate::systems::{Instance, Mode};
+use crate::{Result, interrupt};
+
+const LOOK: Duration = Duration::from_millis(500);
+/// What nobody can tell apart: the command's own start, and a commit more or less, seconds.
+const SAME_S: f64 = 0.1;
+
+/// A pair, and what it is doing when the primary is lost.
+struct Scene {
+    what: &'static str,
+    megabits: f64,
+    rtt_ms: f64,
+    mode: Mode,
+    /// Sessions, bytes of a transaction and bytes a second.
+    load: (usize, usize, Option<f64>),
+    /// How long there is load before.
+    before: Duration,
+    /// Apply stands still under load, and has done half of what it then finds when the primary is lost.
+    backlog: bool,
+}
+
+const SCENES: [Scene; 3] = [
+    Scene {
+        what: "SYNC AFFIRM, nothing left to apply",
+        megabits: 1000.0,
+        rtt_ms: 0.5,
+        mode: Mode::SyncAffirm,
+        load: (4, 1 << 10, Some(200e3)),
+        before: Duration::from_secs(4),
+        backlog: false,
+    },
+    Scene {
+        what: "ASYNC over a link that carries half of the redo",
+        megabits: 4.0,
+        rtt_ms: 10.0,
+        mode: Mode::Async,
+        load: (4, 8 << 10, Some(1e6)),
+        before: Duration::from_secs(12),
+        backlog: false,
+    },
+    Scene {
+        what: "ASYNC, in the middle of a backlog",
+        megabits: 0.0,
+        rtt_ms: 0.0,
+        mode: Mode::Async,
+        load: (4, 64 << 10, None),
+        before: Duration::from_secs(20),
+        backlog: true,
+    },
+];
+
+/// One failover.
+#[derive(Debug, Serialize)]
+pub struct Rehearsed {
+    /// What was going on.
+    pub what: &'static str,
+    /// Acknowledged commits lost, seconds: as the primary said, and as it was.
+    pub loss_s: (Option<f64>, f64),
+    /// Duration, seconds: as the primary said, as the standby said, and as it was.
+    pub took_s: (Option<f64>, Option<f64>, f64),
+}
+
+impl Rehearsed {
+    /// How far what was said is off at most, percent of what was.
+    pub(super) fn off(&self) -> f64 {
+        let off = |said: Option<f64>, was: f64| match said.map(|said| (said - was).abs()) {
+            None => f64::INFINITY,
+            Some(apart) if apart <= SAME_S => 0.0,
+            Some(apart) => apart / was * 100.0,
+        };
+        let (at_primary, at_standby, took) = self.took_s;
+        off(self.loss_s.0, self.loss_s.1).max(off(at_primary, took)).max(off(at_standby, took))
+    }
+}
+
+/// Fails over in all scenes.
+pub(super) fn rehearsed(labs: &Labs<'_>) -> Result<Vec<Rehearsed>> {
+    SCENES.iter().map(|scene| scene.rehearse(labs)).collect()
+}
+
+/// Both ends, looked at now and then.
+#[derive(Default)]
+struct Watched {
+    primary: Side,
+    standby: Side,
+}
+
+#[derive(Default)]
+struct Side {
+    looks: Looks,
+    /// Redo left to apply at this end, bytes.
+    left: Option<u64>,
+    loss_s: Option<f64>,
+    failover_s: Option<f64>,
+}
+
+impl Side {
+    fn look(&mut self, instance: &Instance) -> Result<()> {
+        let observation = instance.observe()?;
+        self.looks.take(&observation);
+        let estimate = self.looks.estimate(&observation);
+        let status = Status::of(&observation.status);
+        self.left = status.standby.and_then(|standby| standby.apply_lag_bytes);
+        (self.loss_s, self.failover_s) = (estimate.loss.seconds, estimate.failover_s);
+        Ok(())
+    }
+}
+
+impl Watched {
+    fn look(&mut self, pair: &Pair<'_>) -> Result<()> {
+        interrupt::pause(LOOK)?;
+        self.primary.look(pair.primary())?;
+        self.standby.look(pair.standby()?)
+    }
+}
+
+impl Scene {
+    fn rehearse(&self, labs: &Labs<'_>) -> Result<Rehearsed> {
+        let lab = open_as_it_is(labs, &[NEAR, FAR], link_or_wire(self.rtt_ms, self.megabits))?;
+        let mut pair = Pair::start(labs, &lab)?;
+        pair.create_standby(None)?;
+        pair.ship(self.mode, &[])?;
+        pair.await_follower(self.mode)?;
+        let mut watched = Watched::default();
+        if self.backlog {
+            pair.stop_apply()?;
+        }
+        let (sessions, bytes, rate) = self.load;
+        let config = Config { rate, ..pair.load_config(sessions, bytes)? };
+        let load = pair.start_load(&config)?;
+        let begun = Instant::now();
+        while begun.elapsed() < self.before {
+            watched.look(&pair)?;
+        }
+        if self.backlog {
+            load.stop()?;
+            self.apply_half(&pair, &mut watched)?;
+        }
+        lags::set(&lab, true)?;
+        pair.kill_primary();
+        let began = Instant::now();
+        pair.standby()?.failover()?;
+        let took = began.elapsed().as_secs_f64();
+        self.judge(&pair, config, &watched, took)
+    }
+
+    /// Apply goes on, and has half of its backlog left.
+    fn apply_half(&self, pair: &Pair<'_>, watched: &mut Watched) -> Result<()> {
+        pair.await_hardened(pair.of_primary("captured")?)?;
+        // Both ends are on one disk here: what the primary still does to it would be missing after its loss.
+        pair.archive()?;
+        pair.primary().checkpoint()?;
+        watched.look(pair)?;
+        let all = watched.standby.left.unwrap_or(0);
+        pair.standby()?.start_apply()?;
+        interrupt::await_other("half of the backlog applied", Duration::from_secs(120), || {
+            watched.look(pair)?;
+            Ok(watched.standby.left.is_some_and(|left| left < all / 2))
+        })
+    }
+
+    /// What was lost is counted in the two databases; the new primary takes commits.
+    fn judge(&self, pair: &Pair<'_>, config: Config, watched: &Watched, took: f64) -> Result<Rehearsed> {
+        let copy = pair.standby()?.copy_of(pair.database());
+        let lost = rows(pair.database())?.saturating_sub(rows(&copy)?);
+        let every_s = self.load.2.map_or(0.0, |rate| self.load.1 as f64 / rate);
+        let before = rows(&copy)?;
+        let config = Config { database: copy.clone(), sessions: 1, rate: None, ..config };
+        let load = pair.start_load(&config)?;
+        interrupt::await_other("commits of the new primary", LOOK * 20, || Ok(rows(&copy)? > before))?;
+        load.stop()?;
+        let rehearsed = Rehearsed {
+            what: self.what,
+            loss_s: (watched.primary.loss_s, lost as f64 * every_s),
+            took_s: (watched.primary.failover_s, watched.standby.failover_s, took),
+        };
+        eprintln!("{rehearsed:?}: {:.0} % off", rehearsed.off());
+        Ok(rehearsed)
+    }
+}
+
+fn rows(database: &Path) -> Result<u64> {
+    let during = || format!("read {}", database.display());
+    let connection =
+        Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY).during(during)?;
+    connection.busy_timeout(LOOK * 20).during(during)?;
+    let rows = connection.query_row("SELECT count(*) FROM body", [], |row| row.get::<_, i64>(0));
+    rows.map(|rows| rows as u64).during(during)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn off(loss_s: (Option<f64>, f64), took_s: (Option<f64>, Option<f64>, f64)) -> f64 {
+        Rehearsed { what: "one", loss_s, took_s }.off()
+    }
+
+    #[test]
+    fn the_worst_of_what_was_said_counts_and_what_was_not_said_is_wrong() {
+        let well = (Some(2.0), Some(2.2), 2.0);
+        assert!((off((Some(0.0), 0.0), well) - 10.0).abs() < 1e-9);
+        assert!((off((Some(6.0), 5.0), well) - 20.0).abs() < 1e-9);
+        assert_eq!(off((Some(0.0), 0.002), (Some(0.04), Some(0.02), 0.1)), 0.0);
+        assert_eq!(off((None, 5.0), well), f64::INFINITY);
+        assert_eq!(off((Some(0.0), 0.0), (Some(2.0), None, 2.0)), f64::INFINITY);
+    }
+}
