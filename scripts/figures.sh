@@ -18,5 +18,6 @@ case ",${GROUP:-instruments}," in *,instruments,*)
     --features standfast-instruments/off \
     --target-dir "$target/uninstrumented" >&2 ;;
 esac
+export STANDFAST_BROWSER_TEST=${STANDFAST_BROWSER_TEST:-$root/tests/browser/run}
 exec "$target/release/standfast-bench" figures ${GROUP:+--group "$GROUP"} ${COUNT:+--count "$COUNT"} \
   --out "$target/figures.json" "$@"

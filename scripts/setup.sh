@@ -23,6 +23,12 @@ build() {
   wants need libc6-dev test -e /usr/include/stdlib.h
 }
 
+# For the dashboard, tests/browser.
+browser() {
+  wants like chromium has chromium
+  wants like chromium-driver has chromedriver
+}
+
 case "${1:?build, demo, test or bench}" in
   build) build ;;
   demo)
@@ -40,9 +46,11 @@ case "${1:?build, demo, test or bench}" in
     wants like nodejs has node
     wants like npm has npm
     wants like libnode-dev test -d /usr/include/node
+    browser
     ;;
   bench)
     build
+    browser
     # Litestream is built from its Go module by bench/rivals.sh, with a newer Go than Debian 12 has.
     wants like postgresql bash -c 'ls /usr/lib/postgresql/*/bin/initdb'
     ;;

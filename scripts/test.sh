@@ -49,7 +49,7 @@ check "reference" scripts/reference.py --check
 step "cargo test" cargo_tests
 passed=$((passed + $(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }' "$output")))
 
-for script in $(scripts_in tests/demo tests/hosts); do check "$script" "$script"; done
+for script in $(scripts_in tests/demo tests/hosts tests/browser); do check "$script" "$script"; done
 if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi
 check "kill campaign" "$STANDFAST_BIN/standfast-campaign" kill --cycles "${KILL_CYCLES:-20}"
 check "fault campaign" "$STANDFAST_BIN/standfast-campaign" faults --count "${FAULTS:-1}"

@@ -30,6 +30,8 @@ pub struct Programs {
     pub extension: Option<PathBuf>,
     /// Directory of both, built without instruments.
     pub uninstrumented: Option<PathBuf>,
+    /// The test of the dashboard in a browser, `tests/browser/run`.
+    pub browser_test: Option<PathBuf>,
     /// `standfast-campaign`.
     pub campaign: Option<PathBuf>,
     /// `litestream`.
@@ -45,9 +47,9 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Ours beside the running program, those without instruments in `target/uninstrumented`; rivals in `target/rivals`, on PATH or where Debian puts them. The
-    /// variables STANDFAST_BIN, STANDFAST_EXTENSION, STANDFAST_UNINSTRUMENTED, STANDFAST_CAMPAIGN, LITESTREAM, IPERF3,
-    /// SOCKPERF, QPERF and PG_BINDIR name others.
+    /// Ours beside the running program, those without instruments in `target/uninstrumented`; rivals in `target/rivals`, on PATH
+    /// or where Debian puts them. The variables STANDFAST_BIN, STANDFAST_EXTENSION, STANDFAST_UNINSTRUMENTED,
+    /// STANDFAST_BROWSER_TEST, STANDFAST_CAMPAIGN, LITESTREAM, IPERF3, SOCKPERF, QPERF and PG_BINDIR name others.
     pub fn find() -> Programs {
         let here = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned()));
         let beside = |name: &str| here.as_ref().map(|here| here.join(name)).filter(|path| path.exists());
@@ -56,6 +58,7 @@ impl Programs {
             standfast: named("STANDFAST_BIN").or_else(|| beside("standfast")),
             extension: named("STANDFAST_EXTENSION").or_else(|| beside("libstandfast.so")),
             uninstrumented: named("STANDFAST_UNINSTRUMENTED").or_else(|| beside("../uninstrumented/release")),
+            browser_test: named("STANDFAST_BROWSER_TEST"),
             campaign: named("STANDFAST_CAMPAIGN").or_else(|| beside("standfast-campaign")),
             litestream: named("LITESTREAM")
                 .or_else(|| beside("../rivals/litestream"))

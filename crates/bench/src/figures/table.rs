@@ -243,6 +243,15 @@ pub const FIGURES: &[Figure] = &[
         Lower,
         |m| instruments(m, InstrumentsResult::wrong_tables),
     ),
+    figure(
+        Instruments,
+        "page",
+        "s until the dashboard shows data, 1,000 databases, 500 sessions",
+        2,
+        (Some(1.0), None),
+        Lower,
+        |m| instruments(m, InstrumentsResult::page),
+    ),
     figure(Instruments, "cost", "% fewer commits", 2, (Some(1.0), None), Lower, |m| {
         instruments(m, InstrumentsResult::cost)
     }),

@@ -5,6 +5,7 @@ mod cost;
 mod diagnosis;
 mod failover;
 mod lags;
+mod page;
 mod parts;
 
 use serde::Serialize;
@@ -34,6 +35,8 @@ pub struct InstrumentsResult {
     pub tables: Outcome<compared::Tables>,
     /// What `standfast diagnose` says of faults.
     pub diagnosed: Outcome<Vec<diagnosis::Diagnosed>>,
+    /// The dashboard of a large instance in a browser.
+    pub page: Outcome<page::Page>,
     /// Commits a second with instruments and without.
     pub cost: Outcome<cost::Cost>,
 }
@@ -50,6 +53,7 @@ pub(super) fn instruments(context: &Context, rounds: usize) -> Result<Instrument
         failovers: outcome(failover::rehearsed(&labs))?,
         tables: outcome(compared::tables(&labs))?,
         diagnosed: outcome(diagnosis::diagnosed(&labs))?,
+        page: outcome(page::page(context))?,
         cost: outcome(cost::cost(&labs, rounds))?,
     })
 }
@@ -65,6 +69,10 @@ impl InstrumentsResult {
 
     pub(super) fn worst_estimate(&self) -> Outcome<f64> {
         self.failovers.as_ref().map(|all| parts::worst(all, failover::Rehearsed::off)).map_err(Clone::clone)
+    }
+
+    pub(super) fn page(&self) -> Outcome<f64> {
+        self.page.as_ref().map(page::Page::seconds).map_err(Clone::clone)
     }
 
     pub(super) fn cost(&self) -> Outcome<f64> {
