@@ -282,7 +282,8 @@ impl Instance {
         crate::error::last_lines(&self.alerts())
     }
 
-    fn output_path(&self) -> PathBuf {
+    /// File with what its process has printed.
+    pub fn output_path(&self) -> PathBuf {
         let mut name = self.directory.clone().into_os_string();
         name.push(".out");
         name.into()

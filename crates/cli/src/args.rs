@@ -262,18 +262,18 @@ pub struct CheckArgs {
     /// One line and an exit code for monitoring.
     #[arg(long, conflicts_with = "json")]
     pub check: bool,
-    /// Transport lag above which it warns.
-    #[arg(long, value_name = "TIME", value_parser = live::time, default_value = "10s", requires = "check")]
-    pub warn_transport_lag: Duration,
+    /// Transport lag above which it warns; without it, and the others, as [alert] of the configuration says.
+    #[arg(long, value_name = "TIME", value_parser = live::time, requires = "check")]
+    pub warn_transport_lag: Option<Duration>,
     /// Transport lag above which it is critical.
-    #[arg(long, value_name = "TIME", value_parser = live::time, default_value = "60s", requires = "check")]
-    pub critical_transport_lag: Duration,
+    #[arg(long, value_name = "TIME", value_parser = live::time, requires = "check")]
+    pub critical_transport_lag: Option<Duration>,
     /// Apply lag above which it warns.
-    #[arg(long, value_name = "TIME", value_parser = live::time, default_value = "30s", requires = "check")]
-    pub warn_apply_lag: Duration,
+    #[arg(long, value_name = "TIME", value_parser = live::time, requires = "check")]
+    pub warn_apply_lag: Option<Duration>,
     /// Apply lag above which it is critical.
-    #[arg(long, value_name = "TIME", value_parser = live::time, default_value = "300s", requires = "check")]
-    pub critical_apply_lag: Duration,
+    #[arg(long, value_name = "TIME", value_parser = live::time, requires = "check")]
+    pub critical_apply_lag: Option<Duration>,
 }
 
 #[derive(Debug, clap::Args)]

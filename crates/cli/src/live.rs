@@ -53,18 +53,21 @@ pub fn top(directory: &Path, args: &TopArgs) -> Result<(), InstanceError> {
 
 /// The line for monitoring, and its exit code.
 pub fn check(directory: &Path, args: &CheckArgs) -> u8 {
-    let limits = |warn: Duration, critical: Duration| Limits {
-        warn_s: warn.as_secs_f64(),
-        critical_s: critical.as_secs_f64(),
-    };
-    let thresholds = Thresholds {
-        transport: limits(args.warn_transport_lag, args.critical_transport_lag),
-        apply: limits(args.warn_apply_lag, args.critical_apply_lag),
+    let or = |given: Option<Duration>, own: f64| given.map_or(own, |given| given.as_secs_f64());
+    let limits = |warn, critical, own: Limits| Limits {
+        warn_s: or(warn, own.warn_s),
+        critical_s: or(critical, own.critical_s),
     };
     let (severity, line) = match server::ask(directory, &Request::Status) {
         Ok(status) => {
             let name = status["name"].as_str().unwrap_or("-").to_owned();
-            standfast_live::line(&name, &Status::of(&status), &thresholds)
+            let status = Status::of(&status);
+            let own = Thresholds::of(&status);
+            let thresholds = Thresholds {
+                transport: limits(args.warn_transport_lag, args.critical_transport_lag, own.transport),
+                apply: limits(args.warn_apply_lag, args.critical_apply_lag, own.apply),
+            };
+            standfast_live::line(&name, &status, &thresholds)
         }
         Err(error) => {
             // An instance that does not run protects nobody; anything else says nothing of it.

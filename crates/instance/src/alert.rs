@@ -1,5 +1,7 @@
-//! The alert log: what an operator should know, one line each, in a file and on stderr.
+//! The alert log: what an operator should know, one line each, in a file and on stderr; there as JSON where it is wanted.
 
+use crate::alert_config::AlertForm;
+use crate::config::Config;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,6 +10,8 @@ use std::sync::Mutex;
 /// Appends lines to the alert log of an instance.
 pub struct AlertLog {
     path: Option<PathBuf>,
+    /// The instance's name, where lines on stderr are JSON.
+    json_of: Option<String>,
     last: Mutex<Vec<String>>,
 }
 
@@ -15,20 +19,26 @@ const KEPT: usize = 50;
 
 impl AlertLog {
     /// Writes to `path` and to stderr.
-    pub fn new(path: &Path) -> AlertLog {
-        AlertLog { path: Some(path.to_owned()), last: Mutex::new(Vec::new()) }
+    pub fn new(path: &Path, config: &Config) -> AlertLog {
+        let json = config.alert.stderr == AlertForm::Json;
+        let json_of = json.then(|| config.instance.name.clone());
+        AlertLog { path: Some(path.to_owned()), json_of, last: Mutex::new(Vec::new()) }
     }
 
     /// Writes nowhere but keeps the last lines.
     pub fn silent() -> AlertLog {
-        AlertLog { path: None, last: Mutex::new(Vec::new()) }
+        AlertLog { path: None, json_of: None, last: Mutex::new(Vec::new()) }
     }
 
     /// Writes one line with the time. A log that cannot be written must not stop the instance.
     pub fn say(&self, message: impl AsRef<str>) {
-        let line = format!("{} {}", utc_text(crate::now_us()), message.as_ref().replace('\n', " | "));
+        let time = utc_text(crate::now_us());
+        let line = format!("{time} {}", message.as_ref().replace('\n', " | "));
         if let Some(path) = &self.path {
-            eprintln!("{line}");
+            match &self.json_of {
+                Some(instance) => eprintln!("{}", json_line(&time, instance, message.as_ref())),
+                None => eprintln!("{line}"),
+            }
             if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path) {
                 let _ = writeln!(file, "{line}");
             }
@@ -44,6 +54,13 @@ impl AlertLog {
     pub fn last(&self) -> Vec<String> {
         self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
+}
+
+/// The remedy of a message is a field of its own.
+fn json_line(time: &str, instance: &str, message: &str) -> String {
+    let cut = [" | hint: ", "\nhint: "].iter().find_map(|mark| message.split_once(mark));
+    let (message, hint) = cut.map_or((message, None), |(message, hint)| (message, Some(hint)));
+    serde_json::json!({ "time": time, "instance": instance, "message": message, "hint": hint }).to_string()
 }
 
 /// `2026-11-21T10:00:00.123Z` for microseconds since the Unix epoch (civil-from-days after H. Hinnant).
@@ -66,6 +83,27 @@ pub fn utc_text(us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_json_has_the_remedy_by_itself() {
+        let read = |message: &str| -> serde_json::Value {
+            let line = json_line("2026-11-22T10:00:00.000Z", "paris", message);
+            assert!(!line.contains('\n'));
+            serde_json::from_str(&line).unwrap()
+        };
+        let line = read("a gap was open | hint: none of them \"was\" acknowledged");
+        assert_eq!(
+            (line["instance"].as_str(), line["message"].as_str()),
+            (Some("paris"), Some("a gap was open"))
+        );
+        assert_eq!(line["hint"], "none of them \"was\" acknowledged");
+        assert_eq!(
+            read("two\nlines\nhint: one"),
+            serde_json::json!({ "time": "2026-11-22T10:00:00.000Z",
+            "instance": "paris", "message": "two\nlines", "hint": "one" })
+        );
+        assert!(read("all is well")["hint"].is_null());
+    }
 
     #[test]
     fn times_are_readable() {

@@ -3,6 +3,7 @@
 //! `standfast config` prints the settings in force; `standfast config --defaults` prints this page as TOML.
 
 use crate::address::{ADDRESS_RULE, NAME_RULE, is_address, is_name};
+use crate::alert_config::AlertConfig;
 use crate::destination_config::{self, BrokenRule};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,8 @@ pub struct Config {
     pub snapshot: SnapshotConfig,
     /// Dashboard and metrics.
     pub http: HttpConfig,
+    /// What operators are told of, and how.
+    pub alert: AlertConfig,
     /// Where redo is shipped.
     #[serde(rename = "destination", skip_serializing_if = "Vec::is_empty")]
     pub destinations: Vec<DestinationConfig>,
@@ -483,6 +486,9 @@ impl Config {
         }
         if !self.http.listen.is_empty() && !is_address(&self.http.listen) {
             return fail("http.listen", self.http.listen.clone(), ADDRESS_RULE);
+        }
+        if let Some((setting, value, rule)) = self.alert.broken() {
+            return fail(setting, value.to_string(), rule);
         }
         let broken = destination_config::check_all(&self.destinations);
         broken.map_err(|rule| ConfigError::Destination { path: path.to_owned(), rule })

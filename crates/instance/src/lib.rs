@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod alert;
+mod alert_config;
 pub mod applier;
 mod apply_control;
 pub mod apply_delay;

@@ -35,7 +35,7 @@ impl Live {
     /// How it is, in a line that names the instance.
     pub fn check(&self) -> (Severity, String) {
         let status = Status::of(&self.observation.status);
-        standfast_live::line(&self.observation.name, &status, &Thresholds::default())
+        standfast_live::line(&self.observation.name, &status, &Thresholds::of(&status))
     }
 }
 
@@ -102,7 +102,7 @@ fn look(running: &Running, latest: &Latest, serves: bool, thresholds: &mut Watch
     };
     let status = Status::of(&observation.status);
     let name = &environment.config.instance.name;
-    for line in thresholds.look(name, &status, &Thresholds::default()) {
+    for line in thresholds.look(name, &status, &Thresholds::of(&status)) {
         environment.alert.say(line);
     }
     if serves {

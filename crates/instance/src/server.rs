@@ -164,7 +164,7 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
     raise_file_limit();
     let control = Control::load(&DirectDisk, &paths.control)?;
     crate::log_layout::check_configuration(&config, &control)?;
-    let alert = AlertLog::new(&paths.alert);
+    let alert = AlertLog::new(&paths.alert, &config);
     alert.say(format!(
         "starting {} {} as {}",
         env!("CARGO_PKG_NAME"),

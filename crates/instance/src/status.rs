@@ -1,5 +1,6 @@
 //! The state of an instance as JSON. Unknown is null, never 0.
 
+use crate::alert_config::AlertConfig;
 use crate::control::Control;
 use crate::far_sync::FarSync;
 use crate::forwarding::Forwarding;
@@ -30,6 +31,7 @@ pub fn status(running: &Running) -> Value {
         "time_us": now_us(),
         "alerts": environment.alert.last(),
         "security": security(environment),
+        "thresholds": thresholds(&environment.config.alert),
         "log": {
             "group_bytes": log_config.layout().groups.values().max(),
             "block_bytes": log_config.block_bytes,
@@ -74,6 +76,15 @@ fn waits(instruments: &Instruments) -> Value {
     };
     let held_up = |event: &&Event| event.class() == WaitClass::Configuration && !event.is_foreground();
     Event::ALL.iter().filter(held_up).map(of).collect()
+}
+
+fn thresholds(alert: &AlertConfig) -> Value {
+    json!({
+        "transport_lag_warn_s": alert.transport_lag_warn_s,
+        "transport_lag_critical_s": alert.transport_lag_critical_s,
+        "apply_lag_warn_s": alert.apply_lag_warn_s,
+        "apply_lag_critical_s": alert.apply_lag_critical_s,
+    })
 }
 
 fn security(environment: &crate::environment::Environment) -> Value {

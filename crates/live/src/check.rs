@@ -78,6 +78,21 @@ impl Default for Thresholds {
     }
 }
 
+impl Thresholds {
+    /// Those of the instance; the defaults where it does not say.
+    pub fn of(status: &Status) -> Thresholds {
+        let (default, own) = (Thresholds::default(), status.thresholds.clone().unwrap_or_default());
+        let limits = |warn: Option<f64>, critical: Option<f64>, default: Limits| Limits {
+            warn_s: warn.unwrap_or(default.warn_s),
+            critical_s: critical.unwrap_or(default.critical_s),
+        };
+        Thresholds {
+            transport: limits(own.transport_lag_warn_s, own.transport_lag_critical_s, default.transport),
+            apply: limits(own.apply_lag_warn_s, own.apply_lag_critical_s, default.apply),
+        }
+    }
+}
+
 /// Something that is not well.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
@@ -251,6 +266,17 @@ mod tests {
             "{line}"
         );
         assert_eq!(checked(primary(oslo("streaming", json!(61)))).0.exit_code(), 2);
+    }
+
+    #[test]
+    fn an_instance_has_thresholds_of_its_own() {
+        let mut status = primary(oslo("streaming", json!(10.5)));
+        status["thresholds"] = json!({ "transport_lag_warn_s": 11, "apply_lag_critical_s": 10 });
+        let own = Thresholds::of(&Status::of(&status));
+        assert_eq!(own.transport, Limits { warn_s: 11.0, critical_s: 60.0 });
+        assert_eq!(own.apply, Limits { warn_s: 30.0, critical_s: 10.0 });
+        let (severity, line) = line("paris", &Status::of(&status), &own);
+        assert!(severity == Severity::Critical && line.contains("oslo: apply lag"), "{line}");
     }
 
     #[test]

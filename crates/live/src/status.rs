@@ -61,6 +61,22 @@ document! {
         log: Log,
         /// The newest lines of the alert log, the oldest first.
         alerts: Vec<String>,
+        /// Lags above which something is to be said.
+        thresholds: LagThresholds,
+    }
+}
+
+document! {
+    /// `[alert]` of the configuration, seconds.
+    LagThresholds {
+        /// Of the transport lag: a warning.
+        transport_lag_warn_s: f64,
+        /// Critical.
+        transport_lag_critical_s: f64,
+        /// Of the apply lag: a warning.
+        apply_lag_warn_s: f64,
+        /// Critical.
+        apply_lag_critical_s: f64,
     }
 }
 

@@ -196,3 +196,25 @@ fn a_geometry_that_the_log_files_do_not_have_is_refused_with_the_value_to_set_ba
         start(&mut instance);
     }
 }
+
+#[test]
+fn what_goes_to_stderr_is_json_where_it_is_wanted_and_thresholds_are_those_of_the_instance() {
+    let place = Place::new("alert-json");
+    let mut instance = place.instance("south");
+    instance.configure("alert", "stderr", "json").unwrap();
+    instance.configure("alert", "transport_lag_warn_s", 0).unwrap();
+    refuses(&instance, &["start"], 2, &["alert.transport_lag_warn_s = 0", "1 to 604800 seconds"]);
+    instance.configure("alert", "transport_lag_warn_s", 7).unwrap();
+    start(&mut instance);
+    assert_eq!(instance.status().unwrap().number("/thresholds/transport_lag_warn_s"), 7);
+    instance.stop().unwrap();
+    let said = std::fs::read_to_string(instance.output_path()).unwrap();
+    let lines: Vec<serde_json::Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    assert!(lines.len() >= 3 && lines.iter().all(|line| line["instance"] == "south"), "{said}");
+    assert!(lines[0]["message"].as_str().unwrap().starts_with("starting"), "{said}");
+    let file = std::fs::read_to_string(instance.directory.join("alert.log")).unwrap();
+    assert!(file.lines().count() == lines.len() && !file.contains('{'), "{file}");
+}

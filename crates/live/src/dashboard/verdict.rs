@@ -32,7 +32,7 @@ pub struct Verdict {
 impl Verdict {
     /// See the module.
     pub fn of(status: &Status, estimate: &Estimate) -> Verdict {
-        let findings = findings(status, &Thresholds::default());
+        let findings = findings(status, &Thresholds::of(status));
         let (loss_time, loss_bytes) =
             (Figure::seconds(estimate.loss.seconds), Figure::bytes(estimate.loss.bytes));
         let failover = Figure::seconds(estimate.failover_s);

@@ -1,0 +1,86 @@
+//! `[alert]`: what operators are told of, and how.
+
+use serde::{Deserialize, Serialize};
+
+/// Longest threshold, seconds: a week, as the longest delay of a standby.
+const LONGEST_S: u64 = 604_800;
+
+/// `[alert]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AlertConfig {
+    /// Lines on stderr: "text", or "json" with `time`, `instance`, `message` and `hint`, one object a line. The file
+    /// `alert.log` is text.
+    pub stderr: AlertForm,
+    /// Lags of a standby, seconds, above which it is a warning or critical: for lines THRESHOLD of the alert log, the
+    /// dashboard, `/healthz` and `status --check`.
+    pub transport_lag_warn_s: u64,
+    /// See `transport_lag_warn_s`; not less than that.
+    pub transport_lag_critical_s: u64,
+    /// What a standby holds back on purpose is added to those of the apply lag.
+    pub apply_lag_warn_s: u64,
+    /// Not less than `apply_lag_warn_s`.
+    pub apply_lag_critical_s: u64,
+}
+
+impl Default for AlertConfig {
+    fn default() -> AlertConfig {
+        AlertConfig {
+            stderr: AlertForm::Text,
+            transport_lag_warn_s: 10,
+            transport_lag_critical_s: 60,
+            apply_lag_warn_s: 30,
+            apply_lag_critical_s: 300,
+        }
+    }
+}
+
+/// Form of the alert log's lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AlertForm {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs that collect logs.
+    Json,
+}
+
+impl AlertConfig {
+    /// The setting that is wrong, its value and what is allowed.
+    pub(crate) fn broken(&self) -> Option<(&'static str, u64, &'static str)> {
+        let pairs = [
+            ("alert.transport_lag_warn_s", self.transport_lag_warn_s, self.transport_lag_critical_s),
+            ("alert.apply_lag_warn_s", self.apply_lag_warn_s, self.apply_lag_critical_s),
+        ];
+        pairs.into_iter().find_map(|(setting, warn, critical)| match (1..=LONGEST_S).contains(&warn) {
+            false => Some((setting, warn, "1 to 604800 seconds (a week)")),
+            true if critical < warn => Some((setting, warn, "not more than its ..._critical_s")),
+            true if critical > LONGEST_S => {
+                Some((setting, warn, "with ..._critical_s at most 604800 seconds (a week)"))
+            }
+            true => None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_in_order_and_bounded() {
+        let of = |warn, critical| {
+            let config = AlertConfig {
+                apply_lag_warn_s: warn,
+                apply_lag_critical_s: critical,
+                ..AlertConfig::default()
+            };
+            config.broken().map(|(setting, value, _)| (setting, value))
+        };
+        assert_eq!((of(30, 300), of(60, 60)), (None, None));
+        for (warn, critical) in [(0, 300), (301, 300), (LONGEST_S + 1, LONGEST_S + 2), (5, LONGEST_S + 1)] {
+            assert_eq!(of(warn, critical), Some(("alert.apply_lag_warn_s", warn)), "{critical}");
+        }
+    }
+}
