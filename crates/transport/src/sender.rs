@@ -29,7 +29,7 @@ use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
 use gap::OpenGap;
 use serde::Serialize;
-use standfast_instruments::{RemoteAnswer, Statistic, count};
+use standfast_instruments::{HistogramCounts, RemoteAnswer, Statistic, count};
 use standfast_io::fault::{self, Fault};
 use standfast_types::{IncarnationId, Scn};
 use std::collections::HashSet;
@@ -152,6 +152,8 @@ pub struct DestinationStatus {
     pub round_trip_us: u64,
     /// Shortest time there and back of late, without the standby's write, microseconds; `None` before the first one.
     pub network_round_trip_us: Option<u64>,
+    /// From sending redo to its acknowledgement, since this sender was started.
+    pub responses: HistogramCounts,
     /// Mean time of a write of its log, microseconds; `None` before the first one.
     pub log_write_us: Option<u64>,
     /// DELAY; `None`: the standby's own setting counts.
@@ -366,6 +368,7 @@ impl Sender {
             wire_bytes: shared.stats.wire_bytes.load(Relaxed),
             round_trip_us: shared.stats.round_trip.counts().mean_us().unwrap_or(0.0) as u64,
             network_round_trip_us: shared.stats.network_round_trip_us(),
+            responses: shared.stats.responses.counts(),
             log_write_us: shared.stats.standby_write.counts().mean_us().map(|us| us as u64),
             delay: shared.config.delay,
             last_heard_us: destination.last_heard().map(|heard| {

@@ -26,6 +26,8 @@ pub struct DestinationStats {
     pub connects: AtomicU64,
     /// From sending a frame to its acknowledgement.
     pub round_trip: Histogram,
+    /// The same of frames with redo alone.
+    pub responses: Histogram,
     /// Log writes of the standby, as it reports them.
     pub standby_write: Histogram,
     /// Shortest way there and back of late, microseconds + 1; 0 not known.

@@ -6,7 +6,7 @@ use super::observation_of;
 use super::text::{capitals, time};
 use super::waits::BEYOND_US;
 use serde_json::Value;
-use standfast_instruments::{Event, Observation, bucket_upper_us};
+use standfast_instruments::{Observation, bucket_upper_us};
 use standfast_views::Cell;
 
 /// A configured destination, and what is known of how it does.
@@ -256,21 +256,17 @@ pub fn archive_dest_status(rows: &mut Builder, at: &Observation) {
 
 /// What senders wait for at all synchronous destinations is counted together: it is that of one when there is only one.
 pub fn redo_dest_resp_histogram(rows: &mut Builder, at: &Observation) {
-    let mut sync = all(at).filter(Known::is_sync);
-    let only = match (sync.next(), sync.next()) {
-        (Some(only), None) => only.id(),
-        _ => None,
-    };
-    let Some(counts) = at.sample.event(Event::SyncRemoteWrite).filter(|counts| counts.count > 0) else {
-        return;
-    };
-    for (bucket, count) in counts.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
-        rows.row([
-            ("dest_id", cell(only)),
-            ("time", cell(time(at.sample.time_us))),
-            ("duration", cell(bucket_upper_us(bucket).unwrap_or(BEYOND_US))),
-            ("frequency", cell(*count)),
-        ]);
+    for known in all(at).filter(Known::is_sync) {
+        let buckets = known.config["responses"].as_array().into_iter().flatten();
+        let counts = buckets.enumerate().filter_map(|(bucket, count)| Some((bucket, count.as_u64()?)));
+        for (bucket, count) in counts.filter(|(_, count)| *count > 0) {
+            rows.row([
+                ("dest_id", cell(known.id())),
+                ("time", cell(time(at.sample.time_us))),
+                ("duration", cell(bucket_upper_us(bucket).unwrap_or(BEYOND_US))),
+                ("frequency", cell(count)),
+            ]);
+        }
     }
 }
 
@@ -328,11 +324,19 @@ mod tests {
     }
 
     #[test]
-    fn response_times_belong_to_a_destination_while_it_is_the_only_synchronous_one() {
+    fn response_times_are_those_of_each_synchronous_destination() {
         let columns = ["dest_id", "duration", "frequency"];
         let mut at = example::primary();
         assert_eq!(Shown::of("v$redo_dest_resp_histogram", &at).all(&columns), [["1", "512", "2"]]);
-        at.catalog["destinations"][1] = at.catalog["destinations"][0].clone();
-        assert_eq!(Shown::of("v$redo_dest_resp_histogram", &at).all(&columns), [["-", "512", "2"]]);
+        let mut other = at.catalog["destinations"][0].clone();
+        (other["id"], other["responses"]) = (json!(3), json!([0, 5, 0, 1]));
+        at.catalog["destinations"].as_array_mut().unwrap().push(other);
+        at.catalog["destinations"][1]["responses"] = json!([7]);
+        let expected = [["1", "512", "2"], ["3", "2", "5"], ["3", "8", "1"]];
+        assert_eq!(
+            Shown::of("v$redo_dest_resp_histogram", &at).all(&columns),
+            expected,
+            "the second is local"
+        );
     }
 }

@@ -173,6 +173,7 @@ fn note_ack(
         // A heartbeat is no write.
         if times.write_ns > 0 {
             standfast_instruments::record(event, round_trip);
+            stats.responses.record(round_trip_ns);
         }
         let answer = remote.note(arrived.at_ns, round_trip_ns, times.write_ns);
         stats.shortest_way.store(remote.shortest_ns() / 1000 + 1, Relaxed);

@@ -91,10 +91,10 @@ pub(super) const REDO_DEST_RESP_HISTOGRAM: View = View {
     about: "Response times of synchronous destinations, in microseconds rather than seconds.",
     needs_history: false,
     columns: &[
-        integer("dest_id", "Its number; NULL when several synchronous destinations are counted together."),
+        integer("dest_id", "Its number."),
         text("time", "When the counts were read."),
         integer("duration", "Answers took less than this, microseconds; 4294967296: all that took longer."),
-        integer("frequency", "How many."),
+        integer("frequency", "How many, since its sender was started."),
         INSTANCE,
     ],
 };
