@@ -25,7 +25,14 @@ class Browser:
         self.driver = subprocess.Popen(
             ["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        self.base = f"http://127.0.0.1:{port}"
+        self.base, self.session = f"http://127.0.0.1:{port}", None
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self):
         self._await_driver()
         options = {
             "args": ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
@@ -101,7 +108,8 @@ class Browser:
 
     def close(self):
         try:
-            self._call("DELETE", self.session)
+            if self.session:
+                self._call("DELETE", self.session)
         finally:
             self.driver.terminate()
             self.driver.wait()

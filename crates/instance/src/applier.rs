@@ -86,18 +86,18 @@ impl Applier {
         let progressed = self.apply_upto(self.due)?;
         if progressed {
             let pace = if self.backlog() < HURRY_BYTES { self.shared.leisurely() } else { Pace::AtOnce };
-            self.checkpoint_if_due(&pace)?;
+            let report = self.checkpoint_if_due(&pace)?;
+            self.note(&report);
         }
         Ok(progressed)
     }
 
-    fn checkpoint_if_due(&mut self, pace: &Pace) -> Result<(), InstanceError> {
+    fn checkpoint_if_due(&mut self, pace: &Pace) -> Result<ApplyReport, InstanceError> {
         let mut report = ApplyReport::default();
         let wait = waiting(Event::DbFileParallelWrite);
         self.apply.checkpoint_if_due(pace, &mut report)?;
         drop(wait);
-        self.note(&report);
-        Ok(())
+        Ok(report)
     }
 
     /// Redo that is to be applied now and is not, in bytes.
@@ -160,12 +160,16 @@ impl Applier {
     /// primary. Returns the end of the last whole record.
     ///
     /// # Errors
-    /// When the log cannot be read or apply ends.
+    /// When the log cannot be read, apply ends or a checkpoint fails.
     pub fn apply_everything(&mut self) -> Result<Scn, InstanceError> {
         self.start_over();
         while self.apply_upto(self.shared.hardened())? {
             // A log that grew as long as the backlog would be slow to read in, and be moved at the end all the same.
-            self.checkpoint_if_due(&Pace::AtOnce)?;
+            let report = self.checkpoint_if_due(&Pace::AtOnce)?;
+            // A database whose redo is all here must not be left out for it: the failover can be repeated.
+            if let Some((_, error)) = report.errors.into_iter().next() {
+                return Err(error.into());
+            }
         }
         Ok(self.apply.applied())
     }

@@ -1,5 +1,6 @@
 //! How fast a standby applies redo when it does nothing else, which is how long a failover takes that finds a backlog.
 
+use crate::lags::is_heard;
 use crate::status::{Destination, Status};
 use standfast_instruments::{Event, Sample, Statistic};
 
@@ -26,7 +27,11 @@ pub struct Moment {
 
 impl Moment {
     /// Of a destination, as its primary sees it: whether apply pauses there is not known.
+    /// `None` while it is not heard: how far it is then comes all at once when it is back.
     pub fn of_destination(time_us: u64, destination: &Destination) -> Option<Moment> {
+        if !is_heard(destination, Some(time_us)) {
+            return None;
+        }
         let busy = is_busy(destination.backlog(), destination.delay_s);
         let at_s = time_us as f64 / 1e6;
         Some(Moment { at_s, worked_s: at_s, applied: destination.applied?, busy })
@@ -35,7 +40,7 @@ impl Moment {
     /// Of a standby that looks at itself.
     pub fn of_standby(status: &Status, sample: &Sample) -> Option<Moment> {
         let received = status.standby.as_ref()?;
-        let busy = is_busy(received.apply_lag_bytes, received.delay_s);
+        let busy = is_busy(received.backlog(), received.delay_s);
         let worked = APPLYING.iter().map(|event| Some(sample.event(*event)?.time_ns));
         Some(Moment {
             at_s: sample.time_us as f64 / 1e6,
@@ -117,15 +122,18 @@ mod tests {
             let destination: Destination = serde_json::from_value(document).unwrap();
             Moment::of_destination(2_000_000, &destination)
         };
-        let there = json!({ "applied": 7, "apply_lag_bytes": 5 << 20, "transport_lag_bytes": 1 << 20 });
+        let there = json!({ "state": "streaming", "applied": 7, "received": 7 + (4 << 20) });
         assert_eq!(moment(there.clone()), Some(Moment { at_s: 2.0, worked_s: 2.0, applied: 7, busy: true }));
         let mut lacking = there.clone();
-        lacking["transport_lag_bytes"] = json!(5 << 20);
+        (lacking["received"], lacking["apply_lag_bytes"]) = (json!(8), json!(5 << 20));
         assert!(!moment(lacking).unwrap().busy);
+        let mut silent = there.clone();
+        silent["state"] = json!("connecting");
+        assert_eq!(moment(silent), None);
         let mut held_back = there;
         held_back["delay_s"] = json!(60);
         assert!(!moment(held_back).unwrap().busy);
-        assert_eq!(moment(json!({ "apply_lag_bytes": 5 })), None);
+        assert_eq!(moment(json!({ "state": "streaming", "received": 5 })), None);
     }
 
     #[test]

@@ -56,13 +56,12 @@ impl Looks {
                 let at = point.status.destinations().iter().find(|at| at.label() == name);
                 Moment::of_destination(point.time_us, at?)
             };
-            let moments: Vec<Moment> = self.points.iter().filter_map(moment).collect();
-            self.apply_rates.entry(name).or_default().take(&moments);
+            let run = newest_run(&self.points, moment);
+            self.apply_rates.entry(name).or_default().take(&run);
         }
         if newest.status.standby.is_some() {
             let moment = |point: &Point| Moment::of_standby(&point.status, &point.sample);
-            let moments: Vec<Moment> = self.points.iter().filter_map(moment).collect();
-            self.apply_rates.entry(me.to_owned()).or_default().take(&moments);
+            self.apply_rates.entry(me.to_owned()).or_default().take(&newest_run(&self.points, moment));
         }
     }
 
@@ -96,6 +95,13 @@ impl Looks {
     }
 }
 
+/// The newest moments without one among them that is not known, the oldest first.
+fn newest_run(points: &VecDeque<Point>, moment: impl Fn(&Point) -> Option<Moment>) -> Vec<Moment> {
+    let mut run: Vec<Moment> = points.iter().rev().map_while(moment).collect();
+    run.reverse();
+    run
+}
+
 /// How far the standby of that name has applied; `me`: the instance that the state is of.
 pub fn applied(status: &Status, name: &str, me: &str) -> Option<u64> {
     match status.destinations().iter().find(|at| at.label() == name) {
@@ -115,7 +121,7 @@ mod tests {
         observation.sample.time_us = second * 1_000_000;
         observation.status = json!({ "role": "primary", "incarnation": 1, "commits": commits,
             "destinations": [{ "name": "oslo", "role": "standby", "applied": commits * 10,
-                "apply_lag_bytes": 500, "transport_lag_bytes": 0 }] });
+                "state": "streaming", "received": commits * 10 + 500 }] });
         observation
     }
 

@@ -104,8 +104,9 @@ fn a_standby_that_is_far_behind_says_how_apply_gets_on_and_still_notices_a_silen
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
     let receiver = listen(&service, &standby);
-    let mut silent = ByHand::begin_with(receiver.local_addr(), &source, 2_000);
     let first = Scn::START;
+    standby.change(|state| state.applied = first);
+    let mut silent = ByHand::begin_with(receiver.local_addr(), &source, 2_000);
     silent
         .writer
         .write(FrameHeader::new(FrameKind::Redo, first.0, 0, 7, first.0), &redo(first, FAR, 1))

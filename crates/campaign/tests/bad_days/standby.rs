@@ -215,3 +215,28 @@ fn a_failover_that_fails_leaves_a_standby_that_goes_on_and_can_be_failed_over_ag
     assert_eq!(rows(&copy), 4);
     place.application(&copy).run(INSERT);
 }
+
+#[test]
+fn a_checkpoint_that_fails_in_a_failover_leaves_out_no_database() {
+    let place = Place::new("failover-checkpoint");
+    let (mut primary, database) = place.protecting();
+    let mut standby = place.standby_of(&primary, "north");
+    standby.stop().unwrap();
+    standby.faults = Some("database-write=ENOSPC@1".into());
+    start(&mut standby);
+    must(&standby, &["apply", "stop"]);
+    add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
+    await_status(&primary, "commits wait for the standby", |status| {
+        status.json()["destinations"][0]["required"] == true
+    });
+    let mut application = place.application(&database);
+    // More frames than apply leaves in the log, and more than one stretch of redo.
+    (0..2).for_each(|_| drop(application.run("INSERT INTO t(x) VALUES(randomblob(20000000))")));
+    application.close();
+    primary.kill();
+    refuses(&standby, &["failover"], 1, &["still a standby", "app.db"]);
+    must(&standby, &["failover"]);
+    let copy = standby.standby_database("app.db");
+    assert_eq!(rows(&copy), 3);
+    place.application(&copy).run(INSERT);
+}

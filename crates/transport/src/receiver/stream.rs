@@ -66,7 +66,9 @@ pub(super) fn receive(
         if let Err(error) = intake.take_all(reader) {
             return error;
         }
-        let wanted = if intake.is_behind() { BETWEEN_FRAMES } else { net_timeout };
+        // Once it has been quiet for a while a whole net timeout would end too late.
+        let quiet = heard.elapsed() > BETWEEN_FRAMES;
+        let wanted = if quiet || intake.is_behind() { BETWEEN_FRAMES } else { net_timeout };
         if wanted != patience {
             patience = wanted;
             if let Err(source) = set_patience(stream, patience) {
@@ -320,8 +322,10 @@ impl Intake<'_> {
     }
 
     /// Whether apply has so much left that the primary is told how it gets on, also when nothing else is to be said.
+    /// Nothing is ever applied at a far sync.
     fn is_behind(&self) -> bool {
-        self.position.0.saturating_sub(self.log.applied().0) >= BEHIND_BYTES
+        let applied = self.log.applied();
+        applied > Scn::ZERO && self.position.0.saturating_sub(applied.0) >= BEHIND_BYTES
     }
 
     /// A large frame may take long to come, or none at all. Apply goes on meanwhile, and the primary should not take it for late.
