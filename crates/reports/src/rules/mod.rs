@@ -196,7 +196,7 @@ pub fn diagnose(interval: &Interval, newest: &Observation) -> Vec<Finding> {
 }
 
 /// The left one explains the right one.
-const EXPLAINS: [(&str, &str); 22] = [
+const EXPLAINS: [(&str, &str); 23] = [
     ("R4", "R2"),
     ("R4", "R8"),
     ("R4", "R21"),
@@ -216,6 +216,7 @@ const EXPLAINS: [(&str, &str); 22] = [
     ("R19", "R22 transport"),
     ("R20", "R23"),
     ("R20", "R8"),
+    ("R23", "R8"),
     ("R22 lost", "R23"),
     ("R22 lost", "R8"),
     ("R2", "R21"),

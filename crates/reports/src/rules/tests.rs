@@ -309,3 +309,12 @@ fn processors_that_are_missing_explain_slow_writes_but_small_delays_of_waking_do
     assert_eq!(rules_of(&far.clone().part(CommitPart::Scheduling, 4_000.0)), ["R4"]);
     assert_eq!(rules_of(&far.part(CommitPart::Scheduling, 500.0)), ["R8"]);
 }
+
+#[test]
+fn connections_that_break_explain_commits_that_wait_for_the_network() {
+    let waits = Load::healthy()
+        .part(CommitPart::Network, 9_000.0)
+        .always("/destinations/0/network_round_trip_us", json!(200));
+    let breaks = (0..3).fold(waits, |load, _| load.alert("destination oslo: disconnected: reset by peer"));
+    assert_eq!(rules_of(&breaks), ["R23"]);
+}
