@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::error::During;
+use crate::error::{During, parsed};
 use crate::process::Process;
 use crate::processes::{ProcessGroup, Usage};
 use crate::run::RunResult;
@@ -13,6 +13,9 @@ use crate::statistics::Latencies;
 use crate::worker_protocol::{ClientReport, Order, Report, WorkerConfig};
 use crate::workload::{Layout, processes_of};
 use crate::{BenchError, Result, interrupt};
+
+/// What an application process says and is told.
+const MESSAGE: &str = "a message of an application process";
 
 /// How this program starts itself as an application process.
 #[derive(Clone, Debug)]
@@ -75,7 +78,8 @@ impl Worker {
     }
 
     fn send(&mut self, message: &impl serde::Serialize) -> Result<()> {
-        let line = serde_json::to_string(message).map_err(|error| self.unreadable(error))?;
+        let line = serde_json::to_string(message)
+            .map_err(|error| BenchError::Unreadable { what: MESSAGE.into(), detail: error.to_string() })?;
         writeln!(self.orders, "{line}").during(|| "write to an application process".into())
     }
 
@@ -85,16 +89,9 @@ impl Worker {
             return Err(self.process.failed("ended without a report"));
         };
         let line = line.during(|| "read from an application process".into())?;
-        match serde_json::from_str(&line).map_err(|error| self.unreadable(error))? {
+        match parsed(MESSAGE, &line)? {
             Report::Failed(why) => Err(BenchError::Workload(why)),
             report => Ok(report),
-        }
-    }
-
-    fn unreadable(&self, error: serde_json::Error) -> BenchError {
-        BenchError::Unreadable {
-            what: "a message of an application process".into(),
-            detail: error.to_string(),
         }
     }
 

@@ -57,6 +57,14 @@ pub enum BenchError {
 /// Shorthand used through the crate.
 pub type Result<T> = std::result::Result<T, BenchError>;
 
+/// Reads a document of JSON that `what` names.
+pub(crate) fn parsed<T: serde::de::DeserializeOwned>(what: &str, text: &str) -> Result<T> {
+    serde_json::from_str(text).map_err(|error| BenchError::Unreadable {
+        what: what.into(),
+        detail: format!("{error} in {:.200}", text.trim()),
+    })
+}
+
 /// Adds what was being done to an error of the operating system.
 pub(crate) trait During<T> {
     fn during(self, what: impl FnOnce() -> String) -> Result<T>;

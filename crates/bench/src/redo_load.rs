@@ -16,7 +16,7 @@ use rusqlite::{Connection, OpenFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::driver::WorkerCommand;
-use crate::error::During;
+use crate::error::{During, parsed};
 use crate::process::Process;
 use crate::statistics::{Latencies, LatencyCounts, LatencySummary};
 use crate::worker::load_extension;
@@ -113,10 +113,7 @@ impl Load {
     pub fn stop(mut self) -> Result<LoadResult> {
         self.say(STOP)?;
         let line = self.hear()?;
-        let report: Report = serde_json::from_str(&line).map_err(|error| BenchError::Unreadable {
-            what: "the report of an application".into(),
-            detail: format!("{error}: {line}"),
-        })?;
+        let report: Report = parsed("the report of an application", &line)?;
         let mut latencies = Latencies::default();
         latencies.merge(&report.latencies);
         let commits_per_second = report.commits as f64 / report.seconds;
@@ -146,10 +143,7 @@ pub fn main() -> Result<()> {
     let mut input = std::io::stdin().lines();
     let mut next = || input.next().transpose().during(|| "read an order".into());
     let Some(line) = next()? else { return Ok(()) };
-    let config: Config = serde_json::from_str(&line).map_err(|error| BenchError::Unreadable {
-        what: "the configuration of an application".into(),
-        detail: error.to_string(),
-    })?;
+    let config: Config = parsed("the configuration of an application", &line)?;
     let _loaded = load_extension(&config.extension)?;
     let connections: Vec<Connection> =
         (0..config.sessions).map(|_| open(&config.database)).collect::<Result<_>>()?;

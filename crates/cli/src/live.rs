@@ -5,7 +5,7 @@ use standfast_instance::InstanceError;
 use standfast_instance::server::{self, Request};
 use standfast_instruments::Observation;
 use standfast_io::{DirectDisk, Disk};
-use standfast_live::{Dashboard, Limits, Looks, Machine, Severity, Status, Thresholds};
+use standfast_live::{Dashboard, Looks, Machine, Severity, Status, Thresholds};
 use std::path::Path;
 use std::time::Duration;
 
@@ -53,19 +53,17 @@ pub fn top(directory: &Path, args: &TopArgs) -> Result<(), InstanceError> {
 
 /// The line for monitoring, and its exit code.
 pub fn check(directory: &Path, args: &CheckArgs) -> u8 {
-    let or = |given: Option<Duration>, own: f64| given.map_or(own, |given| given.as_secs_f64());
-    let limits = |warn, critical, own: Limits| Limits {
-        warn_s: or(warn, own.warn_s),
-        critical_s: or(critical, own.critical_s),
-    };
+    let seconds = |given: Option<Duration>| given.map(|given| given.as_secs_f64());
     let (severity, line) = match server::ask(directory, &Request::Status) {
         Ok(status) => {
             let name = status["name"].as_str().unwrap_or("-").to_owned();
             let status = Status::of(&status);
             let own = Thresholds::of(&status);
             let thresholds = Thresholds {
-                transport: limits(args.warn_transport_lag, args.critical_transport_lag, own.transport),
-                apply: limits(args.warn_apply_lag, args.critical_apply_lag, own.apply),
+                transport: own
+                    .transport
+                    .with(seconds(args.warn_transport_lag), seconds(args.critical_transport_lag)),
+                apply: own.apply.with(seconds(args.warn_apply_lag), seconds(args.critical_apply_lag)),
             };
             standfast_live::line(&name, &status, &thresholds)
         }

@@ -33,10 +33,11 @@ impl AlertLog {
     /// Writes one line with the time. A log that cannot be written must not stop the instance.
     pub fn say(&self, message: impl AsRef<str>) {
         let time = utc_text(crate::now_us());
-        let line = format!("{time} {}", message.as_ref().replace('\n', " | "));
+        let message = message.as_ref().replace('\n', " | ");
+        let line = format!("{time} {message}");
         if let Some(path) = &self.path {
             match &self.json_of {
-                Some(instance) => eprintln!("{}", json_line(&time, instance, message.as_ref())),
+                Some(instance) => eprintln!("{}", json_line(&time, instance, &message)),
                 None => eprintln!("{line}"),
             }
             if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path) {
@@ -58,7 +59,7 @@ impl AlertLog {
 
 /// The remedy of a message is a field of its own.
 fn json_line(time: &str, instance: &str, message: &str) -> String {
-    let cut = [" | hint: ", "\nhint: "].iter().find_map(|mark| message.split_once(mark));
+    let cut = message.split_once(" | hint: ");
     let (message, hint) = cut.map_or((message, None), |(message, hint)| (message, Some(hint)));
     serde_json::json!({ "time": time, "instance": instance, "message": message, "hint": hint }).to_string()
 }
@@ -98,9 +99,9 @@ mod tests {
         );
         assert_eq!(line["hint"], "none of them \"was\" acknowledged");
         assert_eq!(
-            read("two\nlines\nhint: one"),
+            read("two | lines | hint: one"),
             serde_json::json!({ "time": "2026-11-22T10:00:00.000Z",
-            "instance": "paris", "message": "two\nlines", "hint": "one" })
+            "instance": "paris", "message": "two | lines", "hint": "one" })
         );
         assert!(read("all is well")["hint"].is_null());
     }

@@ -1,6 +1,7 @@
 //! `[alert]`: what operators are told of, and how.
 
 use serde::{Deserialize, Serialize};
+use standfast_live::Thresholds;
 
 /// Longest threshold, seconds: a week, as the longest delay of a standby.
 const LONGEST_S: u64 = 604_800;
@@ -25,12 +26,13 @@ pub struct AlertConfig {
 
 impl Default for AlertConfig {
     fn default() -> AlertConfig {
+        let Thresholds { transport, apply } = Thresholds::default();
         AlertConfig {
             stderr: AlertForm::Text,
-            transport_lag_warn_s: 10,
-            transport_lag_critical_s: 60,
-            apply_lag_warn_s: 30,
-            apply_lag_critical_s: 300,
+            transport_lag_warn_s: transport.warn_s as u64,
+            transport_lag_critical_s: transport.critical_s as u64,
+            apply_lag_warn_s: apply.warn_s as u64,
+            apply_lag_critical_s: apply.critical_s as u64,
         }
     }
 }
@@ -49,18 +51,15 @@ pub enum AlertForm {
 impl AlertConfig {
     /// The setting that is wrong, its value and what is allowed.
     pub(crate) fn broken(&self) -> Option<(&'static str, u64, &'static str)> {
-        let pairs = [
-            ("alert.transport_lag_warn_s", self.transport_lag_warn_s, self.transport_lag_critical_s),
-            ("alert.apply_lag_warn_s", self.apply_lag_warn_s, self.apply_lag_critical_s),
+        let settings = [
+            ("alert.transport_lag_warn_s", self.transport_lag_warn_s, 1),
+            ("alert.transport_lag_critical_s", self.transport_lag_critical_s, self.transport_lag_warn_s),
+            ("alert.apply_lag_warn_s", self.apply_lag_warn_s, 1),
+            ("alert.apply_lag_critical_s", self.apply_lag_critical_s, self.apply_lag_warn_s),
         ];
-        pairs.into_iter().find_map(|(setting, warn, critical)| match (1..=LONGEST_S).contains(&warn) {
-            false => Some((setting, warn, "1 to 604800 seconds (a week)")),
-            true if critical < warn => Some((setting, warn, "not more than its ..._critical_s")),
-            true if critical > LONGEST_S => {
-                Some((setting, warn, "with ..._critical_s at most 604800 seconds (a week)"))
-            }
-            true => None,
-        })
+        let (setting, value, _) =
+            settings.into_iter().find(|(_, value, least)| !(*least..=LONGEST_S).contains(value))?;
+        Some((setting, value, "1 to 604800 seconds (a week), ..._critical_s not less than ..._warn_s"))
     }
 }
 
@@ -79,8 +78,11 @@ mod tests {
             config.broken().map(|(setting, value, _)| (setting, value))
         };
         assert_eq!((of(30, 300), of(60, 60)), (None, None));
-        for (warn, critical) in [(0, 300), (301, 300), (LONGEST_S + 1, LONGEST_S + 2), (5, LONGEST_S + 1)] {
-            assert_eq!(of(warn, critical), Some(("alert.apply_lag_warn_s", warn)), "{critical}");
+        for (warn, critical) in [(0, 300), (LONGEST_S + 1, LONGEST_S + 2)] {
+            assert_eq!(of(warn, critical), Some(("alert.apply_lag_warn_s", warn)));
+        }
+        for (warn, critical) in [(301, 300), (5, LONGEST_S + 1)] {
+            assert_eq!(of(warn, critical), Some(("alert.apply_lag_critical_s", critical)));
         }
     }
 }

@@ -14,15 +14,13 @@ use standfast_instruments::{Event, Statistic, count, waiting};
 use standfast_log::{RecordReader, RedoLog};
 use standfast_session::FileId;
 use standfast_sqlite_wal::pace::Pace;
-use standfast_types::{DatabaseId, Scn};
+use standfast_types::{APPLY_BEHIND_BYTES, DatabaseId, Scn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 /// Largest stretch of redo given to apply at once.
 const STRETCH_BYTES: usize = 16 << 20;
-/// With more redo to apply than this, checkpoints hurry.
-const HURRY_BYTES: u64 = 1 << 20;
 
 /// See the module. Order of calls: `open`, `recover`, then `step` and now and then `sync`.
 pub struct Applier {
@@ -85,7 +83,8 @@ impl Applier {
         self.due = self.due_position()?;
         let progressed = self.apply_upto(self.due)?;
         if progressed {
-            let pace = if self.backlog() < HURRY_BYTES { self.shared.leisurely() } else { Pace::AtOnce };
+            let pace =
+                if self.backlog() < APPLY_BEHIND_BYTES { self.shared.leisurely() } else { Pace::AtOnce };
             let report = self.checkpoint_if_due(&pace)?;
             self.note(&report);
         }

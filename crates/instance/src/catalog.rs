@@ -11,7 +11,6 @@ use crate::status::groups;
 use serde_json::{Value, json};
 use standfast_format::LogKind;
 use standfast_log::{ArchivedLog, RedoLog};
-use standfast_transport::DestinationStatus;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -39,7 +38,7 @@ pub fn catalog(running: &Running) -> Value {
         "incarnation_time_us": incarnation.time_us,
         "logs": logs,
         "archived": archived,
-        "destinations": destinations(&running.configured(), &environment.config, &senders(running)),
+        "destinations": destinations(&running.configured(), &environment.config),
         "parameters": parameters(&environment.config),
     })
 }
@@ -90,22 +89,8 @@ fn archived(control: &Control, log: &ArchivedLog) -> Value {
     })
 }
 
-/// What the senders of this instance say, whoever it sends for.
-fn senders(running: &Running) -> Vec<DestinationStatus> {
-    if let Some(primary) = running.primary() {
-        return primary.destinations().status().into_iter().map(|(status, _)| status).collect();
-    }
-    let forwarded = match &*running.mode() {
-        Mode::Standby(standby) => standby.forwarding.status(),
-        Mode::FarSync(far_sync) => far_sync.forwarding.status(),
-        _ => Vec::new(),
-    };
-    forwarded.into_iter().map(|(status, _)| status).collect()
-}
-
-fn destinations(configured: &[DestinationConfig], config: &Config, senders: &[DestinationStatus]) -> Value {
+fn destinations(configured: &[DestinationConfig], config: &Config) -> Value {
     let one = |at: &DestinationConfig| {
-        let sender = senders.iter().find(|sender| sender.name == at.name);
         json!({
             "id": at.id,
             "name": at.name,
@@ -126,7 +111,6 @@ fn destinations(configured: &[DestinationConfig], config: &Config, senders: &[De
             "max_connections": at.max_connections,
             "insecure": config.instance.insecure,
             "attributes": attribute_text::write(at),
-            "responses": sender.map(|sender| &sender.responses.buckets),
         })
     };
     configured.iter().map(one).collect()

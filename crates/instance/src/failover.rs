@@ -122,7 +122,7 @@ pub fn take_over(
     }
     let dropped_bytes = applier.shared().hardened().bytes_since(branch);
     applier.into_apply().release_for_failover()?;
-    environment.alert.say("failover: the databases hold it");
+    environment.alert.say("failover: what was applied is durable in the databases");
     let crc = received.close_at(branch)?;
 
     let control = environment.control();

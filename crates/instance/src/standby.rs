@@ -13,7 +13,7 @@ use standfast_instruments::{Event, waiting};
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_transport::StoppedDatabases;
-use standfast_types::Scn;
+use standfast_types::{APPLY_BEHIND_BYTES, Scn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::{Builder, JoinHandle};
@@ -34,8 +34,6 @@ const APPLY_TOGETHER: Duration = Duration::from_millis(4);
 const APPLY_REST: u32 = 8;
 /// But it never rests longer than this.
 const APPLY_TOGETHER_MAX: Duration = Duration::from_millis(40);
-/// More redo than this is not waited for.
-const APPLY_AT_ONCE_BYTES: u64 = 1 << 20;
 
 /// Positions and wake-ups between receiver and apply.
 pub struct StandbyShared {
@@ -449,7 +447,7 @@ fn apply_until_stopped(
             let _wait =
                 waiting(if held_back.is_some() { Event::RecoveryApplyDelay } else { Event::RecoveryIdle });
             shared.wait_for_news(held_back.map_or(idle, |due| due.min(idle)));
-        } else if applier.backlog() < APPLY_AT_ONCE_BYTES {
+        } else if applier.backlog() < APPLY_BEHIND_BYTES {
             let _wait = waiting(Event::RecoveryIdle);
             shared.let_more_come((began.elapsed() * APPLY_REST).clamp(APPLY_TOGETHER, APPLY_TOGETHER_MAX));
         }

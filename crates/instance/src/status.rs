@@ -199,6 +199,7 @@ fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured:
                 "round_trip_us": destination.round_trip_us,
                 "network_round_trip_us": destination.network_round_trip_us,
                 "log_write_us": destination.log_write_us,
+                "responses": up_to_the_last(&destination.responses.buckets),
                 "delay_s": destination.delay.map(|delay| delay.as_secs()),
                 "last_heard_us": destination.last_heard_us,
                 "failures": destination.failures,
@@ -207,6 +208,11 @@ fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured:
             })
         })
         .collect()
+}
+
+/// The counts without the zeros behind the last of them: most buckets never hold anything.
+fn up_to_the_last(buckets: &[u64]) -> &[u64] {
+    &buckets[..buckets.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1)]
 }
 
 /// As the command line and the configuration spell it.

@@ -3,13 +3,12 @@
 use crate::lags::is_heard;
 use crate::status::{Destination, Status};
 use standfast_instruments::{Event, Sample, Statistic};
+use standfast_types::APPLY_BEHIND_BYTES;
 
-/// With more redo left, bytes, apply has no pause.
-const MUCH: u64 = 1 << 20;
 /// What is concluded from less time, seconds, says nothing.
 const LEAST_S: f64 = 0.01;
 
-/// What apply does when it does not pause. A failover does all of it, checkpoints last.
+/// What apply does when it does not pause. A failover does all of it.
 const APPLYING: [Event; 3] = [Event::RecoveryApply, Event::DbFileParallelWrite, Event::DbFileSync];
 
 /// At one moment: what has been applied, and whether much was left.
@@ -26,8 +25,8 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Of a destination, as its primary sees it: whether apply pauses there is not known.
-    /// `None` while it is not heard: how far it is then comes all at once when it is back.
+    /// Of a destination, as its primary sees it: whether apply pauses there is not known. `None` while it is not heard:
+    /// what it did meanwhile comes all at once when it is back.
     pub fn of_destination(time_us: u64, destination: &Destination) -> Option<Moment> {
         if !is_heard(destination, Some(time_us)) {
             return None;
@@ -53,7 +52,7 @@ impl Moment {
 
 /// `delay_s`: what is held back is left and gives apply nothing to do.
 fn is_busy(left: Option<u64>, delay_s: Option<u64>) -> bool {
-    left.is_some_and(|left| left >= MUCH) && delay_s.is_none_or(|delay| delay == 0)
+    left.is_some_and(|left| left >= APPLY_BEHIND_BYTES) && delay_s.is_none_or(|delay| delay == 0)
 }
 
 /// What is known of one standby, bytes per second.

@@ -51,6 +51,11 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Those that are given instead of these.
+    pub fn with(self, warn_s: Option<f64>, critical_s: Option<f64>) -> Limits {
+        Limits { warn_s: warn_s.unwrap_or(self.warn_s), critical_s: critical_s.unwrap_or(self.critical_s) }
+    }
+
     fn severity(&self, seconds: f64) -> Severity {
         match seconds {
             _ if seconds > self.critical_s => Severity::Critical,
@@ -82,13 +87,9 @@ impl Thresholds {
     /// Those of the instance; the defaults where it does not say.
     pub fn of(status: &Status) -> Thresholds {
         let (default, own) = (Thresholds::default(), status.thresholds.clone().unwrap_or_default());
-        let limits = |warn: Option<f64>, critical: Option<f64>, default: Limits| Limits {
-            warn_s: warn.unwrap_or(default.warn_s),
-            critical_s: critical.unwrap_or(default.critical_s),
-        };
         Thresholds {
-            transport: limits(own.transport_lag_warn_s, own.transport_lag_critical_s, default.transport),
-            apply: limits(own.apply_lag_warn_s, own.apply_lag_critical_s, default.apply),
+            transport: default.transport.with(own.transport_lag_warn_s, own.transport_lag_critical_s),
+            apply: default.apply.with(own.apply_lag_warn_s, own.apply_lag_critical_s),
         }
     }
 }

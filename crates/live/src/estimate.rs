@@ -3,7 +3,7 @@
 use crate::apply_rate::ApplyRate;
 use crate::lags::{Lag, transport_lag};
 use crate::status::{Destination, Status};
-use standfast_instruments::{Event, Sample};
+use standfast_instruments::{Event, Observation, Sample};
 use std::collections::BTreeMap;
 
 /// A change of role takes so much, seconds, where writes take no time: the threads of the standby end, files are opened and
@@ -28,23 +28,19 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// For an instance in this state. `apply_rates`: by the name of the standby; `sample`: what the instance counts itself.
-    pub fn of(
-        status: &Status,
-        name: &str,
-        apply_rates: &BTreeMap<String, ApplyRate>,
-        sample: &Sample,
-    ) -> Estimate {
+    /// For an instance that is seen so. `apply_rates`: by the name of the standby.
+    pub fn of(observation: &Observation, apply_rates: &BTreeMap<String, ApplyRate>) -> Estimate {
+        let status = Status::of(&observation.status);
         let databases = status.databases.as_ref().map_or(1, Vec::len);
         let apply_rate = |name: &str| apply_rates.get(name).and_then(ApplyRate::bytes_s);
         if let Some(received) = &status.standby
             && status.role.as_deref() == Some("standby")
         {
             return Estimate {
-                target: Some(name.to_owned()),
+                target: Some(observation.name.clone()),
                 loss: Lag { seconds: received.transport_lag_s, bytes: received.transport_lag_bytes },
-                failover_s: apply_s(received.backlog(), apply_rate(name))
-                    .map(|apply| apply + role_change_s(databases, own_write_us(sample))),
+                failover_s: apply_s(received.backlog(), apply_rate(&observation.name))
+                    .map(|apply| apply + role_change_s(databases, own_write_us(&observation.sample))),
             };
         }
         let now = status.time_us;
@@ -107,7 +103,7 @@ mod tests {
             busy: false,
         }));
         let rates = BTreeMap::from([("oslo".to_owned(), rate)]);
-        Estimate::of(&Status::of(&status), "paris", &rates, &Sample::default())
+        Estimate::of(&Observation { name: "paris".into(), status, ..Observation::default() }, &rates)
     }
 
     #[test]

@@ -90,8 +90,7 @@ impl Looks {
 
     /// What a failover at this moment would lose, and how long it would take.
     pub fn estimate(&self, observation: &Observation) -> Estimate {
-        let status = Status::of(&observation.status);
-        Estimate::of(&status, &observation.name, &self.apply_rates, &observation.sample)
+        Estimate::of(observation, &self.apply_rates)
     }
 }
 
@@ -144,6 +143,22 @@ mod tests {
         restarted.sample.started_us = 1;
         looks.take(&restarted);
         assert_eq!((looks.rate(|status| status.commits), looks.window_s()), (None, None));
+    }
+
+    #[test]
+    fn what_a_standby_did_while_it_was_not_heard_gives_no_rate() {
+        let mut looks = Looks::default();
+        looks.take(&observation(1, 0));
+        let mut away = observation(2, 0);
+        away.status["destinations"][0]["state"] = json!("connecting");
+        looks.take(&away);
+        let back = observation(3, 1_000_000);
+        looks.take(&back);
+        assert_eq!(looks.estimate(&back).failover_s, None);
+        let next = observation(4, 1_000_010);
+        looks.take(&next);
+        let role_change = looks.estimate(&next).failover_s.unwrap() - 5.0;
+        assert!((0.0..0.1).contains(&role_change), "{role_change}");
     }
 
     #[test]

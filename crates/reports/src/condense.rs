@@ -75,6 +75,12 @@ fn status(status: &Value, before: &Before) -> Value {
             unwell.map(|database| short(database).into_iter().collect::<Map<_, _>>()).collect();
         kept["databases_total"] = json!(databases.len());
     }
+    for destination in
+        kept["destinations"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut)
+    {
+        // Long, and told by the events of the primary as well.
+        destination.remove("responses");
+    }
     if let Some(lines) = status["alerts"].as_array() {
         let last = before.last_alert.as_deref();
         let seen = lines.iter().rposition(|line| last.is_some() && line.as_str() == last);
@@ -127,6 +133,13 @@ mod tests {
         let kept = status(&of, &Before::default());
         assert_eq!(kept["databases"], json!([{ "name": "b", "state": "failed", "failure": "disk" }]));
         assert_eq!(kept["databases_total"], 2);
+    }
+
+    #[test]
+    fn of_a_destination_all_is_kept_but_how_long_each_answer_took() {
+        let of = json!({ "destinations": [{ "name": "oslo", "received": 7, "responses": [0, 5, 9] }] });
+        let kept = status(&of, &Before::default());
+        assert_eq!(kept["destinations"], json!([{ "name": "oslo", "received": 7 }]));
     }
 
     #[test]

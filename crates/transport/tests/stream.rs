@@ -7,11 +7,11 @@ use standfast_format::{FrameHeader, FrameKind, encode_frame};
 use standfast_instruments::Statistic;
 use standfast_transport::hello::{self, ReceiverHello};
 use standfast_transport::*;
-use standfast_types::{BATCH_BYTES_MAX, Scn};
+use standfast_types::{APPLY_BEHIND_BYTES, BATCH_BYTES_MAX, Scn};
 use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn redo_of_any_size_arrives_in_order_with_its_log_switches() {
@@ -448,10 +448,34 @@ fn apply_that_goes_on_while_a_large_frame_is_coming_is_told() {
         let header = peer.reader.read().unwrap().header;
         (header, peer)
     });
-    for byte in frame[..frame.len() - 1].chunks(1).take_while(|_| !reader.is_finished()) {
-        stream.write_all(byte).unwrap();
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let mut bytes = frame[..frame.len() - 1].chunks(1);
+    standfast_testkit::wait_until("the primary is told", Duration::from_secs(20), || {
+        bytes.next().into_iter().for_each(|byte| stream.write_all(byte).unwrap());
+        reader.is_finished()
+    });
     let (header, _peer) = reader.join().unwrap();
     assert_eq!((header.a, header.c, header.d), (first.0 + 10, first.0 + 10, 0));
+}
+
+#[test]
+fn silence_is_noticed_in_time_also_when_apply_has_been_told_meanwhile() {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
+    let receiver = listen(&service, &standby);
+    let stream = TcpStream::connect(receiver.local_addr()).unwrap();
+    let mut peer = ByHand::new(stream).agree(&source, 3_000);
+    let (first, bytes) = (Scn::START, 2 * APPLY_BEHIND_BYTES);
+    standby.change(|state| state.applied = first);
+    peer.writer
+        .write(FrameHeader::new(FrameKind::Redo, first.0, 0, 7, first.0), &redo(first, bytes as usize, 1))
+        .unwrap();
+    let silent_since = Instant::now();
+    while silent_since.elapsed() < Duration::from_secs(2) {
+        peer.reader.read().unwrap();
+        standby.change(|state| state.applied = state.applied + 10);
+    }
+    standby.change(|state| state.applied = first + bytes);
+    while peer.reader.read().is_ok() {}
+    let ended = silent_since.elapsed();
+    assert!(ended < Duration::from_millis(4_500), "{ended:?}");
 }

@@ -21,6 +21,9 @@ pub const RECORD_BYTES_MAX: usize = 512 * 1024;
 pub const PIECE_BYTES: usize = 256 * 1024;
 /// Largest write of the log writer and largest payload of one transport frame.
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// With this much redo left, bytes, apply is behind: it does not rest until more has come, its checkpoints hurry, the
+/// primary is told how it gets on, and what is seen of it then is as fast as it can.
+pub const APPLY_BEHIND_BYTES: u64 = 1 << 20;
 /// Bytes of SQLite's WAL file before its first frame.
 pub const WAL_HEADER_BYTES: usize = 32;
 /// Bytes of a frame of SQLite's WAL before its page.

@@ -4,7 +4,7 @@ mod litestream;
 mod pgbench;
 mod postgres;
 mod site;
-mod standfast;
+pub(crate) mod standfast;
 mod stock;
 
 use std::net::TcpListener;

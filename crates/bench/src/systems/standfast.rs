@@ -10,7 +10,7 @@ use standfast_instruments::Observation;
 
 use crate::context::need;
 use crate::driver::{DriveConfig, drive};
-use crate::error::During;
+use crate::error::{During, parsed};
 use crate::process::{Process, Scratch, run, run_accepting};
 use crate::processes::ProcessGroup;
 use crate::run::RunResult;
@@ -283,19 +283,13 @@ impl Instance {
     /// `standfast status --json`.
     pub fn status(&self) -> Result<Value> {
         let text = run(self.command(&["status"]).arg("--json"))?;
-        serde_json::from_str(&text).map_err(|error| BenchError::Unreadable {
-            what: "the output of `standfast status --json`".into(),
-            detail: error.to_string(),
-        })
+        parsed("the output of `standfast status --json`", &text)
     }
 
     /// `standfast observe`.
     pub(crate) fn observe(&self) -> Result<Observation> {
         let text = run(&mut self.command(&["observe"]))?;
-        serde_json::from_str(&text).map_err(|error| BenchError::Unreadable {
-            what: "the output of `standfast observe`".into(),
-            detail: error.to_string(),
-        })
+        parsed("the output of `standfast observe`", &text)
     }
 
     /// What `standfast diagnose` finds in so many seconds from now on, the first finding first.
@@ -303,10 +297,7 @@ impl Instance {
         let mut command = self.command(&["diagnose", "--json", "--seconds", &seconds.to_string()]);
         // Its 3 says that there are findings.
         let text = run_accepting(&mut command, &[0, 3])?;
-        let judged: Value = serde_json::from_str(&text).map_err(|error| BenchError::Unreadable {
-            what: "the output of `standfast diagnose --json`".into(),
-            detail: error.to_string(),
-        })?;
+        let judged: Value = parsed("the output of `standfast diagnose --json`", &text)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let findings = judged["findings"].as_array().into_iter().flatten();
         Ok(findings.map(|it| Found { rule: text(&it["rule"]), title: text(&it["title"]) }).collect())
@@ -336,10 +327,7 @@ impl Instance {
         let snapshots = [before, after].concat().into_iter().map(|id| id.to_string());
         let mut command = self.command(&["report", "--compare", "--format", "json"]);
         let text = run(command.args(snapshots))?;
-        serde_json::from_str(&text).map_err(|error| BenchError::Unreadable {
-            what: "the output of `standfast report --compare --format json`".into(),
-            detail: error.to_string(),
-        })
+        parsed("the output of `standfast report --compare --format json`", &text)
     }
 
     /// `standfast apply stop`.
@@ -432,7 +420,7 @@ fn await_copy(databases: &[PathBuf], standby: &Instance, result: &RunResult) -> 
     let copies: Vec<PathBuf> = databases.iter().map(|path| standby.copy_of(path)).collect();
     let mut found = 0;
     let waited = interrupt::await_other("rows on the standby", PATIENCE, || {
-        found = copies.iter().map(|copy| rows(copy)).sum::<Result<u64>>()?;
+        found = copies.iter().map(|copy| rows(copy, "hist")).sum::<Result<u64>>()?;
         Ok(found >= result.commits_in_all)
     });
     waited.map_err(|error| match error {
@@ -445,12 +433,13 @@ fn await_copy(databases: &[PathBuf], standby: &Instance, result: &RunResult) -> 
     })
 }
 
-fn rows(database: &Path) -> Result<u64> {
+/// How many rows a table of a database has, which others may be writing to.
+pub(crate) fn rows(database: &Path, table: &str) -> Result<u64> {
     let during = || format!("read {}", database.display());
     let connection =
         Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY).during(during)?;
     connection.busy_timeout(PATIENCE).during(during)?;
-    let rows = connection.query_row("SELECT count(*) FROM hist", [], |row| row.get::<_, i64>(0));
+    let rows = connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0));
     rows.map(|rows| rows as u64).during(during)
 }
 

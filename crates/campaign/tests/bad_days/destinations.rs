@@ -204,3 +204,21 @@ fn an_alternate_stands_in_for_a_local_destination_that_was_given_up() {
     await_status(&primary, "the first one is back", |status| local_status(status) == ["VALID", "ALTERNATE"]);
     assert_eq!(files(&first), files(&primary.directory.join("archive")));
 }
+
+#[test]
+fn a_lag_above_the_threshold_of_the_instance_is_told_and_so_is_its_end() {
+    let place = Place::new("threshold");
+    let (mut primary, database) = place.protecting();
+    primary.stop().unwrap();
+    primary.configure("alert", "transport_lag_warn_s", 1).unwrap();
+    start(&mut primary);
+    let mut standby = place.standby_of(&primary, "north");
+    add_destination(&primary, &standby, &["--mode", "async"]);
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    standby.stop().unwrap();
+    place.application(&database).run(INSERT);
+    await_alert(&primary, ", above 1.0 s");
+    assert!(primary.alerts().contains("THRESHOLD north: transport lag"), "{}", primary.alerts());
+    start(&mut standby);
+    await_alert(&primary, ", well below 1.0 s again");
+}

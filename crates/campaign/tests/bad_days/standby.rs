@@ -5,8 +5,10 @@ use crate::support::{
     await_status, must, refuses, rows, start,
 };
 use standfast_campaign::application::client::Answer;
+use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
+use std::path::PathBuf;
 
 #[test]
 fn a_standby_is_read_as_it_is_and_refuses_writes() {
@@ -216,13 +218,13 @@ fn a_failover_that_fails_leaves_a_standby_that_goes_on_and_can_be_failed_over_ag
     place.application(&copy).run(INSERT);
 }
 
-#[test]
-fn a_checkpoint_that_fails_in_a_failover_leaves_out_no_database() {
-    let place = Place::new("failover-checkpoint");
+/// A standby that has much to apply when its primary is lost, with faults that strike it then, and its copy of a database
+/// of 3 rows.
+fn behind(place: &Place, faults: &str) -> (Instance, PathBuf) {
     let (mut primary, database) = place.protecting();
     let mut standby = place.standby_of(&primary, "north");
     standby.stop().unwrap();
-    standby.faults = Some("database-write=ENOSPC@1".into());
+    standby.faults = Some(faults.into());
     start(&mut standby);
     must(&standby, &["apply", "stop"]);
     add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
@@ -234,9 +236,33 @@ fn a_checkpoint_that_fails_in_a_failover_leaves_out_no_database() {
     (0..2).for_each(|_| drop(application.run("INSERT INTO t(x) VALUES(randomblob(20000000))")));
     application.close();
     primary.kill();
+    let copy = standby.standby_database("app.db");
+    (standby, copy)
+}
+
+#[test]
+fn a_checkpoint_that_fails_in_a_failover_leaves_out_no_database() {
+    let place = Place::new("failover-checkpoint");
+    let (standby, copy) = behind(&place, "database-write=ENOSPC@1");
     refuses(&standby, &["failover"], 1, &["still a standby", "app.db"]);
     must(&standby, &["failover"]);
-    let copy = standby.standby_database("app.db");
+    assert_eq!(rows(&copy), 3);
+    place.application(&copy).run(INSERT);
+}
+
+#[test]
+fn a_standby_that_dies_in_a_checkpoint_of_its_failover_fails_over_afterwards() {
+    let place = Place::new("failover-killed");
+    let (mut standby, copy) = behind(&place, "database-write=kill@20");
+    assert_ne!(standby.run(&["failover"]).unwrap().code, 0);
+    await_condition("the standby to die", PATIENCE, || {
+        Ok(if standby.has_ended() { Ok(()) } else { Err("it runs".into()) })
+    })
+    .unwrap();
+    standby.faults = None;
+    start(&mut standby);
+    assert_eq!(standby.status().unwrap().json()["role"], "standby");
+    must(&standby, &["failover"]);
     assert_eq!(rows(&copy), 3);
     place.application(&copy).run(INSERT);
 }

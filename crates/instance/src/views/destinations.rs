@@ -257,7 +257,7 @@ pub fn archive_dest_status(rows: &mut Builder, at: &Observation) {
 /// What senders wait for at all synchronous destinations is counted together: it is that of one when there is only one.
 pub fn redo_dest_resp_histogram(rows: &mut Builder, at: &Observation) {
     for known in all(at).filter(Known::is_sync) {
-        let buckets = known.config["responses"].as_array().into_iter().flatten();
+        let buckets = known.status["responses"].as_array().into_iter().flatten();
         let counts = buckets.enumerate().filter_map(|(bucket, count)| Some((bucket, count.as_u64()?)));
         for (bucket, count) in counts.filter(|(_, count)| *count > 0) {
             rows.row([
@@ -329,9 +329,11 @@ mod tests {
         let mut at = example::primary();
         assert_eq!(Shown::of("v$redo_dest_resp_histogram", &at).all(&columns), [["1", "512", "2"]]);
         let mut other = at.catalog["destinations"][0].clone();
-        (other["id"], other["responses"]) = (json!(3), json!([0, 5, 0, 1]));
+        (other["id"], other["name"]) = (json!(3), json!("west"));
         at.catalog["destinations"].as_array_mut().unwrap().push(other);
-        at.catalog["destinations"][1]["responses"] = json!([7]);
+        let west = json!({ "name": "west", "responses": [0, 5, 0, 1] });
+        at.status["destinations"].as_array_mut().unwrap().push(west);
+        at.status["local_destinations"][0]["responses"] = json!([7]);
         let expected = [["1", "512", "2"], ["3", "2", "5"], ["3", "8", "1"]];
         assert_eq!(
             Shown::of("v$redo_dest_resp_histogram", &at).all(&columns),

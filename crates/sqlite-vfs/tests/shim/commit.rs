@@ -5,7 +5,7 @@ use crate::support::{Scratch, code, count, insert, open, protected, status, unti
 use rusqlite::ffi;
 use standfast_session::{DatabaseState, SessionWait, WaitCounts};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_commit_returns_when_it_is_durable_and_not_before() {
@@ -360,7 +360,10 @@ fn what_a_transaction_takes_behind_its_wait_is_counted_with_it() {
         rows.next().unwrap().expect("a row");
         insert(&connection).unwrap();
         // What the application reads now is no part of its transaction.
-        std::thread::sleep(Duration::from_millis(5));
+        let durable = Instant::now();
+        until("more time has passed than the end of a transaction may take", || {
+            durable.elapsed() > Duration::from_millis(5)
+        });
     };
     assert_eq!(end_of_transaction(&instance, reads_on), 0);
 }

@@ -16,7 +16,7 @@ use crate::standby::{StandbyLog, StreamStart};
 use crate::{lock, now_us, stopped};
 use standfast_format::{Frame, FrameKind};
 use standfast_instruments::{Event, waiting};
-use standfast_types::{BATCH_BYTES_MAX, Scn};
+use standfast_types::{APPLY_BEHIND_BYTES, BATCH_BYTES_MAX, Scn};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// Acknowledgements that are sent while no frame comes are at least so far apart.
 const BETWEEN_FRAMES: Duration = Duration::from_millis(200);
-/// See [`Intake::is_behind`].
-const BEHIND_BYTES: u64 = 1 << 20;
 
 /// Receives until the stream ends; returns why.
 pub(super) fn receive(
@@ -56,18 +54,18 @@ pub(super) fn receive(
         source_end: None,
         echo_us: 0,
         times: AckTimes::default(),
-        told: (Scn::ZERO, Instant::now()),
+        told: (Scn::ZERO, now_us()),
         stopped_known: 0,
         unpacker: Unpacker::new(hello.compression),
     };
+    // The sender speaks at least three times within its net timeout.
     let mut heard = Instant::now();
-    let mut patience = net_timeout;
+    let (mut patience, mut quiet) = (net_timeout, false);
     loop {
         if let Err(error) = intake.take_all(reader) {
             return error;
         }
-        // Once it has been quiet for a while a whole net timeout would end too late.
-        let quiet = heard.elapsed() > BETWEEN_FRAMES;
+        // Once it has been quiet for a part of the net timeout, a whole one more would end too late.
         let wanted = if quiet || intake.is_behind() { BETWEEN_FRAMES } else { net_timeout };
         if wanted != patience {
             patience = wanted;
@@ -79,15 +77,14 @@ pub(super) fn receive(
         let filled = reader.fill();
         drop(idle);
         match filled {
-            Ok(()) => heard = Instant::now(),
-            Err(FramingError::TimedOut) if heard.elapsed() < net_timeout => {}
+            Ok(()) => (heard, quiet) = (Instant::now(), false),
+            Err(FramingError::TimedOut) if heard.elapsed() < net_timeout => quiet = true,
             Err(FramingError::TimedOut) => return silent(net_timeout),
             Err(other) => return other.into(),
         }
     }
 }
 
-/// The sender speaks at least three times within its net timeout.
 fn set_patience(stream: &LinkEnd, patience: Duration) -> std::io::Result<()> {
     stream.set_read_timeout(Some(patience.max(Duration::from_millis(100))))
 }
@@ -118,8 +115,8 @@ struct Intake<'a> {
     /// When the oldest redo that is acknowledged next was sent, by the primary's clock; without redo, the newest frame.
     echo_us: u64,
     times: AckTimes,
-    /// How far apply was when the primary last heard of it, and when that was.
-    told: (Scn, Instant),
+    /// How far apply was when the primary last heard of it, and when that was (as [`AckTimes::received_us`]).
+    told: (Scn, u64),
     /// Version of the stopped databases that the primary was told in this stream.
     stopped_known: u64,
     unpacker: Unpacker,
@@ -325,13 +322,15 @@ impl Intake<'_> {
     /// Nothing is ever applied at a far sync.
     fn is_behind(&self) -> bool {
         let applied = self.log.applied();
-        applied > Scn::ZERO && self.position.0.saturating_sub(applied.0) >= BEHIND_BYTES
+        applied > Scn::ZERO && self.position.0.saturating_sub(applied.0) >= APPLY_BEHIND_BYTES
     }
 
     /// A large frame may take long to come, or none at all. Apply goes on meanwhile, and the primary should not take it for late.
     fn tell_applied(&mut self) -> Result<(), TransportError> {
-        let (applied, at) = self.told;
-        if self.log.applied() == applied || at.elapsed() < BETWEEN_FRAMES {
+        let (applied, at_us) = self.told;
+        // A clock that was set back makes one come early, not none come.
+        let since = Duration::from_micros(self.times.received_us.abs_diff(at_us));
+        if self.log.applied() == applied || since < BETWEEN_FRAMES {
             return Ok(());
         }
         // Nothing that was sent is answered.
@@ -346,7 +345,7 @@ impl Intake<'_> {
             None => (received, self.position),
         };
         let applied = self.log.applied();
-        self.told = (applied, Instant::now());
+        self.told = (applied, self.times.received_us);
         let ack = Ack { received, hardened, applied, echo_us: self.echo_us, times: self.times };
         if let Some((version, databases)) = self.log.stopped(self.stopped_known) {
             self.stopped_known = version;

@@ -4,16 +4,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags};
 use serde::Serialize;
-use standfast_live::{Looks, Status};
+use standfast_live::{Estimate, Looks, Status};
 
 use super::super::net::lab::{FAR, Labs, NEAR, link_or_wire};
 use super::super::transport::pair::{Pair, open_as_it_is};
 use super::lags;
-use crate::error::During;
 use crate::redo_load::Config;
-use crate::systems::{Instance, Mode};
+use crate::systems::{Instance, Mode, standfast};
 use crate::{Result, interrupt};
 
 const LOOK: Duration = Duration::from_millis(500);
@@ -105,18 +103,15 @@ struct Side {
     looks: Looks,
     /// Redo left to apply at this end, bytes.
     left: Option<u64>,
-    loss_s: Option<f64>,
-    failover_s: Option<f64>,
+    estimate: Estimate,
 }
 
 impl Side {
     fn look(&mut self, instance: &Instance) -> Result<()> {
         let observation = instance.observe()?;
         self.looks.take(&observation);
-        let estimate = self.looks.estimate(&observation);
-        let status = Status::of(&observation.status);
-        self.left = status.standby.and_then(|standby| standby.apply_lag_bytes);
-        (self.loss_s, self.failover_s) = (estimate.loss.seconds, estimate.failover_s);
+        self.estimate = self.looks.estimate(&observation);
+        self.left = Status::of(&observation.status).standby.and_then(|standby| standby.backlog());
         Ok(())
     }
 }
@@ -186,21 +181,17 @@ impl Scene {
         load.stop()?;
         let rehearsed = Rehearsed {
             what: self.what,
-            loss_s: (watched.primary.loss_s, lost as f64 * every_s),
-            took_s: (watched.primary.failover_s, watched.standby.failover_s, took),
+            loss_s: (watched.primary.estimate.loss.seconds, lost as f64 * every_s),
+            took_s: (watched.primary.estimate.failover_s, watched.standby.estimate.failover_s, took),
         };
         eprintln!("{rehearsed:?}: {:.0} % off", rehearsed.off());
         Ok(rehearsed)
     }
 }
 
+/// What the applications of a load have written.
 fn rows(database: &Path) -> Result<u64> {
-    let during = || format!("read {}", database.display());
-    let connection =
-        Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY).during(during)?;
-    connection.busy_timeout(LOOK * 20).during(during)?;
-    let rows = connection.query_row("SELECT count(*) FROM body", [], |row| row.get::<_, i64>(0));
-    rows.map(|rows| rows as u64).during(during)
+    standfast::rows(database, "body")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::transport::median;
 use crate::context::need;
+use crate::error::parsed;
 use crate::process::run_accepting;
 use crate::{BenchError, Context, Result};
 
@@ -41,8 +42,5 @@ pub(super) fn page(context: &Context) -> Result<Page> {
     if text.is_empty() {
         return Err(BenchError::Unavailable("there is no Chromium here".into()));
     }
-    serde_json::from_str(&text).map_err(|error| BenchError::Unreadable {
-        what: "the output of the test of the page".into(),
-        detail: error.to_string(),
-    })
+    parsed("the output of the test of the page", &text)
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::readings::number;
+use crate::error::parsed;
 use crate::process::{Process, run};
 use crate::{BenchError, Result, interrupt};
 
@@ -140,10 +141,10 @@ fn has_listener(table: &str, port: u16) -> bool {
 }
 
 fn iperf3_rate(output: &str) -> Result<f64> {
-    let unreadable = |detail: String| BenchError::Unreadable { what: "the JSON of iperf3".into(), detail };
-    let document: Value = serde_json::from_str(output).map_err(|error| unreadable(error.to_string()))?;
+    let what = "the JSON of iperf3";
+    let document: Value = parsed(what, output)?;
     if let Some(error) = document.get("error").and_then(Value::as_str) {
-        return Err(unreadable(error.to_owned()));
+        return Err(BenchError::Unreadable { what: what.into(), detail: error.into() });
     }
     Ok(number(&document, "/end/sum_received/bits_per_second")? / 8.0)
 }

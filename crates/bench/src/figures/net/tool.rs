@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::error::During;
+use crate::Result;
+use crate::error::{During, parsed};
 use crate::process::{Process, run, run_accepting};
-use crate::{BenchError, Result};
 
 /// `net advise` ends with it when a mode fails.
 const VERDICT_FAILS: i32 = 3;
@@ -48,11 +48,7 @@ pub(super) fn verdict(command: &mut Command) -> Result<Value> {
 }
 
 fn parse(text: &str) -> Result<Value> {
-    serde_json::from_str(text).map_err(|error| unreadable(format!("{error} in {:.200}", text.trim())))
-}
-
-fn unreadable(detail: String) -> BenchError {
-    BenchError::Unreadable { what: "the JSON of a network test".into(), detail }
+    parsed("the JSON of a network test", text)
 }
 
 /// A time as the options of the tool take it.
