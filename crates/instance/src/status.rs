@@ -194,6 +194,8 @@ fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured:
                 "transport_lag_s": known.then(|| late(destination.received)).flatten(),
                 "redo_bytes": destination.redo_bytes,
                 "wire_bytes": destination.wire_bytes,
+                "tcp_segments": destination.tcp_segments,
+                "tcp_retransmitted": destination.tcp_retransmitted,
                 "apply_lag_bytes": applied.and_then(behind),
                 "apply_lag_s": applied.and_then(late),
                 "round_trip_us": destination.round_trip_us,

@@ -123,6 +123,10 @@ document! {
         last_heard_us: u64,
         /// Redo sent to it since its sender was started, bytes.
         redo_bytes: u64,
+        /// TCP segments with data sent to it since its sender was started.
+        tcp_segments: u64,
+        /// Those of them that were sent again.
+        tcp_retransmitted: u64,
         /// Mean time from sending to acknowledgement, microseconds.
         round_trip_us: u64,
         /// A short write of its log, microseconds: a tenth took less.

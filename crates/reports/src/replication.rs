@@ -28,6 +28,10 @@ pub struct StandbyFigures {
     pub sent_bytes: Option<u64>,
     /// What it was on the wire, bytes.
     pub wire_bytes: Option<u64>,
+    /// TCP segments with data sent, also those sent again.
+    pub segments: Option<u64>,
+    /// Those that were sent again.
+    pub retransmitted: Option<u64>,
     /// From a frame to its acknowledgement, mean since the start of the sender, microseconds.
     pub round_trip_us: Option<f64>,
     /// The shortest round trip of the connection itself, microseconds.
@@ -63,6 +67,12 @@ pub struct StandbyFigures {
 }
 
 impl StandbyFigures {
+    /// How many of the TCP segments sent to it were sent again.
+    pub fn retransmitted_share(&self) -> Option<f64> {
+        let sent = self.segments.filter(|sent| *sent > 0)?;
+        Some(self.retransmitted? as f64 / sent as f64)
+    }
+
     /// Whether commits are to wait for it.
     pub fn is_sync(&self) -> bool {
         matches!(self.mode.as_deref(), Some("sync-affirm" | "fastsync"))
@@ -131,6 +141,8 @@ fn standby(
         apply_lag_end: now["apply_lag_bytes"].as_u64(),
         sent_bytes: grown("redo_bytes"),
         wire_bytes: grown("wire_bytes"),
+        segments: grown("tcp_segments"),
+        retransmitted: grown("tcp_retransmitted"),
         round_trip_us: now["round_trip_us"].as_f64().filter(|us| *us > 0.0),
         network_round_trip_us: now["network_round_trip_us"].as_f64(),
         disconnects: lines("disconnected"),

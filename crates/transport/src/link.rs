@@ -10,7 +10,7 @@ mod session;
 pub use dial::{Identities, Security};
 pub(crate) use dial::{accept, check_listen, connect};
 
-use crate::sys;
+use crate::sys::{self, Segments};
 use session::Session;
 use std::io::{Error, ErrorKind, IoSlice, Read, Result, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -103,6 +103,11 @@ impl Link {
     /// Sets the socket's buffers; see [`sys::set_buffers`].
     pub(crate) fn set_buffers(&self, send_bytes: u32, receive_bytes: u32) -> Result<()> {
         sys::set_buffers(&self.stream, send_bytes, receive_bytes)
+    }
+
+    /// What this end has sent; see [`sys::segments`].
+    pub(crate) fn segments(&self) -> Segments {
+        sys::segments(&self.stream)
     }
 
     /// How long a read waits for bytes.

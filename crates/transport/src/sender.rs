@@ -6,6 +6,7 @@
 
 mod acks;
 mod connect;
+mod current;
 mod feed;
 mod gap;
 
@@ -27,6 +28,7 @@ use crate::stats::DestinationStats;
 use crate::stopped::StoppedDatabases;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
+use current::Current;
 use gap::OpenGap;
 use serde::Serialize;
 use standfast_instruments::{HistogramCounts, RemoteAnswer, Statistic, count};
@@ -148,6 +150,10 @@ pub struct DestinationStatus {
     pub redo_bytes: u64,
     /// The payload that it became on the wire, bytes.
     pub wire_bytes: u64,
+    /// TCP segments with data that were sent to it since the sender was started, also those that were sent again.
+    pub tcp_segments: u64,
+    /// Those that were sent again, because they or their acknowledgements were lost or late.
+    pub tcp_retransmitted: u64,
     /// Mean time from sending to acknowledgement, microseconds.
     pub round_trip_us: u64,
     /// Shortest time there and back of late, without the standby's write, microseconds; `None` before the first one.
@@ -215,16 +221,6 @@ struct AckSide {
     reader: FrameReader<LinkEnd>,
     /// How long the other end took to answer our greeting, the way there and back included.
     greeted_in: Duration,
-}
-
-/// The connection as the two threads hand it over: the feeder makes it and fills in `reader`; the ack reader
-/// takes that, and empties `stream` when it is done with the connection.
-#[derive(Default)]
-struct Current {
-    stream: Option<LinkEnd>,
-    reader: Option<AckSide>,
-    /// Why this end closed it.
-    reason: Option<String>,
 }
 
 impl Sender {
@@ -350,6 +346,7 @@ impl Sender {
     /// State for status output.
     pub fn status(&self) -> DestinationStatus {
         let shared = &*self.shared;
+        let segments = lock(&shared.link).segments();
         let destination = lock(&shared.destination);
         let (received, hardened, applied) = destination.positions();
         DestinationStatus {
@@ -366,6 +363,8 @@ impl Sender {
             failures: destination.failures(),
             redo_bytes: shared.stats.redo_bytes.load(Relaxed),
             wire_bytes: shared.stats.wire_bytes.load(Relaxed),
+            tcp_segments: segments.sent,
+            tcp_retransmitted: segments.resent,
             round_trip_us: shared.stats.round_trip.counts().mean_us().unwrap_or(0.0) as u64,
             network_round_trip_us: shared.stats.network_round_trip_us(),
             responses: shared.stats.responses.counts(),
@@ -586,7 +585,7 @@ impl Shared {
 
     /// After `let_go`: the feeder may connect again.
     fn reopen_link(&self) {
-        lock(&self.link).stream = None;
+        lock(&self.link).end();
         self.wake_feeder();
     }
 

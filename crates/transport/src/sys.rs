@@ -77,6 +77,45 @@ pub fn set_buffers(stream: &TcpStream, send_bytes: u32, receive_bytes: u32) -> R
     Ok(())
 }
 
+/// Segments of a connection that carried data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segments {
+    /// All that were sent, also those that had been sent before.
+    pub sent: u64,
+    /// Those that had been sent before: the system took them for lost.
+    pub resent: u64,
+}
+
+impl std::ops::Add for Segments {
+    type Output = Segments;
+
+    fn add(self, other: Segments) -> Segments {
+        Segments { sent: self.sent + other.sent, resent: self.resent + other.resent }
+    }
+}
+
+/// What this end has sent over a connection, also when it is over (tcp(7), TCP_INFO). Nothing where the system does not say.
+pub fn segments(stream: &TcpStream) -> Segments {
+    // SAFETY: tcp_info is plain data, for which all zeroes is a valid value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes `bytes` bytes of plain numbers at most to a value of that size that outlives the call; an
+    // older one writes less and leaves zeroes. The descriptor is open as long as `stream` is borrowed.
+    let rc = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &mut bytes,
+        )
+    };
+    if rc != 0 {
+        return Segments::default();
+    }
+    Segments { sent: info.tcpi_data_segs_out.into(), resent: info.tcpi_total_retrans.into() }
+}
+
 fn set_option(stream: &TcpStream, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> Result<()> {
     let bytes = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel reads one c_int that outlives the call.

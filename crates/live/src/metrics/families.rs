@@ -37,6 +37,8 @@ metrics! {
     REQUIRED, "standfast_transport_required", Gauge, ["standby"], "1: commits wait for this standby.";
     GAP, "standfast_transport_gap_sequences", Gauge, ["standby"], "Whole logs that the standby lacks.";
     SENT, "standfast_transport_sent_bytes", Counter, ["standby"], "Redo sent since the sender was started.";
+    SEGMENTS, "standfast_transport_tcp_segments", Counter, ["standby"], "TCP segments with data sent since the sender was started, also those sent again.";
+    RESENT, "standfast_transport_tcp_retransmitted_segments", Counter, ["standby"], "Those of them that were sent again.";
     APPLIED, "standfast_apply_applied_bytes", Counter, ["standby"], "How far apply is in the redo stream.";
     ACK, "standfast_sync_ack_duration_seconds", Histogram, [], "From sending redo to a synchronous standby to its acknowledgement, its write included.";
     WAIT_TIME, "standfast_wait_seconds", Counter, ["class", "event"], "Time of waits that have ended.";
@@ -170,6 +172,8 @@ fn of_standbys(observation: &Observation, status: &Status) -> Vec<Family> {
             series: each.series(|at| sequences(at.gap.as_ref()), |here| sequences(here.gap.as_ref())),
         },
         Family { definition: &SENT, series: each.series(|at| count(at.redo_bytes), |_| None) },
+        Family { definition: &SEGMENTS, series: each.series(|at| count(at.tcp_segments), |_| None) },
+        Family { definition: &RESENT, series: each.series(|at| count(at.tcp_retransmitted), |_| None) },
         Family {
             definition: &APPLIED,
             series: each.series(|at| count(at.applied), |here| count(here.applied)),

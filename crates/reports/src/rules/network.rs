@@ -10,6 +10,10 @@ const PART_MIN: f64 = 0.2;
 const BEYOND: f64 = 3.0;
 /// R8: and how much longer, microseconds.
 const BEYOND_US: f64 = 1_000.0;
+/// R8: so many segments sent again are no accident any more. Our own choice.
+const RESENT: u64 = 10;
+/// R8: and this share of all is loss that commits feel. Our own choice: one of a hundred waits 200 ms for its repetition.
+const RESENT_SHARE: f64 = 0.01;
 /// R12: the round trip from which synchronous transport hurts OLTP markedly, microseconds (S1: 5 ms).
 const LONG_US: f64 = 5_000.0;
 /// R14: a lag is worth a word from here on, bytes.
@@ -51,20 +55,25 @@ fn distance_us(case: &Case<'_>, standby: &StandbyFigures) -> Option<f64> {
     })
 }
 
-/// R8: the network takes much longer than its round trip.
+/// R8: the network takes much longer than its round trip, or loses what is sent.
 fn beyond_the_round_trip(case: &Case<'_>, standby: &StandbyFigures) -> Option<Finding> {
     let share = case.counters.share_of(CommitPart::Network).filter(|share| *share >= PART_MIN)?;
     let network = case.counters.part(CommitPart::Network)?;
     let (mean, distance) = (network.mean_us?, distance_us(case, standby)?);
-    (mean >= BEYOND * distance && mean - distance >= BEYOND_US).then(|| {
+    let resent = standby.retransmitted_share();
+    let loses = standby.retransmitted.is_some_and(|resent| resent >= RESENT)
+        && resent.is_some_and(|share| share >= RESENT_SHARE);
+    (loses || mean >= BEYOND * distance && mean - distance >= BEYOND_US).then(|| {
+        let what = if loses { "loses what is sent" } else { "takes much longer than a round trip" };
         let buffer = case.interval.destination_parameter(&standby.name, "send_buffer_bytes");
         let buffer = buffer.filter(|bytes| *bytes > 0.0);
         Finding::new(
             "R8",
             Severity::Warning,
             share,
-            format!("the network to standby {} takes much longer than a round trip", standby.name),
+            format!("the network to standby {} {what}", standby.name),
         )
+        .with("TCP segments sent again", resent, Unit::Share)
         .with("network, mean of commits", Some(mean), Unit::Micros)
         .with("network, p99 of commits", network.p99_us, Unit::Micros)
         .with("round trip of the link", Some(distance), Unit::Micros)

@@ -318,3 +318,20 @@ fn connections_that_break_explain_commits_that_wait_for_the_network() {
     let breaks = (0..3).fold(waits, |load, _| load.alert("destination oslo: disconnected: reset by peer"));
     assert_eq!(rules_of(&breaks), ["R23"]);
 }
+
+#[test]
+fn a_link_that_loses_segments_is_named_even_when_its_round_trip_hides_it() {
+    let lossy = |resent: u64| {
+        Load::healthy()
+            .part(CommitPart::Network, 5_000.0)
+            .always("/destinations/0/network_round_trip_us", json!(4_000))
+            .always("/destinations/0/tcp_segments", json!(1_000))
+            .always("/destinations/0/tcp_retransmitted", json!(7))
+            .at_end("/destinations/0/tcp_segments", json!(2_000))
+            .at_end("/destinations/0/tcp_retransmitted", json!(7 + resent))
+    };
+    let found = found(&pair(&lossy(40)));
+    assert_eq!(found.iter().map(|finding| finding.rule).collect::<Vec<_>>(), ["R8"]);
+    assert!(found[0].title.ends_with("loses what is sent"), "{}", found[0].title);
+    assert_eq!(rules_of(&lossy(9)), [""; 0]);
+}

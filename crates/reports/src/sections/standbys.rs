@@ -4,7 +4,7 @@ use super::with_notes;
 use crate::interval::Interval;
 use crate::replication::StandbyFigures;
 use crate::report::{Section, Table, left, right};
-use crate::units::{UNKNOWN, bytes, count, millis, number, whole_bytes};
+use crate::units::{UNKNOWN, bytes, count, millis, number, share, whole_bytes};
 use standfast_instruments::Event;
 
 /// A section for each standby; one that says so without.
@@ -29,11 +29,21 @@ fn one(interval: &Interval, standby: &StandbyFigures) -> Section {
         None => "none".to_owned(),
     };
     let packed = standby.sent_bytes.zip(standby.wire_bytes).filter(|(_, wire)| *wire > 0);
+    let resent = match standby.retransmitted_share() {
+        Some(part) => format!(
+            "{} of {}, {} %",
+            count(standby.retransmitted),
+            count(standby.segments),
+            share(Some(part))
+        ),
+        None => UNKNOWN.to_owned(),
+    };
     let mut facts = vec![
         ("mode", text(&standby.mode)),
         ("state", format!("{}; commits: {}", text(&standby.state), text(&standby.standing))),
         ("sent", per_second(standby.sent_per_second(interval.seconds))),
         ("redo for a byte on the wire", number(packed.map(|(redo, wire)| redo as f64 / wire as f64), 2)),
+        ("TCP segments sent again", resent),
         ("applied", per_second(standby.applied_per_second())),
         ("transport lag", lag(standby.transport_lag_begin, standby.transport_lag_end)),
         ("apply lag", lag(standby.apply_lag_begin, standby.apply_lag_end)),

@@ -104,7 +104,7 @@ pub(super) fn establish(shared: &Shared) -> Result<Option<Arc<OpenGap>>, Failure
 
 fn abandon(shared: &Shared, failure: Failure) -> Failure {
     let mut link = lock(&shared.link);
-    link.stream = None;
+    link.end();
     link.reason = None;
     failure
 }

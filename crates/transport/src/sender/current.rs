@@ -1,0 +1,60 @@
+//! The connection of a sender, and what those before it sent.
+
+use super::AckSide;
+use crate::link::LinkEnd;
+use crate::sys::Segments;
+
+/// The connection as the two threads hand it over: the feeder makes it and fills in `reader`; the ack reader
+/// takes that, and empties `stream` when it is done with the connection.
+#[derive(Default)]
+pub(super) struct Current {
+    pub(super) stream: Option<LinkEnd>,
+    pub(super) reader: Option<AckSide>,
+    /// Why this end closed it.
+    pub(super) reason: Option<String>,
+    /// Sent over the connections before this one.
+    segments_before: Segments,
+}
+
+impl Current {
+    /// The connection is over for both threads.
+    pub(super) fn end(&mut self) {
+        self.segments_before = self.segments();
+        self.stream = None;
+    }
+
+    /// Sent over this connection and those before it.
+    pub(super) fn segments(&self) -> Segments {
+        let now = self.stream.as_ref().map(|stream| stream.segments());
+        self.segments_before + now.unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Link;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn what_was_sent_over_earlier_connections_counts_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut current = Current::default();
+        for round in 1..=2 {
+            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            near.set_nodelay(true).unwrap();
+            current.stream = Some(Link::plain(near));
+            for _ in 0..3 {
+                current.stream.as_mut().unwrap().write_all(&[1]).unwrap();
+                far.read_exact(&mut [0]).unwrap();
+            }
+            // The other end may be gone before this one.
+            drop(far);
+            assert_eq!(current.segments(), Segments { sent: 3 * round, resent: 0 });
+            current.end();
+            assert_eq!(current.segments(), Segments { sent: 3 * round, resent: 0 });
+        }
+    }
+}
