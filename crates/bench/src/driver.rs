@@ -95,9 +95,9 @@ impl Worker {
         }
     }
 
-    fn stopped(&mut self) -> Result<Vec<ClientReport>> {
+    fn counted(&mut self) -> Result<Vec<ClientReport>> {
         match self.report()? {
-            Report::Stopped(clients) => Ok(clients),
+            Report::Counted(clients) => Ok(clients),
             other => Err(BenchError::Workload(format!("expected the clients' reports, got {other:?}"))),
         }
     }
@@ -125,10 +125,13 @@ pub fn drive(command: &WorkerCommand, config: &DriveConfig, observed: &[ProcessG
     let measured = started.elapsed();
     let after: Vec<Usage> = groups.iter().map(|group| group.usage()).collect();
     tell_all(&mut workers, Order::Stop)?;
-
+    for worker in &mut workers {
+        worker.report()?;
+    }
+    tell_all(&mut workers, Order::Count)?;
     let mut clients = Vec::new();
     for worker in &mut workers {
-        clients.extend(worker.stopped()?);
+        clients.extend(worker.counted()?);
     }
     tell_all(&mut workers, Order::Close)?;
     for worker in workers {

@@ -57,6 +57,7 @@ fn serve(config: &WorkerConfig, orders: impl Iterator<Item = Order>) -> Result<(
     let phase = AtomicU8::new(CONNECTED);
     std::thread::scope(|scope| {
         let mut clients = Clients::default();
+        let (stopped, have_stopped) = mpsc::channel();
         let (reports, reported) = mpsc::channel();
         for (nth, connection) in opened?.into_iter().enumerate() {
             let client = config.first_client + nth;
@@ -64,25 +65,34 @@ fn serve(config: &WorkerConfig, orders: impl Iterator<Item = Order>) -> Result<(
             let redo_before = redo_position(&connection);
             let (reports, phase) = (reports.clone(), &phase);
             let (begin, begun) = mpsc::channel::<()>();
+            let (count, to_count) = mpsc::channel::<()>();
             let (close, closed) = mpsc::channel::<()>();
+            let stopped = stopped.clone();
             let work = move || {
                 let prepared = Transaction::prepare(&connection);
                 // An error from the channel: the worker gives up before it started.
                 if begun.recv().is_ok() {
                     let report = prepared.and_then(|sql| run_client(&connection, sql, client, phase));
+                    // Dropped as well, as with `reports`: whoever waits for all is to notice one that panicked.
+                    let _ = stopped.send(());
+                    drop(stopped);
+                    let _ = to_count.recv();
+                    let report = report.and_then(|report| counted(&connection, report));
                     let _ = reports.send(report.map(|report| report.with_redo_since(redo_before)));
+                    drop(reports);
                     let _ = closed.recv();
                 }
             };
             let thread = std::thread::Builder::new().name(format!("client-{client}"));
             thread.spawn_scoped(scope, work).during(|| "start a thread".into())?;
             clients.begin.push(begin);
+            clients.count.push(count);
             clients.close.push(close);
         }
         // The clients hold the only senders: when all are gone, waiting for reports ends.
-        drop(reports);
+        drop((stopped, reports));
         tell(&Report::Ready);
-        let result = obey(orders, &phase, &mut clients, &reported);
+        let result = obey(orders, &phase, &mut clients, &have_stopped, &reported);
         phase.store(STOP, Ordering::Release);
         result
     })
@@ -92,6 +102,7 @@ fn serve(config: &WorkerConfig, orders: impl Iterator<Item = Order>) -> Result<(
 #[derive(Default)]
 struct Clients {
     begin: Vec<mpsc::Sender<()>>,
+    count: Vec<mpsc::Sender<()>>,
     close: Vec<mpsc::Sender<()>>,
 }
 
@@ -99,6 +110,7 @@ fn obey(
     orders: impl Iterator<Item = Order>,
     phase: &AtomicU8,
     clients: &mut Clients,
+    have_stopped: &mpsc::Receiver<()>,
     reported: &mpsc::Receiver<Result<ClientReport>>,
 ) -> Result<()> {
     for order in orders {
@@ -106,6 +118,7 @@ fn obey(
             Order::Warm => phase.store(WARM, Ordering::Release),
             Order::Measure => phase.store(MEASURE, Ordering::Release),
             Order::Stop => phase.store(STOP, Ordering::Release),
+            Order::Count => clients.count.clear(),
             Order::Close => break,
         }
         for begin in clients.begin.drain(..) {
@@ -113,11 +126,16 @@ fn obey(
             let _ = begin.send(());
         }
         if order == Order::Stop {
+            // One that ended early has nothing to say here; why it did comes with the counts.
+            have_stopped.iter().take(clients.close.len()).for_each(drop);
+            tell(&Report::Stopped);
+        }
+        if order == Order::Count {
             let all: Vec<ClientReport> = reported.iter().take(clients.close.len()).collect::<Result<_>>()?;
             if all.len() < clients.close.len() {
                 return Err(BenchError::Workload("a client thread ended without a report".into()));
             }
-            tell(&Report::Stopped(all));
+            tell(&Report::Counted(all));
         }
     }
     Ok(())
@@ -184,9 +202,15 @@ fn run_client(
         }
     }
     report.latencies = latencies.counts();
+    Ok(report)
+}
+
+/// What is in the database, when no client of any process commits any more: counting takes the processors.
+fn counted(connection: &Connection, mut report: ClientReport) -> Result<ClientReport> {
     report.redo = redo_position(connection).map(|end| (end, end));
+    let client = [report.client as i64];
     report.rows = connection
-        .query_row("SELECT count(*) FROM hist WHERE conn=?", [client as i64], |row| row.get::<_, i64>(0))
+        .query_row("SELECT count(*) FROM hist WHERE conn=?", client, |row| row.get::<_, i64>(0))
         .map(|rows| rows as u64)
         .during(|| "count the rows of a client".into())?;
     Ok(report)

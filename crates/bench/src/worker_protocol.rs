@@ -1,9 +1,10 @@
 //! What driver and application processes tell each other: JSON lines over the pipes of the worker.
 //!
 //! Order: the driver sends a [`WorkerConfig`]; the worker opens its databases and answers [`Report::Ready`];
-//! the driver sends [`Order::Warm`], [`Order::Measure`], [`Order::Stop`]; the worker answers
-//! [`Report::Stopped`] with all connections still open (so that nobody's closing disturbs another's counting);
-//! the driver sends [`Order::Close`] or closes the pipe, and the worker ends.
+//! the driver sends [`Order::Warm`], [`Order::Measure`], [`Order::Stop`]; the worker answers [`Report::Stopped`] when its
+//! last transaction has ended. When all workers have, the driver sends [`Order::Count`], and the worker answers
+//! [`Report::Counted`] with all connections still open (so that nobody's counting disturbs another's transaction, and
+//! nobody's closing another's counting); the driver sends [`Order::Close`] or closes the pipe, and the worker ends.
 
 use std::path::PathBuf;
 
@@ -32,8 +33,10 @@ pub enum Order {
     Warm,
     /// Count from here.
     Measure,
-    /// Finish the transaction at hand and report.
+    /// Finish the transaction at hand.
     Stop,
+    /// Count the rows and report.
+    Count,
     /// Close the connections and end.
     Close,
 }
@@ -45,7 +48,9 @@ pub enum Report {
     /// All clients are connected.
     Ready,
     /// All clients have stopped.
-    Stopped(Vec<ClientReport>),
+    Stopped,
+    /// What they did.
+    Counted(Vec<ClientReport>),
     /// The worker cannot go on.
     Failed(String),
 }

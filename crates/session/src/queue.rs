@@ -98,10 +98,13 @@ impl Session {
         TurnTicket { segment: self.segment, slot: self.slot }
     }
 
-    /// The fcntl lock was released: wakes the first in line, once.
+    /// The fcntl lock was released: wakes the first in line, once. Whoever has taken it in between, without a turn, owns it
+    /// now and wakes the next one.
     pub fn release_turn(&self) {
-        self.segment.database(self.database).lock.owner.store(0, SeqCst);
-        self.segment.wake_first(self.database);
+        let owner = &self.segment.database(self.database).lock.owner;
+        if owner.compare_exchange(self.me(), 0, SeqCst, SeqCst).is_ok() {
+            self.segment.wake_first(self.database);
+        }
     }
 
     /// Waits at the start of a transaction while the log of the database is being reset; at most `limit`.

@@ -125,6 +125,22 @@ fn turns_go_to_everyone() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// Between the release of the fcntl lock and that of the turn somebody without a turn may take the lock.
+#[test]
+fn the_turn_of_one_who_took_the_lock_without_it_is_not_given_away() {
+    let (segment, path) = segment("passed");
+    let [first, second, third] = [(); 3].map(|()| Session::attach(segment, 3, 1, 1).unwrap());
+    assert!(first.try_turn());
+    first.lock_taken();
+    second.force_turn();
+    second.lock_taken();
+    first.release_turn();
+    assert!(!third.try_turn(), "two owners at once");
+    second.release_turn();
+    assert!(third.try_turn());
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn a_dead_session_leaves_nothing_behind() {
     let (segment, path) = segment("bury");

@@ -23,6 +23,10 @@ const HANDLER_FOLLOWS_NS: u64 = 5_000_000;
 /// A sleeper whom nobody wakes looks at the queue himself this often: the one who was woken in his place, or
 /// for whom the lock was reserved, may have given up.
 const LOOK: Duration = Duration::from_millis(10);
+/// The default handler asks for 1 ms first, then for 2 and 5. A sleep in the queue lasts at least so long all the same: an
+/// attempt without a turn costs what a turn costs, and the wait for one is often longer. A busy timeout that is used up
+/// ends 7 ms later for it.
+const LEAST: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy)]
 struct Missed {
@@ -79,6 +83,7 @@ pub(crate) fn sleep(limit: Duration) -> bool {
         return false;
     }
     let Missed { file, session, began_ns, .. } = missed;
+    let limit = limit.max(LEAST);
     let outer = session.begin_wait(SessionWait::WriteLock, began_ns);
     let left = || limit.checked_sub(Duration::from_nanos(monotonic_ns().saturating_sub(start)));
     SLEPT.set(loop {
