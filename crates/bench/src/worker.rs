@@ -170,7 +170,7 @@ fn run_client(
     mut transaction: Transaction<'_>,
     client: usize,
     phase: &AtomicU8,
-) -> Result<ClientReport> {
+) -> Result<(ClientReport, Latencies)> {
     let mut report = ClientReport { client, ..ClientReport::default() };
     let (mut latencies, mut accounts) = (Latencies::default(), Accounts::of_client(client));
     let phase = || phase.load(Ordering::Acquire);
@@ -201,12 +201,16 @@ fn run_client(
             }
         }
     }
-    report.latencies = latencies.counts();
-    Ok(report)
+    Ok((report, latencies))
 }
 
-/// What is in the database, when no client of any process commits any more: counting takes the processors.
-fn counted(connection: &Connection, mut report: ClientReport) -> Result<ClientReport> {
+/// The sums of what was measured and what is in the database, made when no client of any process commits any more: that
+/// takes the processors.
+fn counted(
+    connection: &Connection,
+    (mut report, latencies): (ClientReport, Latencies),
+) -> Result<ClientReport> {
+    report.latencies = latencies.counts();
     report.redo = redo_position(connection).map(|end| (end, end));
     let client = [report.client as i64];
     report.rows = connection
