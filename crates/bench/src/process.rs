@@ -67,6 +67,11 @@ impl Process {
         unsafe { libc::poll(&mut poll, 1, limit.as_millis().min(i32::MAX as u128) as i32) == 1 }
     }
 
+    /// Sends a signal.
+    pub fn signal(&self, signal: libc::c_int) {
+        interrupt::send(self.pid() as libc::pid_t, signal);
+    }
+
     /// Tells the process to end and waits for it; an error when it had to be killed.
     pub fn stop(mut self) -> Result<()> {
         self.finish()

@@ -104,6 +104,11 @@ impl Load {
         }
     }
 
+    /// Stops the application where it is, or lets it go on.
+    pub fn stand_still(&self, stands: bool) {
+        self.process.signal(if stands { libc::SIGSTOP } else { libc::SIGCONT });
+    }
+
     /// What is done from here on counts.
     pub fn measure(&mut self) -> Result<()> {
         self.say(MEASURE)

@@ -254,7 +254,7 @@ pub fn archive_dest_status(rows: &mut Builder, at: &Observation) {
     }
 }
 
-/// What senders wait for at all synchronous destinations is counted together: it is that of one when there is only one.
+/// From sending redo to its acknowledgement, of each synchronous destination by itself.
 pub fn redo_dest_resp_histogram(rows: &mut Builder, at: &Observation) {
     for known in all(at).filter(Known::is_sync) {
         let buckets = known.status["responses"].as_array().into_iter().flatten();

@@ -1,5 +1,10 @@
 //! What the instruments cost: commits a second of the program as it is, and of one from which they were left out at
 //! compile time.
+//!
+//! Both pairs run at the same time and take turns, a slice each, with the application of the other one stopped: what is looked
+//! for is smaller than what a machine does from one second to the next.
+
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use standfast_wan::settings::Settings;
@@ -8,6 +13,7 @@ use super::super::net::lab::{FAR, Labs, NEAR};
 use super::super::transport::median;
 use super::super::transport::pair::{Pair, open_as_it_is};
 use crate::context::{Programs, need};
+use crate::redo_load::Load;
 use crate::systems::Mode;
 use crate::{Context, Result, interrupt};
 
@@ -16,10 +22,11 @@ const REMEDY: &str =
 /// Sessions, and bytes of a transaction.
 const CLIENTS: usize = 8;
 const BYTES: usize = 128;
-/// Pairs of runs for each round: what is looked for is smaller than what a machine does from one to the next.
-const PAIRS: usize = 5;
+const SLICE: Duration = Duration::from_millis(200);
+/// Slices of each pair in a round.
+const SLICES: usize = 120;
 
-/// Commits a second of runs in turns.
+/// Redo a second, which is as many bytes for each commit in both, slice by slice.
 #[derive(Debug, Default, Serialize)]
 pub struct Cost {
     /// As it is.
@@ -29,7 +36,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// How many commits a second are missing, in percent: the median of the pairs.
+    /// How many commits a second are missing, in percent: the median of neighbouring slices.
     pub(super) fn percent(&self) -> f64 {
         let pairs = self.with.iter().zip(&self.without);
         median(&pairs.map(|(with, without)| (1.0 - with / without) * 100.0).collect::<Vec<_>>())
@@ -45,11 +52,17 @@ pub(super) fn cost(labs: &Labs<'_>, rounds: usize) -> Result<Cost> {
     let other = Context { programs, ..labs.context.clone() };
     let without = Labs { context: &other, ..*labs };
     let mut found = Cost::default();
-    for pair in 0..rounds * PAIRS {
-        for instrumented in [pair % 2 == 0, pair % 2 != 0] {
-            match instrumented {
-                true => found.with.push(rate(labs)?),
-                false => found.without.push(rate(&without)?),
+    for _ in 0..rounds {
+        let near = open_as_it_is(labs, &[NEAR, FAR], Settings::default())?;
+        let far = open_as_it_is(&without, &[NEAR, FAR], Settings::default())?;
+        let with = loaded(Pair::start(labs, &near)?, labs.context.warmup)?;
+        let without = loaded(Pair::start(&without, &far)?, labs.context.warmup)?;
+        for turn in 0..SLICES {
+            for instrumented in [turn % 2 == 0, turn % 2 != 0] {
+                match instrumented {
+                    true => found.with.push(slice(&with)?),
+                    false => found.without.push(slice(&without)?),
+                }
             }
         }
     }
@@ -57,17 +70,26 @@ pub(super) fn cost(labs: &Labs<'_>, rounds: usize) -> Result<Cost> {
     Ok(found)
 }
 
-fn rate(labs: &Labs<'_>) -> Result<f64> {
-    let lab = open_as_it_is(labs, &[NEAR, FAR], Settings::default())?;
-    let mut pair = Pair::start(labs, &lab)?;
+/// A pair with its application, which has warmed up and stands still.
+fn loaded(mut pair: Pair<'_>, warmup: Duration) -> Result<(Pair<'_>, Load)> {
     pair.create_standby(None)?;
     pair.ship(Mode::SyncAffirm, &[])?;
     pair.await_follower(Mode::SyncAffirm)?;
-    let mut load = pair.load(CLIENTS, BYTES, None)?;
-    interrupt::pause(labs.context.warmup)?;
-    load.measure()?;
-    interrupt::pause(labs.context.measure)?;
-    Ok(load.stop()?.commits_per_second)
+    let load = pair.load(CLIENTS, BYTES, None)?;
+    interrupt::pause(warmup)?;
+    load.stand_still(true);
+    Ok((pair, load))
+}
+
+/// Bytes of redo a second while the application goes on for a moment.
+fn slice((pair, load): &(Pair<'_>, Load)) -> Result<f64> {
+    let before = pair.of_primary("captured")?;
+    load.stand_still(false);
+    let began = Instant::now();
+    interrupt::pause(SLICE)?;
+    load.stand_still(true);
+    let seconds = began.elapsed().as_secs_f64();
+    Ok((pair.of_primary("captured")? - before) / seconds)
 }
 
 #[cfg(test)]
