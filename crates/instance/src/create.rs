@@ -283,7 +283,7 @@ fn create_in(
             "check that the primary runs, that its [instance] listen names this address, and try again",
         )
     };
-    let observation = fetch_status(from, &security, COPY_SILENCE).map_err(failed)?;
+    let observation = fetch_status(from, &security, false, COPY_SILENCE).map_err(failed)?;
     adopt_geometry(config, &observation).ok_or_else(|| {
         InstanceError::refused(
             format!("cannot copy from {from}: it does not say which redo logs it has"),

@@ -2,7 +2,9 @@
 //!
 //! [`Notes`] is pure: it is told the time and what there is to see. The thread `mmnl` tells it once a second.
 
-use standfast_instruments::{Activity, CommitPart, Event, History, LagCount, Metric, Sample, Statistic};
+use standfast_instruments::{
+    Activity, CommitPart, Event, History, LagCount, Metric, Sample, Statistic, lag_unit_s,
+};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
@@ -10,6 +12,9 @@ use std::sync::{Mutex, PoisonError};
 const GROUPS: [(u32, usize); 2] = [(60, 60), (15, 12)];
 /// Entries of activity that are kept: an hour of a busy instance.
 const ACTIVITY_KEPT: usize = 36_000;
+
+/// Entries of activity that other instances are told of, about 200 bytes each: the answer is one frame.
+const ACTIVITY_TOLD: usize = 4_000;
 
 /// What is recent, microseconds.
 const RECENT_US: u64 = 10_000_000;
@@ -55,7 +60,9 @@ impl Notes {
         let surplus = self.activity.len().saturating_sub(ACTIVITY_KEPT);
         self.activity.drain(..surplus);
         for (name, seconds) in look.lags {
-            self.count_lag(name, seconds as u64, look.time_us);
+            let seconds = seconds as u64;
+            // As it is shown, so that the list stays short however long a lag grows.
+            self.count_lag(name, seconds / lag_unit_s(seconds) * lag_unit_s(seconds), look.time_us);
         }
     }
 
@@ -69,8 +76,11 @@ impl Notes {
         }
     }
 
-    fn history(&self) -> History {
-        History { activity: self.activity.iter().cloned().collect(), ..self.history_without_activity() }
+    /// With so many entries of activity at most, the newest.
+    fn newest(&self, entries: usize) -> History {
+        let older = self.activity.len().saturating_sub(entries);
+        let activity = self.activity.iter().skip(older).cloned().collect();
+        History { activity, ..self.history_without_activity() }
     }
 
     fn history_without_activity(&self) -> History {
@@ -149,7 +159,12 @@ impl SharedNotes {
 
     /// All that is noted.
     pub fn all(&self) -> History {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).history()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).newest(ACTIVITY_KEPT)
+    }
+
+    /// What others are told of it.
+    pub fn newest(&self) -> History {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).newest(ACTIVITY_TOLD)
     }
 }
 
@@ -181,7 +196,7 @@ mod tests {
         notes.note(look(&instruments, 110, None));
         notes.note(look(&instruments, 115, None));
         notes.note(look(&instruments, 130, None));
-        let history = notes.history();
+        let history = notes.newest(ACTIVITY_KEPT);
         assert_eq!(value(&history, "Redo Generated Per Sec"), [Some(200.0), Some(0.0)]);
         assert_eq!(value(&history, "Redo Generated Per Txn"), [Some(300.0), None]);
         assert_eq!(value(&history, "Average Synchronous Commit"), [Some(500.0), None]);
@@ -194,9 +209,36 @@ mod tests {
         for (at, lag) in [(1, Some(0.2)), (2, Some(0.9)), (3, None), (4, Some(7.5))] {
             notes.note(look(&instruments, at, lag));
         }
-        let lags: Vec<_> =
-            notes.history().lags.iter().map(|lag| (lag.seconds, lag.count, lag.last_us)).collect();
+        let lags: Vec<_> = notes
+            .newest(ACTIVITY_KEPT)
+            .lags
+            .iter()
+            .map(|lag| (lag.seconds, lag.count, lag.last_us))
+            .collect();
         assert_eq!(lags, [(0, 2, 2_000_000), (7, 1, 4_000_000)]);
+        (0..200_000).for_each(|second| notes.note(look(&instruments, 5, Some(f64::from(second)))));
+        assert!(notes.lags.len() < 200, "{}", notes.lags.len());
+    }
+
+    #[test]
+    fn others_are_told_of_the_newest_activity_and_of_all_lags() {
+        let (instruments, mut notes) = (Instruments::default(), Notes::default());
+        for second in 1..=5 {
+            let activity = vec![Activity {
+                time_us: second * 1_000_000,
+                session: 0,
+                pid: 1,
+                name: "mrp0".into(),
+                foreground: false,
+                event: None,
+                class: None,
+                waited_us: None,
+            }];
+            notes.note(Look { activity, ..look(&instruments, second, Some(second as f64)) });
+        }
+        let told = notes.newest(2);
+        let seconds: Vec<u64> = told.activity.iter().map(|one| one.time_us / 1_000_000).collect();
+        assert_eq!((seconds, told.lags.len()), (vec![4, 5], 5));
     }
 
     #[test]
@@ -205,7 +247,7 @@ mod tests {
         for at in 0..200 {
             notes.note(look(&instruments, at * 15, None));
         }
-        let history = notes.history();
+        let history = notes.newest(ACTIVITY_KEPT);
         let of = |seconds| history.metrics.iter().filter(|metric| metric.group_s == seconds).count() / 8;
         assert_eq!((of(15), of(60)), (GROUPS[1].1, 49));
     }

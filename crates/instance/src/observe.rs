@@ -14,9 +14,15 @@ pub fn observe(running: &Running, history: bool, standbys: bool) -> Observation 
     Observation {
         catalog: crate::catalog::catalog(running),
         history: if history { running.history().all() } else { History::default() },
-        standbys: if standbys { ask_standbys(running) } else { Vec::new() },
+        standbys: if standbys { ask_standbys(running, history) } else { Vec::new() },
         ..at_a_glance(running)
     }
+}
+
+/// What other instances are told, in one frame: of the history the newest part.
+pub fn for_others(running: &Running, history: bool) -> Observation {
+    let history = if history { running.history().newest() } else { History::default() };
+    Observation { history, ..observe(running, false, false) }
 }
 
 /// What moves all the time, of this instance alone, and costs no file access.
@@ -92,7 +98,7 @@ pub fn activity(running: &Running, now_us: u64) -> Vec<Activity> {
 }
 
 /// All destinations are asked at the same time: one that is away does not hold the others up.
-fn ask_standbys(running: &Running) -> Vec<Remote> {
+fn ask_standbys(running: &Running, history: bool) -> Vec<Remote> {
     let Some(primary) = running.primary() else { return Vec::new() };
     let destinations = primary.destinations().status();
     std::thread::scope(|scope| {
@@ -100,9 +106,8 @@ fn ask_standbys(running: &Running) -> Vec<Remote> {
             let (name, address) = (destination.name.clone(), destination.address.clone());
             let security = running.environment.security();
             scope.spawn(move || {
-                let answer =
-                    fetch_status(&address, &security, STANDBY_PATIENCE).map_err(|error| error.to_string());
-                let answer = answer.and_then(|text| {
+                let answer = fetch_status(&address, &security, history, STANDBY_PATIENCE);
+                let answer = answer.map_err(|error| error.to_string()).and_then(|text| {
                     serde_json::from_str::<Observation>(&text).map_err(|error| error.to_string())
                 });
                 let (observation, error) = match answer {

@@ -85,12 +85,22 @@ pub struct Activity {
     pub waited_us: Option<u64>,
 }
 
+/// The unit in which a lag of so many seconds is counted, seconds: as in V$STANDBY_EVENT_HISTOGRAM.
+pub fn lag_unit_s(seconds: u64) -> u64 {
+    match seconds {
+        0..60 => 1,
+        60..3_600 => 60,
+        3_600..86_400 => 3_600,
+        _ => 86_400,
+    }
+}
+
 /// How often a lag was seen to be of a size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LagCount {
     /// `apply lag` or `transport lag`.
     pub name: String,
-    /// Seconds, rounded down.
+    /// Seconds, rounded down to [`lag_unit_s`].
     pub seconds: u64,
     /// How often.
     pub count: u64,

@@ -53,11 +53,10 @@ impl Session {
         true
     }
 
-    /// For a sleeper whom nobody woke: the owner hint may be stale, so the fcntl lock itself is asked.
+    /// For a sleeper whom nobody woke: the owner hint may be stale, so the fcntl lock itself was asked, and taken.
     pub fn force_turn(&self) {
-        let counters = &self.segment.header().counters;
-        counters.stale_heals.fetch_add(1, Relaxed);
-        self.segment.database(self.database).lock.owner.store(self.me(), SeqCst);
+        self.segment.header().counters.stale_heals.fetch_add(1, Relaxed);
+        self.lock_taken();
     }
 
     /// The fcntl lock was taken.
@@ -70,6 +69,11 @@ impl Session {
         }
         slot.lock.bypassed.store(0, Relaxed);
         slot.lock.word.store(WORD_IDLE, Relaxed);
+        // Somebody may have taken the lock without a turn while this session had it, and have released it since.
+        let owner = &self.segment.database(self.database).lock.owner;
+        if owner.load(SeqCst) != self.me() {
+            owner.store(self.me(), SeqCst);
+        }
     }
 
     /// The turn was granted but the fcntl lock is held by a process that does not queue.
@@ -102,7 +106,7 @@ impl Session {
     /// now and wakes the next one.
     pub fn release_turn(&self) {
         let owner = &self.segment.database(self.database).lock.owner;
-        if owner.compare_exchange(self.me(), 0, SeqCst, SeqCst).is_ok() {
+        if let Ok(_) | Err(0) = owner.compare_exchange(self.me(), 0, SeqCst, SeqCst) {
             self.segment.wake_first(self.database);
         }
     }

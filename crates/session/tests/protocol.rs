@@ -133,11 +133,17 @@ fn the_turn_of_one_who_took_the_lock_without_it_is_not_given_away() {
     assert!(first.try_turn());
     first.lock_taken();
     second.force_turn();
-    second.lock_taken();
     first.release_turn();
     assert!(!third.try_turn(), "two owners at once");
     second.release_turn();
     assert!(third.try_turn());
+    // It is slow to take the lock, and somebody has had it meanwhile.
+    second.force_turn();
+    third.lock_taken();
+    second.release_turn();
+    assert!(!first.try_turn(), "two owners at once");
+    third.release_turn();
+    assert!(first.try_turn());
     std::fs::remove_file(path).unwrap();
 }
 

@@ -146,10 +146,12 @@ impl MainFile {
     fn lock_in_turn(&self, session: Session, granted: bool) -> c_int {
         let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::LOCK | shm::EXCLUSIVE);
         if result == code::OK {
-            if !granted {
+            if granted {
+                session.lock_taken();
+            } else {
                 session.force_turn();
             }
-            session.lock_taken();
+            turn::taken();
             let point = self.log_point();
             if let Some(point) = point {
                 session.inspect_generation(point.salts, point.frame);
@@ -163,6 +165,9 @@ impl MainFile {
         } else if granted {
             // Somebody holds it who does not queue: nobody will wake us, SQLite's own sleep has to do.
             session.lock_missed();
+            if result & 0xFF == code::BUSY {
+                turn::shut_out(self.id, session, self.began_ns.get());
+            }
         } else if result & 0xFF == code::BUSY {
             turn::missed(self.id, session, self.began_ns.get());
         }

@@ -23,10 +23,13 @@ const HANDLER_FOLLOWS_NS: u64 = 5_000_000;
 /// A sleeper whom nobody wakes looks at the queue himself this often: the one who was woken in his place, or
 /// for whom the lock was reserved, may have given up.
 const LOOK: Duration = Duration::from_millis(10);
-/// The default handler asks for 1 ms first, then for 2 and 5. A sleep in the queue lasts at least so long all the same: an
-/// attempt without a turn costs what a turn costs, and the wait for one is often longer. A busy timeout that is used up
-/// ends 7 ms later for it.
+/// The default handler asks for 1 ms first, then for 2 and 5. The first sleeps in the queue last at least so long all the
+/// same: an attempt without a turn costs what a turn costs, and the wait for one is often longer.
 const LEAST: Duration = Duration::from_millis(5);
+/// How many: a handler may count sleeps of 1 ms, and a busy timeout that is used up must not end much later for it.
+const LEAST_SLEEPS: u32 = 2;
+/// The next attempt of the same statement follows at once; on a busy machine perhaps this late.
+const ATTEMPT_FOLLOWS_NS: u64 = 50_000_000;
 
 #[derive(Clone, Copy)]
 struct Missed {
@@ -36,6 +39,8 @@ struct Missed {
     began_ns: u64,
     /// When the read lock was dropped; 0 while it is still held.
     dropped_ns: u64,
+    /// Whoever holds the write lock queues, and will wake the next one in line.
+    wakes: bool,
 }
 
 /// How the last sleep of a file ended.
@@ -52,18 +57,37 @@ pub(crate) enum Turn {
 #[derive(Clone, Copy)]
 enum Slept {
     Nothing,
-    Granted { file: u64, session: Session, at_ns: u64 },
-    TimedOut { file: u64, at_ns: u64 },
+    Granted {
+        file: u64,
+        session: Session,
+        at_ns: u64,
+    },
+    TimedOut {
+        file: u64,
+        at_ns: u64,
+    },
+    /// As SQLite does without a queue.
+    Alone {
+        file: u64,
+        at_ns: u64,
+    },
 }
 
 thread_local! {
     static MISSED: Cell<Option<Missed>> = const { Cell::new(None) };
     static SLEPT: Cell<Slept> = const { Cell::new(Slept::Nothing) };
+    /// Sleeps in a row that have ended without a turn.
+    static IN_VAIN: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The write lock of `file` is busy, in a transaction that began at `began_ns`.
 pub(crate) fn missed(file: u64, session: Session, began_ns: u64) {
-    MISSED.set(Some(Missed { file, session, began_ns, dropped_ns: 0 }));
+    MISSED.set(Some(Missed { file, session, began_ns, dropped_ns: 0, wakes: true }));
+}
+
+/// As [`missed`], and the one who holds it does not queue.
+pub(crate) fn shut_out(file: u64, session: Session, began_ns: u64) {
+    MISSED.set(Some(Missed { file, session, began_ns, dropped_ns: 0, wakes: false }));
 }
 
 /// `file` dropped its last read lock.
@@ -74,17 +98,25 @@ pub(crate) fn snapshot_dropped(file: u64) {
     }
 }
 
-/// Sleeps in the queue; false when this sleep is not about a write lock.
-pub(crate) fn sleep(limit: Duration) -> bool {
+/// Sleeps in the queue, or by `alone` where nobody would wake us; false when this sleep is not about a write lock.
+pub(crate) fn sleep(limit: Duration, alone: &mut dyn FnMut()) -> bool {
     give_back();
     let Some(missed) = MISSED.take() else { return false };
     let start = monotonic_ns();
     if missed.dropped_ns == 0 || start.saturating_sub(missed.dropped_ns) > HANDLER_FOLLOWS_NS {
         return false;
     }
-    let Missed { file, session, began_ns, .. } = missed;
-    let limit = limit.max(LEAST);
+    let Missed { file, session, began_ns, wakes, .. } = missed;
+    let in_vain = IN_VAIN.get();
+    let limit = if in_vain < LEAST_SLEEPS { limit.max(LEAST) } else { limit };
+    IN_VAIN.set(in_vain.saturating_add(1));
     let outer = session.begin_wait(SessionWait::WriteLock, began_ns);
+    if !wakes {
+        alone();
+        SLEPT.set(Slept::Alone { file, at_ns: monotonic_ns() });
+        session.end_wait(SessionWait::WriteLock, began_ns, outer);
+        return true;
+    }
     let left = || limit.checked_sub(Duration::from_nanos(monotonic_ns().saturating_sub(start)));
     SLEPT.set(loop {
         let Some(time) = left() else { break Slept::TimedOut { file, at_ns: monotonic_ns() } };
@@ -117,16 +149,25 @@ pub(crate) fn take(file: u64) -> Turn {
     }
 }
 
+/// The write lock is taken: the next wait is another one.
+pub(crate) fn taken() {
+    IN_VAIN.set(0);
+}
+
 /// When the sleep of `file` ended whose next attempt is under way.
 pub(crate) fn slept_until(file: u64) -> Option<u64> {
-    match SLEPT.get() {
-        Slept::Granted { file: slept, at_ns, .. } | Slept::TimedOut { file: slept, at_ns }
+    let until = match SLEPT.get() {
+        Slept::Granted { file: slept, at_ns, .. }
+        | Slept::TimedOut { file: slept, at_ns }
+        | Slept::Alone { file: slept, at_ns }
             if slept == file =>
         {
             Some(at_ns)
         }
         _ => None,
-    }
+    };
+    // Its handler may have given up: then this is another statement, later.
+    until.filter(|at_ns| monotonic_ns().saturating_sub(*at_ns) < ATTEMPT_FOLLOWS_NS)
 }
 
 /// Whether `file` was granted a turn that it has not used yet.

@@ -256,17 +256,26 @@ unsafe extern "C" fn x_randomness(vfs: *mut Vfs, bytes: c_int, out: *mut c_char)
 const SECOND_US: c_int = 1_000_000;
 
 unsafe extern "C" fn x_sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
-    /// The host's own sleep rounds up to whole seconds (SQLite built without usleep).
-    static ROUNDS: AtomicBool = AtomicBool::new(false);
     let time = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
-    let mut queued = false;
+    let mut slept = None;
     shield(|| {
-        queued = turn::sleep(time);
+        // SAFETY: `vfs` is ours, as SQLite passes it.
+        let mut alone = || slept = Some(unsafe { host_sleep(vfs, microseconds) });
+        let about_a_lock = turn::sleep(time, &mut alone);
+        if about_a_lock {
+            slept.get_or_insert(microseconds);
+        }
         code::OK
     });
-    if queued {
-        return microseconds;
-    }
+    // SAFETY: as above.
+    slept.unwrap_or_else(|| unsafe { host_sleep(vfs, microseconds) })
+}
+
+/// The sleep of the VFS below. `vfs` is ours, as SQLite passes it.
+unsafe fn host_sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
+    /// It rounds up to whole seconds (SQLite built without usleep).
+    static ROUNDS: AtomicBool = AtomicBool::new(false);
+    let time = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
     if ROUNDS.load(Relaxed) && microseconds < SECOND_US {
         std::thread::sleep(time);
         return microseconds;

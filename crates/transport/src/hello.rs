@@ -133,8 +133,12 @@ pub enum Request {
         #[serde(default)]
         without_databases: bool,
     },
-    /// The state of the instance.
-    Status,
+    /// What can be observed of the instance.
+    Status {
+        /// With what it has noted of itself over time, which is long.
+        #[serde(default)]
+        history: bool,
+    },
     /// A certificate.
     Certificate(CertificateRequest),
 }

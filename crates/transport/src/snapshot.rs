@@ -90,9 +90,9 @@ pub(crate) fn answer(
 ) -> Result<(), TransportError> {
     let mut writer = FrameWriter::new(stream.clone());
     match request {
-        Request::Status => {
+        Request::Status { history } => {
             let header = FrameHeader::new(FrameKind::Done, 0, 0, 0, 0);
-            writer.write(header, service.status().as_bytes()).map_err(TransportError::io("answering"))
+            writer.write(header, service.status(*history).as_bytes()).map_err(TransportError::io("answering"))
         }
         Request::Certificate(wish) => {
             let right =
@@ -217,13 +217,18 @@ pub fn fetch_snapshot(
     }
 }
 
-/// Asks the instance at `address` what can be observed of it, as JSON text. One that is silent for longer than `silence`
-/// is given up.
+/// Asks the instance at `address` what can be observed of it, as JSON text; with `history` also what it has noted over
+/// time. One that is silent for longer than `silence` is given up.
 ///
 /// # Errors
 /// When it cannot be reached, refuses or does not answer.
-pub fn fetch_status(address: &str, security: &Security, silence: Duration) -> Result<String, TransportError> {
-    let mut reader = ask(address, security, &Request::Status, silence)?;
+pub fn fetch_status(
+    address: &str,
+    security: &Security,
+    history: bool,
+    silence: Duration,
+) -> Result<String, TransportError> {
+    let mut reader = ask(address, security, &Request::Status { history }, silence)?;
     reader.allow_redo();
     let frame = reader.read()?;
     hello::expect(&frame, FrameKind::Done)?;

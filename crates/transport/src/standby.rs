@@ -225,8 +225,9 @@ pub trait ReceiverService: Send + Sync {
     /// The redo of this instance when it is a primary, for the creation of standbys.
     fn source(&self) -> Option<Arc<dyn RedoSource>>;
 
-    /// What can be observed of this instance, as JSON text.
-    fn status(&self) -> String;
+    /// What can be observed of this instance, as JSON text that fits into a frame; with `history` also what it has noted
+    /// over time.
+    fn status(&self, history: bool) -> String;
 
     /// Something for the alert log.
     fn event(&self, event: &ReceiverEvent);

@@ -154,10 +154,11 @@ fn a_standby_gives_no_copies_but_tells_its_state() {
     let address = receiver.local_addr().to_string();
     let error = fetch_snapshot(&address, &Security::default(), "bergen", &mut Copies::default()).unwrap_err();
     assert!(error.to_string().contains("primary"), "{error}");
-    assert_eq!(
-        fetch_status(&address, &Security::default(), std::time::Duration::from_secs(60)).unwrap(),
-        r#"{"state":"fine"}"#
-    );
+    for history in [false, true] {
+        let patience = std::time::Duration::from_secs(60);
+        let state = fetch_status(&address, &Security::default(), history, patience).unwrap();
+        assert_eq!(state, format!(r#"{{"state":"fine","history":{history}}}"#));
+    }
 }
 
 #[test]
@@ -179,5 +180,5 @@ fn an_instance_that_takes_a_connection_and_says_nothing_is_given_up() {
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let within = std::time::Duration::from_millis(50);
-    fetch_status(&address, &Security::default(), within).unwrap_err();
+    fetch_status(&address, &Security::default(), false, within).unwrap_err();
 }

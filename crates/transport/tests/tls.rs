@@ -341,8 +341,8 @@ impl ReceiverService for Issuer {
     fn source(&self) -> Option<Arc<dyn RedoSource>> {
         self.inner.source()
     }
-    fn status(&self) -> String {
-        self.inner.status()
+    fn status(&self, history: bool) -> String {
+        self.inner.status(history)
     }
     fn event(&self, event: &ReceiverEvent) {
         self.inner.event(event);
@@ -417,10 +417,11 @@ fn a_token_is_good_for_one_certificate_and_that_for_what_is_listed() {
 
     let identity = standfast_tls::Identity::from_pem(&pem, &grant.authorities, &at_now()).unwrap();
     let oslo = family::with(Arc::new(identity), true);
-    let not_listed = fetch_status(&address, &oslo, WITHIN).unwrap_err();
+    let not_listed = fetch_status(&address, &oslo, false, WITHIN).unwrap_err();
     assert!(not_listed.to_string().contains("`oslo` is not listed"), "{not_listed}");
     service.allowed.lock().unwrap().push("oslo".into());
-    assert_eq!(fetch_status(&address, &oslo, WITHIN).unwrap(), r#"{"state":"fine"}"#);
+    let state = fetch_status(&address, &oslo, false, WITHIN).unwrap();
+    assert_eq!(state, r#"{"state":"fine","history":false}"#);
     // With a certificate the next one is had without a token, for its own name only.
     let next = Request::create("oslo").unwrap();
     assert!(fetch_certificate(&address, &oslo, "oslo", next.der(), None).is_ok());
@@ -445,7 +446,7 @@ fn who_guesses_tokens_is_soon_not_heard_any_more() {
 fn without_a_certificate_nothing_but_a_certificate_can_be_asked_for() {
     let (service, _receiver, address) = issuer();
     let joining = Security::joining(joining(service.token.authority, &at_now()).unwrap());
-    let error = fetch_status(&address, &joining, WITHIN).unwrap_err();
+    let error = fetch_status(&address, &joining, false, WITHIN).unwrap_err();
     assert!(error.to_string().contains("needs a certificate"), "{error}");
     // And who trusts another authority does not even say what it wants.
     let other = Authority::create("others", NOW).unwrap();
@@ -492,8 +493,8 @@ impl ReceiverService for Unlisting {
     fn source(&self) -> Option<Arc<dyn RedoSource>> {
         None
     }
-    fn status(&self) -> String {
-        self.0.status()
+    fn status(&self, history: bool) -> String {
+        self.0.status(history)
     }
     fn event(&self, event: &ReceiverEvent) {
         self.0.event(event);

@@ -76,6 +76,18 @@ fn a_standby_shows_its_lags_and_its_own_logs() {
     let roles = ask(&primary, "SELECT database_role FROM v$database");
     let expected = json!([{"database_role": "PRIMARY"}, {"database_role": "PHYSICAL STANDBY"}]);
     assert_eq!(roles, expected, "the standby is shown at the primary as well");
+    // What it notes of itself, once a second and once in 15 seconds.
+    let noted = "SELECT (SELECT count(*) > 0 FROM v$standby_event_histogram WHERE db_unique_name = 'north') AS lags, \
+                 (SELECT count(*) > 0 FROM v$sysmetric_history WHERE db_unique_name = 'north') AS metrics";
+    standfast_campaign::process::await_condition(
+        "its history at the primary",
+        crate::support::PATIENCE,
+        || {
+            let noted = ask(&primary, noted);
+            Ok(if noted == json!([{"lags": 1, "metrics": 1}]) { Ok(()) } else { Err(noted.to_string()) })
+        },
+    )
+    .unwrap();
     let kinds = "SELECT DISTINCT type FROM v$logfile WHERE db_unique_name = 'north'";
     assert_eq!(ask(&standby, kinds), json!([{"type": "STANDBY"}]));
     let destination = "SELECT dest_id, status, affirm, db_unique_name FROM v$archive_dest \

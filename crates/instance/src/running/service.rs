@@ -36,10 +36,10 @@ impl ReceiverService for Service {
         }
     }
 
-    fn status(&self) -> String {
+    fn status(&self, history: bool) -> String {
         self.running
             .upgrade()
-            .map(|running| crate::observe::observe(&running, false, false))
+            .map(|running| crate::observe::for_others(&running, history))
             .and_then(|observation| serde_json::to_string(&observation).ok())
             .unwrap_or_else(|| "{}".into())
     }

@@ -4,7 +4,7 @@ use super::builder::{Builder, cell};
 use super::text::{interval, time, time_of};
 use super::{sender_of, silent};
 use serde_json::Value;
-use standfast_instruments::{Observation, Statistic};
+use standfast_instruments::{Observation, Statistic, lag_unit_s};
 use std::collections::BTreeMap;
 
 /// The names of v$dataguard_stats, with their units.
@@ -104,11 +104,11 @@ pub fn recovery_progress(rows: &mut Builder, at: &Observation) {
 
 /// The unit in which a lag is shown, with its seconds.
 fn unit_of(seconds: u64) -> (u64, &'static str) {
-    match seconds {
-        0..60 => (1, "seconds"),
-        60..3_600 => (60, "minutes"),
-        3_600..86_400 => (3_600, "hours"),
-        _ => (86_400, "days"),
+    match lag_unit_s(seconds) {
+        1 => (1, "seconds"),
+        60 => (60, "minutes"),
+        3_600 => (3_600, "hours"),
+        day => (day, "days"),
     }
 }
 

@@ -63,7 +63,8 @@ fn beyond_the_round_trip(case: &Case<'_>, standby: &StandbyFigures) -> Option<Fi
     let resent = standby.retransmitted_share();
     let loses = standby.retransmitted.is_some_and(|resent| resent >= RESENT)
         && resent.is_some_and(|share| share >= RESENT_SHARE);
-    (loses || mean >= BEYOND * distance && mean - distance >= BEYOND_US).then(|| {
+    let is_long = mean - distance >= BEYOND_US;
+    (is_long && (loses || mean >= BEYOND * distance)).then(|| {
         let what = if loses { "loses what is sent" } else { "takes much longer than a round trip" };
         let buffer = case.interval.destination_parameter(&standby.name, "send_buffer_bytes");
         let buffer = buffer.filter(|bytes| *bytes > 0.0);

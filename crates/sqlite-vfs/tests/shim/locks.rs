@@ -2,6 +2,7 @@
 
 use crate::support::{count, insert, open, protected, thread_id, until, until_asleep};
 use rusqlite::{Connection, ffi};
+use standfast_session::SessionWait;
 use std::path::Path;
 use std::sync::{Barrier, atomic::AtomicU32, atomic::Ordering::SeqCst, mpsc};
 use std::time::{Duration, Instant};
@@ -125,7 +126,7 @@ fn a_transaction_upgraded_from_a_stale_snapshot_is_told_so() {
 
 #[test]
 fn a_process_that_does_not_queue_is_waited_for_by_polling() {
-    let (_scratch, _instance, path) = protected("foreign");
+    let (_scratch, instance, path) = protected("foreign");
     let foreign =
         Connection::open_with_flags_and_vfs(&path, rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE, c"unix")
             .unwrap();
@@ -140,6 +141,9 @@ fn a_process_that_does_not_queue_is_waited_for_by_polling() {
         });
         until_asleep(told.recv().unwrap());
         assert!(!waiting.is_finished());
+        let waited = || instance.segment.wait_counts(SessionWait::WriteLock);
+        until("three of its sleeps are counted", || waited().buckets.iter().sum::<u64>() >= 3);
+        assert!(waited().time_ns >= 8_000_000, "1, 2 and 5 ms: {:?}", waited());
         foreign.execute_batch("COMMIT").unwrap();
         waiting.join().unwrap();
     });

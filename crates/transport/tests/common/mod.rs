@@ -169,8 +169,8 @@ impl ReceiverService for Service {
     fn source(&self) -> Option<Arc<dyn RedoSource>> {
         self.source.clone().map(|source| source as Arc<dyn RedoSource>)
     }
-    fn status(&self) -> String {
-        r#"{"state":"fine"}"#.into()
+    fn status(&self, history: bool) -> String {
+        format!(r#"{{"state":"fine","history":{history}}}"#)
     }
     fn event(&self, event: &ReceiverEvent) {
         self.events.change(|events| events.push(event.clone()));

@@ -71,18 +71,19 @@ pub(super) fn cost(labs: &Labs<'_>, rounds: usize) -> Result<Cost> {
 }
 
 /// A pair with its application, which has warmed up and stands still.
-fn loaded(mut pair: Pair<'_>, warmup: Duration) -> Result<(Pair<'_>, Load)> {
+fn loaded(mut pair: Pair<'_>, warmup: Duration) -> Result<(Load, Pair<'_>)> {
     pair.create_standby(None)?;
     pair.ship(Mode::SyncAffirm, &[])?;
     pair.await_follower(Mode::SyncAffirm)?;
     let load = pair.load(CLIENTS, BYTES, None)?;
     interrupt::pause(warmup)?;
     load.stand_still(true);
-    Ok((pair, load))
+    // In the order in which they end.
+    Ok((load, pair))
 }
 
 /// Bytes of redo a second while the application goes on for a moment.
-fn slice((pair, load): &(Pair<'_>, Load)) -> Result<f64> {
+fn slice((load, pair): &(Load, Pair<'_>)) -> Result<f64> {
     let before = pair.of_primary("captured")?;
     load.stand_still(false);
     let began = Instant::now();
