@@ -156,14 +156,12 @@ impl Watch {
         let members = running.primary().map(|primary| primary.destinations().members());
         let mode = running.environment.of_control(|control| control.protection_mode);
         let now = members.as_ref().map(|members| level(mode, members));
-        if let (Some(before), Some(now)) = (self.level, now)
-            && before != now
+        if let Some(now) = now
+            && self.level != Some(now)
         {
-            running.environment.alert.say(format!(
-                "protection level: {} (was {})",
-                now.words(),
-                before.words()
-            ));
+            // The first one as well: what was before the first look is not known.
+            let was = self.level.map(|before| format!(" (was {})", before.words())).unwrap_or_default();
+            running.environment.alert.say(format!("protection level: {}{was}", now.words()));
         }
         self.level = now;
         if let Some(warning) = running.environment.keeper.warning() {

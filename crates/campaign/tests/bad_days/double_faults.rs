@@ -40,6 +40,9 @@ fn when_the_primary_is_lost_after_its_standby_only_what_was_acknowledged_in_betw
     standbys[0].kill();
     application.run("INSERT INTO t(id, x) VALUES(20, 'alone')");
     await_alert(&primary, "DEGRADED");
+    await_status(&primary, "nobody else has what is committed", |status| {
+        status.json()["protection"]["level"] == "resynchronization"
+    });
     await_alert(&primary, "protection level: resynchronization");
     primary.kill();
     start(&mut standbys[0]);
