@@ -32,7 +32,8 @@ impl Moment {
             return None;
         }
         let busy = is_busy(destination.backlog(), destination.delay_s);
-        let at_s = time_us as f64 / 1e6;
+        // What it has applied it had when it said so.
+        let at_s = destination.last_heard_us.unwrap_or(time_us).min(time_us) as f64 / 1e6;
         Some(Moment { at_s, worked_s: at_s, applied: destination.applied?, busy })
     }
 
@@ -69,9 +70,7 @@ impl ApplyRate {
     pub fn take(&mut self, moments: &[Moment]) {
         let busy_since = moments.iter().rposition(|moment| !moment.busy).map_or(0, |idle| idle + 1);
         let busy = &moments[busy_since..];
-        // It may have been switched off.
-        let stood = busy.windows(2).take_while(|pair| pair[0].applied == pair[1].applied).count();
-        self.flat_out = rate(&busy[stood..], |moment| moment.at_s);
+        self.flat_out = rate(since_it_moves(busy), |moment| moment.at_s);
         for seen in self.flat_out.into_iter().chain(rate(moments, |moment| moment.worked_s)) {
             self.fastest = Some(self.fastest.map_or(seen, |fastest| fastest.max(seen)));
         }
@@ -81,6 +80,14 @@ impl ApplyRate {
     pub fn bytes_s(&self) -> Option<f64> {
         self.flat_out.or(self.fastest)
     }
+}
+
+/// Without the time in which apply stood, for it may have been switched off. When it began to move is not known any better
+/// than by the first moment at which it had, where there is a later one.
+fn since_it_moves(moments: &[Moment]) -> &[Moment] {
+    let stood = moments.windows(2).take_while(|pair| pair[0].applied == pair[1].applied).count();
+    let begun = if stood > 0 && moments.len() > stood + 2 { stood + 1 } else { stood };
+    &moments[begun..]
 }
 
 fn rate(moments: &[Moment], clock: fn(&Moment) -> f64) -> Option<f64> {
@@ -113,6 +120,17 @@ mod tests {
         assert_eq!(rate.bytes_s(), Some(90.0), "apply that stands says nothing of its speed");
         rate.take(&moments(&[(33.0, 1025, true), (38.0, 1025, true), (40.0, 1065, true)]));
         assert_eq!(rate.bytes_s(), Some(20.0), "nor does the time in which it stood");
+        rate.take(&moments(&[
+            (33.0, 1025, true),
+            (38.0, 1025, true),
+            (40.0, 1065, true),
+            (41.0, 1105, true),
+        ]));
+        assert_eq!(
+            rate.bytes_s(),
+            Some(40.0),
+            "it may have stood for a while after the last look at which it did"
+        );
     }
 
     #[test]

@@ -171,6 +171,7 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
 unsafe extern "C" fn read(file: *mut File, buffer: *mut c_void, count: c_int, offset: i64) -> c_int {
     // SAFETY: SQLite passes an open file of ours.
     let (kind, main) = unsafe { parts(file) };
+    main.durable_ns.set(0);
     if main.unsettled_read.get() {
         let settled = shield(|| commit::before_read(main).err().unwrap_or(code::OK));
         if settled != code::OK {
@@ -378,6 +379,7 @@ unsafe extern "C" fn shm_unmap(file: *mut File, _delete: c_int) -> c_int {
 unsafe extern "C" fn fetch(file: *mut File, offset: i64, count: c_int, page: *mut *mut c_void) -> c_int {
     // SAFETY: SQLite passes an open file of ours.
     let (_, main) = unsafe { parts(file) };
+    main.durable_ns.set(0);
     if main.unsettled_read.get() {
         let settled = shield(|| commit::before_read(main).err().unwrap_or(code::OK));
         if settled != code::OK {

@@ -135,7 +135,7 @@ pub(crate) struct MainFile {
     pub read_locks: Cell<u32>,
     /// When the transaction began, by [`monotonic_ns`].
     pub began_ns: Cell<u64>,
-    /// When its commit was found durable, until the read lock is dropped; 0 otherwise.
+    /// When its commit was found durable, until the read lock is dropped or a page is read; 0 otherwise.
     pub durable_ns: Cell<u64>,
     /// The log as it stood when the read lock was taken.
     pub snapshot: Cell<Option<LogPoint>>,

@@ -16,8 +16,9 @@ use std::time::Duration;
 /// A transaction waits at its start for at most this long while the log is being reset.
 const GATE_WAIT: Duration = Duration::from_millis(20);
 
-/// The read lock of a transaction that has committed is dropped at once, unless a statement still reads.
-const ENDS_WITHIN_NS: u64 = 1_000_000;
+/// The read lock of a transaction that has committed is dropped at once, where its thread gets a processor, unless another
+/// statement is still open. That one is told by the pages that it reads, or by taking longer.
+const ENDS_WITHIN_NS: u64 = 20_000_000;
 
 impl MainFile {
     /// `xShmLock`.
