@@ -110,6 +110,9 @@ pub fn pause(time: Duration) -> Result<()> {
     Err(BenchError::Interrupted)
 }
 
+/// Pause between two questions to another process.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+
 /// Asks another process again and again until it says yes, at most `limit`; `what` names the wait in the error.
 pub(crate) fn await_other(
     what: &str,
@@ -119,13 +122,54 @@ pub(crate) fn await_other(
     let end = Instant::now() + limit;
     while !ready()? {
         if Instant::now() >= end {
-            return Err(BenchError::Program {
-                program: what.to_owned(),
-                problem: format!("not so after {} s", limit.as_secs()),
-                output: String::new(),
-            });
+            return Err(waited_in_vain(what, format!("not so after {} s", limit.as_secs())));
         }
-        pause(Duration::from_millis(20))?;
+        pause(ASK_EVERY)?;
     }
     Ok(())
+}
+
+/// Asks another process again and again for an amount until it is `enough`, as long as it grows: how fast is the
+/// machine's affair. At most `limit` without growth. The asking takes a twentieth of a processor at most, for something
+/// else is measured meanwhile.
+pub(crate) fn await_amount(
+    what: &str,
+    enough: f64,
+    limit: Duration,
+    mut amount: impl FnMut() -> Result<f64>,
+) -> Result<()> {
+    let (mut most, mut grew) = (f64::NEG_INFINITY, Instant::now());
+    loop {
+        let asked = Instant::now();
+        let now = amount()?;
+        if now >= enough {
+            return Ok(());
+        }
+        if now > most {
+            (most, grew) = (now, Instant::now());
+        } else if grew.elapsed() >= limit {
+            let stands = format!("stands at {most} for {} s, {enough} were awaited", limit.as_secs());
+            return Err(waited_in_vain(what, stands));
+        }
+        pause(ASK_EVERY.max(asked.elapsed() * 19))?;
+    }
+}
+
+fn waited_in_vain(what: &str, problem: String) -> BenchError {
+    BenchError::Program { program: what.to_owned(), problem, output: String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_awaited_as_long_as_it_grows() {
+        let limit = ASK_EVERY * 3;
+        let mut amounts = (1..).map(f64::from);
+        let slowly = await_amount("redo", 10.0, limit, || Ok(amounts.next().unwrap_or_default()));
+        assert!(slowly.is_ok(), "ten questions take longer than the limit");
+        let stands = await_amount("redo", 10.0, limit, || Ok(7.0)).unwrap_err().to_string();
+        assert!(stands.contains("redo") && stands.contains("stands at 7"), "{stands}");
+    }
 }

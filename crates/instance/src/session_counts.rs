@@ -60,7 +60,7 @@ impl Totals {
         }
         let (now, before) = (self.sleeps, before.sleeps);
         let sleeps = SessionCounts {
-            commit_waits: now.commit_waits.checked_sub(before.commit_waits)?,
+            commit_polls: now.commit_polls.checked_sub(before.commit_polls)?,
             commit_sleeps: now.commit_sleeps.checked_sub(before.commit_sleeps)?,
             daemon_wakes: now.daemon_wakes.checked_sub(before.daemon_wakes)?,
             lock_waits: now.lock_waits.checked_sub(before.lock_waits)?,
@@ -78,7 +78,7 @@ impl Totals {
             (Statistic::RedoSynchTime, sync.time_ns / 1000),
             (Statistic::RedoSynchTimeOverhead, scheduling.time_ns / 1000),
             (Statistic::RedoSynchLongWaits, sync.buckets.iter().skip(LONG_WAITS).sum()),
-            (Statistic::RedoSynchPolls, self.sleeps.commit_waits.saturating_sub(self.sleeps.commit_sleeps)),
+            (Statistic::RedoSynchPolls, self.sleeps.commit_polls),
             (Statistic::BackgroundWakes, self.sleeps.daemon_wakes),
         ];
         for (statistic, value) in statistics {

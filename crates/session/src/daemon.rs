@@ -58,8 +58,8 @@ fn daemon_rung(daemon: &DaemonLine) -> bool {
 /// Counts of the sessions' side since the segment was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
-    /// Commits that had to wait.
-    pub commit_waits: u64,
+    /// Commit waits that ended without sleep.
+    pub commit_polls: u64,
     /// Commit waits that went to sleep.
     pub commit_sleeps: u64,
     /// Wakes of the instance by a notice.
@@ -299,7 +299,7 @@ impl Segment {
     pub fn counts(&self) -> SessionCounts {
         let counters = &self.header().counters;
         SessionCounts {
-            commit_waits: counters.commit_waits.load(Relaxed),
+            commit_polls: counters.commit_polls.load(Relaxed),
             commit_sleeps: counters.commit_sleeps.load(Relaxed),
             daemon_wakes: counters.daemon_wakes.load(Relaxed),
             lock_waits: counters.lock_waits.load(Relaxed),

@@ -101,7 +101,7 @@ pub struct DirtyLines {
 /// Counts for instruments; relaxed, never decisions.
 #[repr(C, align(64))]
 pub struct Counters {
-    pub commit_waits: AtomicU64,
+    pub commit_polls: AtomicU64,
     pub commit_sleeps: AtomicU64,
     pub daemon_wakes: AtomicU64,
     pub lock_waits: AtomicU64,

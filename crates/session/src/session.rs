@@ -209,8 +209,11 @@ impl Session {
         let outcome = if reached() {
             WaitOutcome::Durable
         } else {
-            self.segment.header().counters.commit_waits.fetch_add(1, Relaxed);
-            self.sleep_until(&reached, alive)
+            let (outcome, slept) = self.sleep_until(&reached, alive);
+            let counters = &self.segment.header().counters;
+            let counted = if slept { &counters.commit_sleeps } else { &counters.commit_polls };
+            counted.fetch_add(1, Relaxed);
+            outcome
         };
         let (bits, own) = self.own_waiter_bits();
         self.segment.slot(self.slot).commit_word.store(WORD_IDLE, SeqCst);
@@ -224,31 +227,31 @@ impl Session {
         (&waiters[self.slot / 64], 1 << (self.slot % 64))
     }
 
-    fn sleep_until(&self, reached: &dyn Fn() -> bool, alive: &dyn Fn() -> bool) -> WaitOutcome {
-        let header = self.segment.header();
+    /// And whether it slept.
+    fn sleep_until(&self, reached: &dyn Fn() -> bool, alive: &dyn Fn() -> bool) -> (WaitOutcome, bool) {
         let slot = self.segment.slot(self.slot);
         let stall = Duration::from_millis(RELEASE_STALL_MS);
-        let mut stalled_since = None;
+        let (mut stalled_since, mut slept) = (None, false);
         if self.waits_alone() && spin::look(&slot.look, LOOK_MAX_US, reached) {
-            return WaitOutcome::Durable;
+            return (WaitOutcome::Durable, slept);
         }
         loop {
             if reached() {
-                return WaitOutcome::Durable;
+                return (WaitOutcome::Durable, slept);
             }
             // 1 -> 2 announces the sleep; the releaser exchanges to 0 and wakes only those that were 2.
             let _ = slot.commit_word.compare_exchange(WORD_WAITING, WORD_ASLEEP, SeqCst, SeqCst);
             if slot.commit_word.load(SeqCst) == WORD_ASLEEP {
                 if reached() {
-                    return WaitOutcome::Durable;
+                    return (WaitOutcome::Durable, slept);
                 }
-                header.counters.commit_sleeps.fetch_add(1, Relaxed);
+                slept = true;
                 let timed_out = futex::wait(&slot.commit_word, WORD_ASLEEP, stall);
                 if timed_out && !reached() {
                     let now = monotonic_ns();
                     let since = *stalled_since.get_or_insert(now);
                     if let Some(outcome) = self.look_around(now.saturating_sub(since) / 1_000_000, alive) {
-                        return outcome;
+                        return (outcome, slept);
                     }
                     self.notice(false);
                 }

@@ -322,3 +322,22 @@ fn a_wait_within_another_is_seen_while_it_lasts_and_counted_as_the_outer_one() {
     assert_eq!((seen(), count(segment, SessionWait::WriteLock).0), (None, 1));
     std::fs::remove_file(path).unwrap();
 }
+
+#[test]
+fn a_wait_counts_once_and_when_it_is_over_however_often_it_slept() {
+    let (segment, path) = segment("sleeps");
+    let session = Session::attach(segment, 3, 1, 1).unwrap();
+    let target = session.position_under_write_lock([7, 7], 4);
+    static LOOKS: AtomicU64 = AtomicU64::new(0);
+    let alive = || LOOKS.fetch_add(1, Relaxed) < u64::MAX;
+    let waiter = std::thread::spawn(move || session.wait_durable(target, &alive));
+    while LOOKS.load(Relaxed) < 3 {
+        std::thread::yield_now();
+    }
+    let counts = || (segment.counts().commit_polls, segment.counts().commit_sleeps);
+    assert_eq!(counts(), (0, 0), "it lasts");
+    segment.publish_durable(3, target, &mut |_, _| {});
+    waiter.join().unwrap();
+    assert_eq!(counts(), (0, 1));
+    std::fs::remove_file(path).unwrap();
+}

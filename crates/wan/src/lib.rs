@@ -15,6 +15,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod awake;
 pub mod chance;
 pub mod clock;
 pub mod command;

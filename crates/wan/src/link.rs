@@ -249,6 +249,11 @@ impl<P> Link<P> {
         self.counts
     }
 
+    /// Packets that wait or are under way.
+    pub fn held_packets(&self) -> usize {
+        self.held.len()
+    }
+
     /// Bytes that wait or are under way.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes

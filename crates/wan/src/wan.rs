@@ -1,5 +1,6 @@
 //! An emulator within this process: for tests and benches, and what `standfast wan run` is made of.
 
+use crate::awake::{Awake, keep_awake};
 use crate::chance::Chance;
 use crate::clock::Clock;
 use crate::control::Server;
@@ -70,6 +71,7 @@ pub struct Wan {
     server: Arc<Server>,
     threads: Vec<JoinHandle<()>>,
     place: Option<Place>,
+    _awake: Option<Awake>,
 }
 
 impl Wan {
@@ -88,7 +90,13 @@ impl Wan {
         let outgoing = outgoing(&config, &nodes, &settings).doing(|| "make an event".into())?;
         let emulator =
             Arc::new(Emulator { name: config.name, seed: config.seed, clock, nodes, tuns, outgoing });
-        let mut wan = Wan { emulator, server: Arc::new(server), threads: Vec::new(), place: Some(place) };
+        let mut wan = Wan {
+            emulator,
+            server: Arc::new(server),
+            threads: Vec::new(),
+            place: Some(place),
+            _awake: keep_awake().ok(),
+        };
         wan.start_threads().doing(|| "start a thread".into())?;
         for node in wan.nodes() {
             let sent = namespace::within(&node.namespace, || probe::send(clock))?;

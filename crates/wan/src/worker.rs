@@ -19,6 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const AT_ONCE: usize = 8;
 /// The last part of a wait is not slept: waking up takes longer than that.
 const SPIN: Nanos = 20_000;
+/// With more packets under way nobody waits for a single one: that it is late by so little is not felt, and the processor
+/// is for the programs.
+const FEW: usize = 4;
 
 /// One direction as the threads share it.
 pub struct Direction {
@@ -103,8 +106,10 @@ impl Worker {
             let took_all = self.take(&mut directions, &mut intake);
             let delivered_all = self.deliver(&mut directions, &mut intake.pool);
             let due = directions.iter().filter_map(|direction| direction.link.next_due()).min();
+            let held: usize = directions.iter().map(|direction| direction.link.held_packets()).sum();
             drop(directions);
-            intake.woken = took_all && delivered_all && self.wait(due, intake.gone);
+            let spin = if held > FEW { 0 } else { SPIN };
+            intake.woken = took_all && delivered_all && self.wait(due, spin, intake.gone);
         }
     }
 
@@ -162,14 +167,14 @@ impl Worker {
         all
     }
 
-    /// Waits for a packet, a change, or what is due next; whether it slept.
-    fn wait(&self, due: Option<Nanos>, gone: bool) -> bool {
+    /// Waits for a packet, a change, or what is due next, and does not sleep for less than `spin`; whether it slept.
+    fn wait(&self, due: Option<Nanos>, spin: Nanos, gone: bool) -> bool {
         let timeout = due.map(|due| due.saturating_sub(self.clock.now()));
-        if timeout.is_some_and(|timeout| timeout <= SPIN) {
+        if timeout.is_some_and(|timeout| timeout <= spin) {
             std::hint::spin_loop();
             return false;
         }
-        let timeout = timeout.map(|timeout| timeout - SPIN);
+        let timeout = timeout.map(|timeout| timeout - spin);
         let descriptors = [self.outgoing.changed.as_fd(), self.tuns[self.node].as_fd()];
         // It fails only for want of kernel memory; looking again is then all that can be done.
         let _ = wait_readable(&descriptors[..2 - usize::from(gone)], timeout);

@@ -264,3 +264,22 @@ fn the_end_takes_processes_and_namespaces_along() {
     assert!(!child.wait().unwrap().success());
     assert!(!namespace.exists());
 }
+
+#[test]
+fn processors_do_not_sleep_while_it_runs() {
+    let Some(_turn) = turn() else { return };
+    // What all demands together allow a processor to take until it is awake, microseconds. It can be read once.
+    let now = || {
+        let mut bytes = [0; 4];
+        let mut device = std::fs::File::open("/dev/cpu_dma_latency").ok()?;
+        device.read_exact(&mut bytes).ok().map(|()| i32::from_ne_bytes(bytes))
+    };
+    if now().is_none() {
+        return eprintln!("SKIP: the kernel does not manage sleep, or not for this user");
+    }
+    let before = now();
+    let wan = start(Settings::default());
+    assert_eq!(now(), Some(0));
+    drop(wan);
+    assert_eq!(now(), before);
+}

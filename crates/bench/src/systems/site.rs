@@ -60,7 +60,7 @@ impl Hosts {
                 (format!("{}:{PORT}", node.address), Some((&**wan, node.name.as_str())))
             }
         };
-        Ok(Site { listen, insecure: node.is_some(), ack_delay_us, node })
+        Ok(Site { listen, insecure: node.is_some(), behind: false, ack_delay_us, node })
     }
 
     /// Says so when the emulated link was not what it should have been.
@@ -83,6 +83,7 @@ pub(crate) struct Site<'a> {
     pub(crate) listen: String,
     /// Plain TCP beyond the loopback.
     pub(crate) insecure: bool,
+    behind: bool,
     ack_delay_us: u64,
     node: Option<(&'a Wan, &'a str)>,
 }
@@ -91,14 +92,14 @@ impl Site<'_> {
     /// The loopback, without any delay.
     pub(super) fn here() -> Result<Site<'static>> {
         let listen = format!("127.0.0.1:{}", free_port()?);
-        Ok(Site { listen, insecure: false, ack_delay_us: 0, node: None })
+        Ok(Site { listen, insecure: false, behind: false, ack_delay_us: 0, node: None })
     }
 
     /// A host at the end of an emulated link.
     pub(crate) fn of_node<'w>(wan: &'w Wan, node: &'w str) -> Result<Site<'w>> {
         let address = wan.node(node).map_err(failed)?.address;
         let listen = format!("{address}:{PORT}");
-        Ok(Site { listen, insecure: true, ack_delay_us: 0, node: Some((wan, node)) })
+        Ok(Site { listen, insecure: true, behind: false, ack_delay_us: 0, node: Some((wan, node)) })
     }
 
     /// With TLS, if `tls` says so.
@@ -106,12 +107,22 @@ impl Site<'_> {
         Site { insecure: self.insecure && !tls, ..self }
     }
 
+    /// Its programs get what those of other hosts leave of the processors, which all share here, if `behind` says so:
+    /// whoever measures what other hosts feel of it means the network.
+    pub(crate) fn behind(self, behind: bool) -> Self {
+        Site { behind, ..self }
+    }
+
     /// A command that will run there.
     pub(super) fn command(&self, program: &Path) -> Result<Command> {
+        let first = if self.behind { Path::new("nice") } else { program };
         let mut command = match self.node {
-            Some((wan, node)) => wan.command(node, program).map_err(failed)?,
-            None => Command::new(program),
+            Some((wan, node)) => wan.command(node, first).map_err(failed)?,
+            None => Command::new(first),
         };
+        if self.behind {
+            command.args(["-n", "19"]).arg(program);
+        }
         if self.ack_delay_us > 0 {
             command.env("STANDFAST_ACK_DELAY_US", self.ack_delay_us.to_string());
         }

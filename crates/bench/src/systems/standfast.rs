@@ -136,11 +136,13 @@ pub(crate) struct StandbyOptions<'a> {
     pub(crate) name: &'a str,
     /// Fault points as the value of `STANDFAST_FAULT`.
     pub(crate) faults: Option<&'a str>,
+    /// See [`Site::behind`].
+    pub(crate) behind: bool,
 }
 
 impl Default for StandbyOptions<'_> {
     fn default() -> Self {
-        StandbyOptions { name: STANDBY, faults: None }
+        StandbyOptions { name: STANDBY, faults: None, behind: false }
     }
 }
 
@@ -232,7 +234,7 @@ impl Instance {
         options: StandbyOptions<'_>,
     ) -> Result<Instance> {
         let program = need(&context.programs.standfast, BUILD)?;
-        let StandbyOptions { name, faults } = options;
+        let StandbyOptions { name, faults, .. } = options;
         let directory = scratch.path().join(name);
         let mut create = site.command(program)?;
         create.args(["standby", "create"]).arg("-D").arg(&directory);

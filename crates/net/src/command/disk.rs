@@ -3,6 +3,7 @@
 use super::arguments::DiskArgs;
 use super::progress::Progress;
 use crate::file::{Ring, TestFile};
+use crate::socket::SLICE;
 use crate::stats::{Latencies, Spread};
 use crate::terminal::say;
 use crate::units::{classic_size, readable_size};
@@ -70,7 +71,7 @@ fn every_row(args: &DiskArgs, stop: &AtomicBool, rows: &mut Vec<Row>) -> Result<
                 break;
             }
             progress.doing(|| format!("writes of {}, members: {count}", classic_size((*length).into())));
-            let Some(row) = measure(&members[..count], *length, args.duration, stop)? else { continue };
+            let Some(row) = measure(&members[..count], *length, args, stop)? else { continue };
             if !args.json {
                 print(&row);
             }
@@ -102,7 +103,7 @@ fn document(row: &Row) -> serde_json::Value {
 }
 
 /// One write after the other, to all members at the same time; it ends with the slowest. None without a write.
-fn measure(members: &[Arc<Ring>], length: u32, time: Duration, stop: &AtomicBool) -> Result<Option<Row>> {
+fn measure(members: &[Arc<Ring>], length: u32, args: &DiskArgs, stop: &AtomicBool) -> Result<Option<Row>> {
     let mut latencies = Latencies::default();
     let began = Instant::now();
     let buffer = AlignedBuf::new(length as usize);
@@ -125,7 +126,7 @@ fn measure(members: &[Arc<Ring>], length: u32, time: Duration, stop: &AtomicBool
                 go
             })
             .collect();
-        while began.elapsed() < time && !stop.load(Ordering::Relaxed) {
+        while began.elapsed() < args.duration && !stop.load(Ordering::Relaxed) {
             let write = Instant::now();
             for go in &others {
                 let _ = go.send(());
@@ -139,6 +140,7 @@ fn measure(members: &[Arc<Ring>], length: u32, time: Duration, stop: &AtomicBool
             }
             let nanos = write.elapsed().as_nanos() as u64;
             latencies.record(nanos, nanos, 0);
+            pause(args.delay, stop);
         }
         Ok(())
     })?;
@@ -149,4 +151,16 @@ fn measure(members: &[Arc<Ring>], length: u32, time: Duration, stop: &AtomicBool
         spread: figures.total,
         count: figures.count,
     }))
+}
+
+/// In slices, so that an interruption is heard.
+fn pause(time: Duration, stop: &AtomicBool) {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || stop.load(Ordering::Relaxed) {
+            return;
+        }
+        std::thread::sleep(left.min(SLICE));
+    }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use standfast_live::{Estimate, Looks, Status};
 
 use super::super::net::lab::{FAR, Labs, NEAR, link_or_wire};
+use super::super::transport::median;
 use super::super::transport::pair::{Pair, open_as_it_is};
 use super::lags;
 use crate::redo_load::Config;
@@ -86,9 +87,14 @@ impl Rehearsed {
     }
 }
 
-/// Fails over in all scenes.
-pub(super) fn rehearsed(labs: &Labs<'_>) -> Result<Vec<Rehearsed>> {
-    SCENES.iter().map(|scene| scene.rehearse(labs)).collect()
+/// Fails over in all scenes, so often in each.
+pub(super) fn rehearsed(labs: &Labs<'_>, rounds: usize) -> Result<Vec<Vec<Rehearsed>>> {
+    SCENES.iter().map(|scene| (0..rounds).map(|_| scene.rehearse(labs)).collect()).collect()
+}
+
+/// How far the median of a scene is off.
+pub(super) fn off(rehearsed: &[Rehearsed]) -> f64 {
+    median(&rehearsed.iter().map(Rehearsed::off).collect::<Vec<_>>())
 }
 
 /// Both ends, looked at now and then.
@@ -210,5 +216,13 @@ mod tests {
         assert_eq!(off((Some(0.0), 0.002), (Some(0.04), Some(0.02), 0.1)), 0.0);
         assert_eq!(off((None, 5.0), well), f64::INFINITY);
         assert_eq!(off((Some(0.0), 0.0), (Some(2.0), None, 2.0)), f64::INFINITY);
+    }
+
+    #[test]
+    fn one_failover_of_three_that_nobody_foresaw_does_not_count_and_two_do() {
+        let one =
+            |said| Rehearsed { what: "one", loss_s: (Some(0.0), 0.0), took_s: (Some(said), Some(2.0), 2.0) };
+        assert!((super::off(&[one(2.2), one(9.0), one(2.2)]) - 10.0).abs() < 1e-9);
+        assert!(super::off(&[one(2.2), one(9.0), one(9.0)]) > 300.0);
     }
 }

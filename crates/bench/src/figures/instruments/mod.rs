@@ -30,7 +30,7 @@ pub struct InstrumentsResult {
     /// What is shown of a standby's lag, and what is true.
     pub lags: Outcome<lags::Lags>,
     /// What is said of a failover before it, and what is true.
-    pub failovers: Outcome<Vec<failover::Rehearsed>>,
+    pub failovers: Outcome<Vec<Vec<failover::Rehearsed>>>,
     /// `standfast report --compare` of what synchronous transport costs.
     pub tables: Outcome<compared::Tables>,
     /// What `standfast diagnose` says of faults.
@@ -50,7 +50,7 @@ pub(super) fn instruments(context: &Context, rounds: usize) -> Result<Instrument
         commits: outcome(parts::commits(&labs, rounds))?,
         delayed: outcome(parts::delayed(&labs, rounds))?,
         lags: outcome(lags::lags(&labs))?,
-        failovers: outcome(failover::rehearsed(&labs))?,
+        failovers: outcome(failover::rehearsed(&labs, rounds))?,
         tables: outcome(compared::tables(&labs))?,
         diagnosed: outcome(diagnosis::diagnosed(&labs))?,
         page: outcome(page::page(context))?,
@@ -68,7 +68,10 @@ impl InstrumentsResult {
     }
 
     pub(super) fn worst_estimate(&self) -> Outcome<f64> {
-        self.failovers.as_ref().map(|all| parts::worst(all, failover::Rehearsed::off)).map_err(Clone::clone)
+        self.failovers
+            .as_ref()
+            .map(|all| parts::worst(all, |scene| failover::off(scene)))
+            .map_err(Clone::clone)
     }
 
     pub(super) fn page(&self) -> Outcome<f64> {

@@ -1,5 +1,6 @@
 //! The tool against its peers on the loopback, both pinned alike: servers on one processor, clients on another.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -23,6 +24,8 @@ const LATENCY_ROUNDS: usize = 4;
 /// The shortest test of sockperf and qperf.
 const LATENCY_TIME: Duration = Duration::from_secs(1);
 const DISK_TIME: Duration = Duration::from_millis(500);
+/// What a disk in the host's network takes changes from second to second.
+const DISK_ROUNDS: usize = 8;
 
 /// Where and how often.
 pub(super) struct Loopback<'a> {
@@ -128,21 +131,27 @@ impl Loopback<'_> {
         figure(&document(&mut command)?)
     }
 
-    /// SYNC with write, the disk's part of the latency, against durable writes alone: medians in seconds.
+    /// SYNC with write, the disk's part of the latency, against durable writes alone in the same rhythm: a disk that rested
+    /// while a message was on its way answers later than one that is kept busy. Medians in seconds.
     pub(super) fn disk(&self) -> Result<Against> {
-        let rounds = self.rounds * LATENCY_ROUNDS;
+        let rounds = self.rounds * DISK_ROUNDS;
         eprintln!("SYNC with write of {WRITE} bytes over loopback and `net disk`, {rounds} rounds");
         let (program, port) = (self.standfast()?, free_port()?);
         let _server = self.server(self.waiting(true, program), port)?;
+        let rest_s = Cell::new(0.0);
         Against::alternate(
             rounds,
             || {
                 let mut command = self.client(self.waiting(false, program), port, WRITE, DISK_TIME);
-                readings::disk_part_median(&document(command.arg("--write"))?)
+                let found = document(command.arg("--write"))?;
+                let disk_s = readings::disk_part_median(&found)?;
+                rest_s.set(readings::median(&found)? - disk_s);
+                Ok(disk_s)
             },
             || {
                 let mut command = self.waiting(true, program);
                 command.args(["net", "disk", "--json", "--length", &WRITE.to_string()]);
+                command.args(["--delay", &format!("{:.0}us", rest_s.get() * 1e6)]);
                 command.args(["--duration", &millis(DISK_TIME), "--dir"]).arg(self.scratch.path());
                 readings::disk_median(&document(&mut command)?)
             },

@@ -1,5 +1,5 @@
 //! What commits feel while a second standby that was away gets gigabytes of archived logs: they wait for the first one,
-//! which is on another host.
+//! which is on another host. The work of the second one's host is not theirs to feel.
 
 use serde::Serialize;
 
@@ -49,7 +49,8 @@ pub(super) fn gap(labs: &Labs<'_>, rounds: usize) -> Result<Gap> {
         pair.create_standby(None)?;
         pair.ship(Mode::SyncAffirm, &[])?;
         pair.await_follower(Mode::SyncAffirm)?;
-        pair.create_standby_at(THIRD, StandbyOptions { name: "third", faults: None })?;
+        let third = StandbyOptions { name: "third", behind: true, ..StandbyOptions::default() };
+        pair.create_standby_at(THIRD, third)?;
         let (_, gap_end) = pair.backlog(GAP_BYTES)?;
         pair.archive()?;
 

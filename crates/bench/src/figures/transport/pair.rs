@@ -14,8 +14,10 @@ use crate::redo_load::{Config, Content, Load, create_database};
 use crate::systems::{Instance, Mode, Site, StandbyOptions};
 use crate::{BenchError, Result, interrupt};
 
-/// Time for a standby to be created over a slow link, or to catch up.
+/// Time for logs to be archived.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// Redo that does not grow for so long does not grow at all.
+pub(super) const STANDSTILL: Duration = Duration::from_secs(60);
 /// The congestion control of both ends: one that every kernel has.
 const CONGESTION: &str = "reno";
 /// Sessions and bytes of a transaction that make a backlog.
@@ -108,7 +110,7 @@ impl<'l> Pair<'l> {
         node: &str,
         options: StandbyOptions<'_>,
     ) -> Result<()> {
-        let site = Site::of_node(self.lab.wan(), node)?.encrypted(self.tls);
+        let site = Site::of_node(self.lab.wan(), node)?.encrypted(self.tls).behind(options.behind);
         let standby = self.primary.create_standby(&site, self.labs.context, &self.scratch, options)?;
         self.standbys.push(standby);
         Ok(())
@@ -216,9 +218,13 @@ impl<'l> Pair<'l> {
     pub(in super::super) fn backlog(&self, bytes: f64) -> Result<(f64, f64)> {
         let from = self.of_primary("captured")?;
         let load = self.load(BACKLOG.0, BACKLOG.1, None)?;
-        interrupt::await_other("redo of the primary", PATIENCE, || {
-            Ok(self.of_primary("captured")? >= from + bytes)
-        })?;
+        let made = interrupt::await_amount("redo of the primary", from + bytes, STANDSTILL, || {
+            self.of_primary("captured")
+        });
+        if made.is_err() {
+            eprintln!("status of the primary: {}", self.primary.status()?);
+        }
+        made?;
         load.stop()?;
         Ok((from, self.of_primary("captured")?))
     }
@@ -238,8 +244,8 @@ impl<'l> Pair<'l> {
 
     /// Waits until the standby has hardened redo up to there.
     pub(in super::super) fn await_hardened(&self, position: f64) -> Result<()> {
-        interrupt::await_other("redo on the standby", PATIENCE, || {
-            Ok(self.of_standby("hardened")?.1 >= position)
+        interrupt::await_amount("redo on the standby", position, STANDSTILL, || {
+            Ok(self.of_standby("hardened")?.1)
         })
     }
 

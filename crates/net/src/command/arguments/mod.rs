@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 pub use client::ClientArgs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use values::{Host, amount, buffer, host, percent, positive_seconds, rate, write_size};
+use values::{Host, amount, buffer, host, pause, percent, positive_seconds, rate, write_size};
 
 const ADVISE_EXAMPLES: &str = "\
 Examples:
@@ -151,6 +151,9 @@ pub struct DiskArgs {
     /// Time for each size and number of members
     #[arg(long, default_value = "2s", value_parser = positive_seconds, value_name = "TIME", allow_hyphen_values = true)]
     pub duration: Duration,
+    /// Pause after each write, as between commits: a disk that rests meanwhile answers later than a busy one
+    #[arg(long, default_value = "0", value_parser = pause, value_name = "TIME", allow_hyphen_values = true)]
+    pub delay: Duration,
     /// As JSON
     #[arg(long)]
     pub json: bool,
