@@ -123,6 +123,10 @@ fn a_disk_and_a_comparison_have_their_forms() {
         document(&mut standfast(&format!("net disk --dir {directory} --length 4k --duration 100ms --json")));
     follows("disk", &result);
     assert_eq!((code, result["disk"].as_array().unwrap().len()), (0, 2), "one and two members");
+    let paced = format!("net disk --dir {directory} --length 4k --duration 100ms --delay 20ms --json");
+    let (result, code) = document(&mut standfast(&paced));
+    let writes = result["disk"][0]["writes"].as_u64().unwrap();
+    assert!(code == 0 && (1..=5).contains(&writes), "a pause after each of {writes} writes");
     let (result, code) = document(&mut standfast("net disk --dir /no/such/directory --json"));
     follows("disk", &result);
     assert_eq!((code, &result["status"], &result["error"]["code"]), (4, &"failed".into(), &"file".into()));

@@ -50,6 +50,8 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("net disk", "--length", "2m", "1048576"),
     ("net disk", "--duration", "1ms", "100 milliseconds"),
     ("net disk", "--duration", "-1", "100 milliseconds"),
+    ("net disk", "--delay", "2h", "1 hour"),
+    ("net disk", "--delay", "-1ms", "500ms"),
     ("net sweep beta", "--port", "0", "1..=65535"),
     ("net sweep beta", "--duration", "2d", "24 hours"),
     ("net sweep beta", "--max-window", "2g", "1073741824"),

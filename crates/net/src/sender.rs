@@ -17,6 +17,10 @@ const STATE_EVERY: Duration = Duration::from_millis(50);
 /// How long the receiver may take to receive what is on its way at the end, when nothing sets a bound.
 const DRAIN: Duration = Duration::from_secs(120);
 
+/// An ASYNC sender that was kept from sending at its rate does not catch up faster than at so many times the rate: in one
+/// burst the queues of the path would overflow, and what they lose would count as the path's.
+const CATCH_UP: f64 = 2.0;
+
 /// Longest message that is put together in memory, bytes of payload.
 const WHOLE: usize = 128 << 10;
 
@@ -77,7 +81,14 @@ pub fn drive(link: Link<'_>, orders: &Orders<'_>, ledger: &dyn Ledger) -> Result
     let arrivals = Arrivals::default();
     let link = match pace.mode {
         Mode::Sync => Link { arrivals: Some(&arrivals), ..link },
-        Mode::Async => link,
+        Mode::Async => {
+            if let Some(period) = pace.period {
+                let rate = f64::from(pace.length) / period.as_secs_f64().max(1e-9);
+                // Without it a test is only less even.
+                let _ = socket::limit_rate(link.socket, (rate * CATCH_UP) as u64);
+            }
+            link
+        }
     };
     let mut driver = Driver {
         link,

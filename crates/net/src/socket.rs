@@ -150,6 +150,11 @@ pub fn discard_at_close(socket: &TcpStream) -> Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
+/// Lets the kernel send so many bytes a second at most, evenly (SO_MAX_PACING_RATE of socket(7)).
+pub fn limit_rate(socket: &impl AsFd, bytes_per_second: u64) -> Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &bytes_per_second.to_ne_bytes())
+}
+
 /// Chooses the congestion control, e.g. `cubic`.
 pub fn set_congestion(socket: &impl AsFd, name: &str) -> Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
@@ -358,6 +363,26 @@ mod tests {
         drop(ages);
         drop(near);
         assert_eq!(receive_waking(&far, &mut out).unwrap(), (0, 0), "the end of the stream has no time");
+    }
+
+    #[test]
+    fn a_limit_on_the_rate_is_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        limit_rate(&near, 10 << 20).unwrap();
+        let bytes = 2 << 20;
+        let receiving = std::thread::spawn(move || {
+            let begun = Instant::now();
+            std::io::Read::read_exact(&mut far, &mut vec![0; bytes]).unwrap();
+            begun.elapsed()
+        });
+        std::io::Write::write_all(&mut near, &vec![7; bytes]).unwrap();
+        let took = receiving.join().unwrap();
+        assert!(
+            took >= Duration::from_millis(100),
+            "a fifth of a second, but for what a new connection may send: {took:?}"
+        );
     }
 
     #[test]
