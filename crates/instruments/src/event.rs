@@ -107,8 +107,10 @@ events! {
     AsyncRemoteWrite, "ASYNC Remote Write", Network, false;
     /// A sender: while it connects to its destination and both agree where to go on.
     TransportAttach, "Redo Transport Attach", Network, false;
-    /// An archiver: while it sends a unit of an archived log, reading it included.
+    /// An archiver: while it sends a piece of an archived log, reading it included.
     ArchRemoteWrite, "ARCH Remote Write", Network, false;
+    /// An archiver: held back while it sends, so that answers to commits that wait for other destinations do not come late.
+    ArchPace, "ARCH wait for commits", Idle, false;
     /// The receiver of a standby: from a batch of redo in memory until it is answered, checks included.
     RfsWrite, "RFS write", SystemIo, false;
     /// The receiver of a standby: for the write to the standby redo log.

@@ -9,8 +9,10 @@
 //!     └── archived logs, fetched in units over several connections ──┘
 //! ```
 
+mod pace;
 mod units;
 
+pub use pace::{Pace, Usual};
 pub use units::{Unit, Units, UnitsProgress};
 
 use serde::{Deserialize, Serialize};

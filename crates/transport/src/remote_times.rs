@@ -1,6 +1,7 @@
 //! What acknowledgements say of a standby's times: how long the way there and back is without its writes, and which write was
 //! in the way of what was sent meanwhile.
 
+use crate::gap::Usual;
 use standfast_instruments::RemoteAnswer;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub(crate) struct RemoteTimes {
     /// When the acknowledgement of the newest write left the standby and since when that had done nothing but write, as
     /// moments at which something was to be sent to arrive there then.
     busy: (u64, u64),
+    /// How long acknowledgements take.
+    pub(crate) usual: Usual,
 }
 
 impl RemoteTimes {
@@ -27,7 +30,7 @@ impl RemoteTimes {
     /// how long the way is. Not the time in which the connection was opened: that may have been to a tunnel on this host.
     pub(crate) fn new(greeted_in: Duration) -> RemoteTimes {
         let shortest_ns = u64::try_from(greeted_in.as_nanos()).unwrap_or(u64::MAX);
-        RemoteTimes { shortest_ns, newer_ns: u64::MAX, counted: 0, busy: (0, 0) }
+        RemoteTimes { shortest_ns, newer_ns: u64::MAX, counted: 0, busy: (0, 0), usual: Usual::default() }
     }
 
     /// An acknowledgement arrived at `arrived_ns`, `round_trip_ns` after what it acknowledges had been sent; it was

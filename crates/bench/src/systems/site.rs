@@ -108,20 +108,21 @@ impl Site<'_> {
     }
 
     /// Its programs get what those of other hosts leave of the processors, which all share here, if `behind` says so:
-    /// whoever measures what other hosts feel of it means the network.
+    /// whoever measures what other hosts feel of it means the network. Not `nice`: what runs so goes on until its slice
+    /// ends, milliseconds, while others wait to run.
     pub(crate) fn behind(self, behind: bool) -> Self {
         Site { behind, ..self }
     }
 
     /// A command that will run there.
     pub(super) fn command(&self, program: &Path) -> Result<Command> {
-        let first = if self.behind { Path::new("nice") } else { program };
+        let first = if self.behind { Path::new("chrt") } else { program };
         let mut command = match self.node {
             Some((wan, node)) => wan.command(node, first).map_err(failed)?,
             None => Command::new(first),
         };
         if self.behind {
-            command.args(["-n", "19"]).arg(program);
+            command.args(["--idle", "0"]).arg(program);
         }
         if self.ack_delay_us > 0 {
             command.env("STANDFAST_ACK_DELAY_US", self.ack_delay_us.to_string());

@@ -174,6 +174,9 @@ fn note_ack(
         if times.write_ns > 0 {
             standfast_instruments::record(event, round_trip);
             stats.responses.record(round_trip_ns);
+            if event == Event::SyncRemoteWrite {
+                shared.config.archive.archivers.answered(arrived.at_ns, round_trip_ns, &mut remote.usual);
+            }
         }
         let answer = remote.note(arrived.at_ns, round_trip_ns, times.write_ns);
         stats.shortest_way.store(remote.shortest_ns() / 1000 + 1, Relaxed);

@@ -8,14 +8,14 @@ use super::connect::Failure;
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, TransportError};
 use crate::event::SenderEvent;
 use crate::framing::{FrameReader, FrameWriter, FramingError};
-use crate::gap::{ArchivedLogInfo, Gap, GapStatus};
+use crate::gap::{ArchivedLogInfo, Gap, GapStatus, Pace, Usual};
 use crate::hello::{self, SenderHello};
 use crate::link::{self, LinkEnd};
 use crate::lock;
 use crate::packing::Compression;
 use crate::source::ArchivedFile;
 use standfast_format::{FrameHeader, FrameKind, StreamCrc};
-use standfast_instruments::{Event, Statistic, count, waiting};
+use standfast_instruments::{Event, Statistic, count, monotonic_ns, waiting};
 use standfast_io::behind::run_behind;
 use standfast_io::fault::{self, Fault};
 use standfast_types::Scn;
@@ -35,12 +35,23 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub struct Archivers {
     free: Mutex<u32>,
     freed: Condvar,
+    pace: Mutex<Pace>,
 }
 
 impl Archivers {
     /// So many.
     pub fn new(count: u32) -> Arc<Archivers> {
-        Arc::new(Archivers { free: Mutex::new(count), freed: Condvar::new() })
+        Arc::new(Archivers { free: Mutex::new(count), freed: Condvar::new(), pace: Mutex::default() })
+    }
+
+    /// A destination for which commits wait, of which that is usual, has answered after `took_ns`.
+    pub(super) fn answered(&self, now_ns: u64, took_ns: u64, usual: &mut Usual) {
+        lock(&self.pace).answered(now_ns, took_ns, usual);
+    }
+
+    /// How long a piece of so many bytes has to wait, so that commits need not.
+    fn holds_back(&self, bytes: u64) -> Duration {
+        Duration::from_nanos(lock(&self.pace).wait_ns(monotonic_ns(), bytes))
     }
 
     /// Waits for one; `None` when `give_up` says so first.
@@ -300,9 +311,7 @@ fn converse(
         if offset.checked_add(bytes).is_none_or(|end| end > log.bytes) || !offset.is_multiple_of(4096) {
             return Err(TransportError::Protocol("a unit beyond the end of its log".into()));
         }
-        let wait = waiting(Event::ArchRemoteWrite);
         send_unit(shared, open, log, (offset, bytes), &mut file, &mut writer)?;
-        drop(wait);
     }
 }
 
@@ -330,6 +339,12 @@ fn send_unit(
     while at < end {
         let length = (end - at).min(PIECE_BYTES);
         let piece = &mut piece[..length as usize];
+        let held_back = shared.config.archive.archivers.holds_back(length);
+        if !held_back.is_zero() {
+            let _wait = waiting(Event::ArchPace);
+            open.pause(held_back);
+        }
+        let wait = waiting(Event::ArchRemoteWrite);
         fault::check(Fault::ArchiveSend).map_err(&sending)?;
         if let Err(error) = file.read(at, piece) {
             return Err(unusable(shared, log, error.to_string(), writer));
@@ -337,6 +352,7 @@ fn send_unit(
         crc = crc.after(piece);
         let header = FrameHeader::new(FrameKind::Unit, log.sequence, at, 0, 0);
         writer.write(header, piece).map_err(&sending)?;
+        drop(wait);
         at += length;
         open.sent.fetch_add(length, SeqCst);
         shared.stats.archived_bytes.fetch_add(length, Relaxed);

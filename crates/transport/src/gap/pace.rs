@@ -1,0 +1,167 @@
+//! How fast archived logs go out while commits wait for other destinations: not so fast that their answers come late. Both
+//! share processors, disks and network cards here, and may share them there. Pure; all times in nanoseconds.
+
+/// What is judged at once.
+const ROUND_NS: u64 = 100_000_000;
+/// Answers that a judgement needs. Where fewer come in [`SILENCE_NS`], hardly a commit waits.
+const ENOUGH: u32 = 20;
+const SILENCE_NS: u64 = 1_000_000_000;
+/// One answer in so many may be late.
+const LATE_ONE_IN: u32 = 50;
+/// An answer is late that takes a quarter longer than usual, and so much: what a disk or a processor needs now and then.
+const LATE_NS: f64 = 500_000.0;
+/// Slower than that a gap would never end, bytes a second.
+const LEAST: f64 = 16e6;
+/// What is usual is a mean of so many answers.
+const MEMORY: f64 = 256.0;
+
+/// What an answer of one destination takes while no archived log goes out.
+#[derive(Debug, Default)]
+pub struct Usual {
+    /// 0: not known yet.
+    mean_ns: f64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// Bytes a second; `None`: as many as go.
+    rate: Option<f64>,
+    /// When the next piece may go.
+    next_ns: u64,
+    /// When the last piece went.
+    sent_ns: u64,
+    round: Round,
+}
+
+#[derive(Debug, Default)]
+struct Round {
+    began_ns: u64,
+    answers: u32,
+    late: u32,
+    bytes: u64,
+}
+
+impl Pace {
+    /// A commit's redo was answered by a destination for which commits wait, of which that is usual.
+    pub fn answered(&mut self, now_ns: u64, took_ns: u64, usual: &mut Usual) {
+        let took = took_ns as f64;
+        // Not known: the first answer while archived logs go out says what is bearable.
+        if usual.mean_ns == 0.0 {
+            usual.mean_ns = took;
+        }
+        if now_ns.saturating_sub(self.sent_ns) > SILENCE_NS {
+            usual.mean_ns += (took - usual.mean_ns) / MEMORY;
+            return;
+        }
+        self.round.answers += 1;
+        self.round.late += u32::from(took > usual.mean_ns * 1.25 + LATE_NS);
+    }
+
+    /// How long a piece of so many bytes has to wait.
+    pub fn wait_ns(&mut self, now_ns: u64, bytes: u64) -> u64 {
+        self.judge(now_ns);
+        self.round.bytes += bytes;
+        self.sent_ns = now_ns;
+        let Some(rate) = self.rate else { return 0 };
+        let at_ns = self.next_ns.max(now_ns);
+        self.next_ns = at_ns + (bytes as f64 / rate * 1e9) as u64;
+        at_ns - now_ns
+    }
+
+    fn judge(&mut self, now_ns: u64) {
+        let Round { began_ns, answers, late, bytes } = self.round;
+        let lasted_ns = now_ns.saturating_sub(began_ns);
+        if lasted_ns < ROUND_NS || (answers < ENOUGH && lasted_ns < SILENCE_NS) {
+            return;
+        }
+        self.round = Round { began_ns: now_ns, ..Round::default() };
+        if answers < ENOUGH || lasted_ns > 2 * SILENCE_NS {
+            self.rate = None;
+        } else if late * LATE_ONE_IN > answers {
+            let went = bytes as f64 / lasted_ns as f64 * 1e9;
+            self.rate = Some((self.rate.map_or(went, |rate| rate.min(went)) * 0.7).max(LEAST));
+        } else {
+            self.rate = self.rate.map(|rate| rate * 1.1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const PIECE: u64 = 1 << 20;
+
+    /// A second in which pieces go as they may, and an answer takes `answer_ms` every millisecond. Bytes that went.
+    fn second(pace: &mut Pace, usual: &mut Usual, from_ns: u64, answer_ms: impl Fn(u64) -> u64) -> u64 {
+        let (mut went, mut free_ns) = (0, from_ns);
+        for ms in 0..1000 {
+            let now_ns = from_ns + ms * MS;
+            pace.answered(now_ns, answer_ms(ms) * MS, usual);
+            // The network takes a piece every ten milliseconds.
+            if now_ns >= free_ns {
+                free_ns = now_ns + pace.wait_ns(now_ns, PIECE).max(10 * MS);
+                went += PIECE;
+            }
+        }
+        went
+    }
+
+    /// A second in which no archived log goes out and answers take so long.
+    fn usual(pace: &mut Pace, answer_ms: u64) -> Usual {
+        let mut usual = Usual::default();
+        (0..1000).for_each(|ms| pace.answered((10_000 + ms) * MS, answer_ms * MS, &mut usual));
+        usual
+    }
+
+    #[test]
+    fn where_nobody_waits_for_answers_it_goes_as_fast_as_it_can() {
+        let mut pace = Pace::default();
+        assert!((0..1000).all(|n| pace.wait_ns(n * 10 * MS, PIECE) == 0));
+    }
+
+    #[test]
+    fn answers_as_usual_hold_nothing_back() {
+        let mut pace = Pace::default();
+        let mut usual = usual(&mut pace, 10);
+        assert_eq!(second(&mut pace, &mut usual, 11_000 * MS, |_| 11), 100 * PIECE);
+    }
+
+    #[test]
+    fn what_is_late_depends_on_the_destination() {
+        let mut pace = Pace::default();
+        let (mut near, mut far) = (usual(&mut pace, 1), usual(&mut pace, 20));
+        for ms in 11_000..12_000 {
+            pace.answered(ms * MS, MS, &mut near);
+            pace.answered(ms * MS, 20 * MS, &mut far);
+            assert_eq!(pace.wait_ns(ms * MS, PIECE), 0);
+        }
+    }
+
+    #[test]
+    fn late_answers_slow_it_down_but_not_for_ever() {
+        let mut pace = Pace::default();
+        let mut usual = usual(&mut pace, 10);
+        let seconds: Vec<u64> = (11..18)
+            .map(|s| second(&mut pace, &mut usual, s * 1000 * MS, |ms| if ms % 10 == 0 { 30 } else { 10 }))
+            .collect();
+        assert!(seconds[0] < 90 * PIECE, "{seconds:?}");
+        let least = seconds[6];
+        assert!((LEAST as u64 - PIECE..=LEAST as u64 + PIECE).contains(&least), "{seconds:?}");
+        let faster = (18..22).map(|s| second(&mut pace, &mut usual, s * 1000 * MS, |_| 10)).last();
+        assert!(faster > Some(2 * least), "{faster:?} after {least}");
+    }
+
+    #[test]
+    fn when_commits_end_it_hurries_again() {
+        let mut pace = Pace::default();
+        let mut usual = usual(&mut pace, 10);
+        (11..18).for_each(|s| {
+            second(&mut pace, &mut usual, s * 1000 * MS, |_| 30);
+        });
+        let waits: Vec<u64> = (0..300).map(|n| pace.wait_ns(18_000 * MS + n * 10 * MS, PIECE)).collect();
+        assert!(waits[0] > 0 && waits[299] == 0, "{waits:?}");
+    }
+}
