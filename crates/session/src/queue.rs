@@ -95,11 +95,11 @@ impl Session {
         slot.lock.word.store(WORD_WAITING, SeqCst);
         entry.lock_waiters[self.slot / 64].fetch_or(1 << (self.slot % 64), SeqCst);
         // The lock may have been released between the failed turn and the bit: then nobody would wake us.
-        let reserved = entry.lock.reserved.load(SeqCst);
-        if entry.lock.owner.load(SeqCst) == 0 && (reserved == 0 || reserved == self.me()) {
+        let ticket = TurnTicket { segment: self.segment, slot: self.slot };
+        if ticket.may_try(entry) {
             slot.lock.word.store(WORD_IDLE, SeqCst);
         }
-        TurnTicket { segment: self.segment, slot: self.slot }
+        ticket
     }
 
     /// The fcntl lock was released: wakes the first in line, once. Whoever has taken it in between, without a turn, owns it
@@ -129,9 +129,19 @@ impl Session {
 }
 
 impl TurnTicket {
-    /// Sleeps until woken, at most `limit`. True when woken, false when the time ran out.
+    /// Sleeps until woken, at most `limit`. True when woken or when the lock is free, false when the time ran out.
+    ///
+    /// First it lets others run, once: where more of them want to than there are processors, the one who has the lock is
+    /// done by then, and neither a sleep nor a wake was needed.
     pub fn sleep(&self, limit: Duration) -> bool {
-        let word = &self.segment.slot(self.slot).lock.word;
+        let slot = self.segment.slot(self.slot);
+        let word = &slot.lock.word;
+        if word.load(SeqCst) == WORD_WAITING {
+            std::thread::yield_now();
+            if self.may_try(self.segment.database(slot.database.load(SeqCst) as u16)) {
+                word.store(WORD_IDLE, SeqCst);
+            }
+        }
         if word.compare_exchange(WORD_WAITING, WORD_ASLEEP, SeqCst, SeqCst).is_err() {
             return true;
         }
@@ -145,6 +155,12 @@ impl TurnTicket {
             futex::wait(word, WORD_ASLEEP, Duration::from_nanos(end - now));
         }
         true
+    }
+
+    /// Whether the lock is free, and not reserved for another one.
+    fn may_try(&self, entry: &DatabaseEntry) -> bool {
+        let reserved = entry.lock.reserved.load(SeqCst);
+        entry.lock.owner.load(SeqCst) == 0 && (reserved == 0 || reserved == self.slot as u32 + 1)
     }
 }
 

@@ -16,8 +16,11 @@ use crate::{BenchError, Result, interrupt};
 const BACKLOG_BYTES: f64 = 1e9;
 /// Bytes of a transaction whose latency is measured, one after the other.
 const COMMIT_BYTES: usize = 256;
+/// Pairs of instances of each kind whose latency is measured in a round: each pair has one of its own, which differs from
+/// the next one's by more than encryption costs.
+const PAIRS: usize = 3;
 
-/// Over one kind of connection, one value a round.
+/// Over one kind of connection: one rate a round, and [`PAIRS`] latencies.
 #[derive(Debug, Default, Serialize)]
 pub struct Over {
     /// Bytes of redo a second that reach the standby's disk.
@@ -56,6 +59,10 @@ pub(super) fn tls(labs: &Labs<'_>, rounds: usize) -> Result<Tls> {
         for encrypted in [false, true] {
             let over = if encrypted { &mut found.encrypted } else { &mut found.plain };
             over.rate.push(rate(labs, &lab, encrypted)?);
+        }
+        for turn in 0..2 * PAIRS {
+            let encrypted = turn % 2 == 1;
+            let over = if encrypted { &mut found.encrypted } else { &mut found.plain };
             over.latency_us.push(latency(labs, &lab, encrypted)?);
         }
     }
