@@ -67,8 +67,8 @@ impl Running {
             Ok(())
         })?;
         if state == State::Enable {
-            if let Some(primary) = self.primary() {
-                primary.destinations().enable(name);
+            if let Some(ships) = self.ships() {
+                ships.enable(name);
             }
             if let Some(monitor) = self.monitor().as_ref() {
                 monitor.enable(name);

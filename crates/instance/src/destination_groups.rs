@@ -1,16 +1,31 @@
-//! Puts in force what [`standfast_transport::selection`] chooses among the destinations of a primary.
+//! Puts in force what [`standfast_transport::selection`] chooses among the destinations of a primary, or of a standby.
 
 use crate::destination_config::DestinationConfig;
 use crate::error::InstanceError;
 use crate::running::Running;
-use crate::shipping::Destinations;
 use standfast_transport::selection::{Condition, Member, Use, choose, retry_failed};
-use standfast_transport::{DestinationStatus, Standing};
+use standfast_transport::{DestinationStatus, Sender, Standing};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What the senders of the destinations that a primary ships to are in use for, by name.
+/// What the senders of the destinations that an instance ships to are in use for, by name.
 pub type Uses = HashMap<String, Use>;
+
+/// The senders of an instance.
+pub trait Ships {
+    /// Whether there is one for this destination, or would be when it does not rest.
+    fn is_shipped_to(&self, destination: &DestinationConfig) -> bool;
+
+    /// State of all of them, and whether commits wait.
+    fn status(&self) -> Vec<(DestinationStatus, bool)>;
+
+    /// What is in use of all that are shipped to.
+    fn uses(&self) -> Uses;
+
+    /// Makes another attempt to reach a destination now, also after it was given up.
+    fn enable(&self, name: &str);
+}
 
 /// When members that were given up were last tried again.
 #[derive(Default)]
@@ -24,20 +39,20 @@ impl GroupWatch {
     /// # Errors
     /// When a sender cannot be started; it is tried again.
     pub fn look(&mut self, running: &Running) -> Result<(), InstanceError> {
-        let configured = shipped(&running.configured());
+        let Some(ships) = running.ships() else { return Ok(()) };
+        let mut configured = running.configured();
+        configured.retain(|at| ships.is_shipped_to(at));
         if configured.iter().all(|at| at.group == 0) {
             return Ok(());
         }
-        let Some(primary) = running.primary() else { return Ok(()) };
-        let destinations = primary.destinations();
-        let (members, uses) = judge(&configured, Some(&destinations));
-        if uses != *destinations.uses() {
+        let (members, uses) = judge(&configured, &ships.status());
+        let before = ships.uses();
+        if uses != before {
             running.use_destinations_anew()?;
             // They were judged once more for it.
-            let Some(primary) = running.primary() else { return Ok(()) };
-            let (before, now) = (destinations, primary.destinations());
-            for at in configured.iter().filter(|at| now.uses().get(&at.name) != before.uses().get(&at.name)) {
-                let what = match now.uses().get(&at.name) {
+            let Some(now) = running.ships().map(|ships| ships.uses()) else { return Ok(()) };
+            for at in configured.iter().filter(|at| now.get(&at.name) != before.get(&at.name)) {
+                let what = match now.get(&at.name) {
                     Some(Use::Serves) => "is in use now",
                     Some(Use::Returns) => "has failed and is tried again; another one of its group is in use",
                     _ => "is not in use: another one of its group is",
@@ -51,7 +66,7 @@ impl GroupWatch {
         }
         for (at, member) in configured.iter().zip(&members) {
             if member.condition == Condition::Failed && retry_failed(&members, at.group) && self.is_due(at) {
-                destinations.enable(&at.name);
+                ships.enable(&at.name);
             }
         }
         Ok(())
@@ -68,14 +83,8 @@ impl GroupWatch {
     }
 }
 
-/// The destinations that a primary ships to, also those that rest.
-pub fn shipped(configured: &[DestinationConfig]) -> Vec<DestinationConfig> {
-    configured.iter().filter(|at| Destinations::are_shipped_to(at)).cloned().collect()
-}
-
 /// What is chosen, as things stand with the senders that there are.
-pub fn judge(configured: &[DestinationConfig], now: Option<&Destinations>) -> (Vec<Member>, Uses) {
-    let status = now.map_or_else(Vec::new, Destinations::status);
+pub fn judge(configured: &[DestinationConfig], status: &[(DestinationStatus, bool)]) -> (Vec<Member>, Uses) {
     let member = |at: &DestinationConfig| {
         let known = status.iter().find(|(status, _)| status.name == at.name);
         let condition = known.map_or(Condition::Unknown, |(status, _)| condition(status));
@@ -93,4 +102,34 @@ fn condition(status: &DestinationStatus) -> Condition {
         Standing::Optional | Standing::Required if connected => Condition::Good,
         _ => Condition::Unknown,
     }
+}
+
+/// Senders and what each was started for.
+#[derive(Clone, Copy)]
+pub struct Group<'a> {
+    /// What for.
+    pub configured: &'a [DestinationConfig],
+    /// In the same order.
+    pub senders: &'a [Arc<Sender>],
+}
+
+/// Commits do not wait any more for those whose work another one of their group does. To be called once these are in
+/// force. Nor do they for one that begins when the group had lost its protection before.
+pub fn let_others_go(uses: &Uses, now: Group<'_>, before: Group<'_>) {
+    for (sender, at) in now.senders.iter().zip(now.configured) {
+        let unprotected = || {
+            let was = |other: &(&DestinationConfig, &Arc<Sender>)| other.0.group == at.group;
+            let mut group = before.configured.iter().zip(before.senders).filter(was).peekable();
+            let fresh = !before.senders.iter().any(|other| Arc::ptr_eq(other, sender));
+            fresh && group.peek().is_some() && group.all(|(_, other)| !other.is_required())
+        };
+        if at.group > 0 && (uses.get(&at.name) == Some(&Use::Returns) || unprotected()) {
+            sender.let_go();
+        }
+    }
+}
+
+/// See [`Ships::enable`].
+pub fn enable(senders: &[Arc<Sender>], name: &str) {
+    senders.iter().filter(|sender| sender.status().name == name).for_each(|sender| sender.enable());
 }

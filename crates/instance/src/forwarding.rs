@@ -13,6 +13,7 @@ use crate::archive_source;
 use crate::config::DestinationConfig;
 use crate::control::{Control, Upstream};
 use crate::destination_config::State;
+use crate::destination_groups::{Group, Ships, Uses, enable, judge, let_others_go};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::retention;
@@ -23,6 +24,7 @@ use crate::standby::StandbyShared;
 use standfast_format::StreamCrc;
 use standfast_instruments::RemoteAnswer;
 use standfast_transport as transport;
+use standfast_transport::selection::Use;
 use standfast_transport::{
     ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, DestinationStatus, Hop, LogGeometry, Passing,
     PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver,
@@ -198,6 +200,14 @@ struct Senders {
     running: Vec<Arc<Sender>>,
     /// Which of them have been reported as left behind.
     left_behind: Vec<bool>,
+    /// What is in use of all destinations.
+    uses: Uses,
+}
+
+impl Senders {
+    fn group(&self) -> Group<'_> {
+        Group { configured: &self.configured, senders: &self.running }
+    }
 }
 
 impl Forwarding {
@@ -228,14 +238,20 @@ impl Forwarding {
         self.senders.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// From now on these are the destinations. A sender goes on when its destination is configured as it was.
+    /// From now on these are the destinations, and of those in groups the best that can be reached are in use. A sender goes
+    /// on when its destination is configured as it was.
     ///
     /// # Errors
     /// When a thread cannot be started.
     pub fn configure(&self, configured: &[DestinationConfig]) -> Result<(), InstanceError> {
-        let mut fresh = Senders::default();
         let before = self.senders().clone();
-        for destination in configured.iter().filter(|destination| is_forwarded_to(destination)) {
+        let forwarded: Vec<_> = configured.iter().filter(|at| is_forwarded_to(at)).cloned().collect();
+        let (_, uses) = judge(&forwarded, &self.status());
+        let mut fresh = Senders { uses, ..Senders::default() };
+        for destination in &forwarded {
+            if fresh.uses.get(&destination.name) == Some(&Use::Rests) {
+                continue;
+            }
             let known =
                 before.configured.iter().zip(&before.running).find(|(config, _)| *config == destination);
             let sender = match known {
@@ -248,7 +264,8 @@ impl Forwarding {
         }
         let ended = |sender: &&Arc<Sender>| !fresh.running.iter().any(|other| Arc::ptr_eq(other, sender));
         let ended: Vec<_> = before.running.iter().filter(ended).cloned().collect();
-        *self.senders() = fresh;
+        *self.senders() = fresh.clone();
+        let_others_go(&fresh.uses, fresh.group(), before.group());
         ended.iter().for_each(|sender| sender.stop());
         // Who is waited for may have changed.
         self.moved.call();
@@ -307,6 +324,25 @@ fn is_waited_for(destination: &DestinationConfig) -> bool {
 /// Whether a standby has a sender for the destination.
 fn is_forwarded_to(destination: &DestinationConfig) -> bool {
     destination.state == State::Enable && !destination.is_local() && destination.valid_for.of_a_standby()
+}
+
+impl Ships for Forwarding {
+    fn is_shipped_to(&self, destination: &DestinationConfig) -> bool {
+        is_forwarded_to(destination)
+    }
+
+    fn status(&self) -> Vec<(DestinationStatus, bool)> {
+        self.status()
+    }
+
+    fn uses(&self) -> Uses {
+        self.senders().uses.clone()
+    }
+
+    fn enable(&self, name: &str) {
+        let running = self.senders().running.clone();
+        enable(&running, name);
+    }
 }
 
 impl Passing for Forwarding {

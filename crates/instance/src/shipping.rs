@@ -3,7 +3,7 @@
 use crate::archive_source;
 use crate::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
 use crate::destination_config::State;
-use crate::destination_groups::{Uses, judge, shipped};
+use crate::destination_groups::{Group, Ships, Uses, enable, judge, let_others_go};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
@@ -306,8 +306,9 @@ impl Destinations {
     ) -> Result<Arc<Destinations>, InstanceError> {
         let mut senders = Vec::new();
         let siblings = before.map_or_else(Arc::default, |before| before.siblings.clone());
-        let shipped = shipped(configured);
-        let (_, uses) = judge(&shipped, before);
+        let shipped =
+            configured.iter().filter(|at| Destinations::are_shipped_to(at)).cloned().collect::<Vec<_>>();
+        let (_, uses) = judge(&shipped, &before.map_or_else(Vec::new, Destinations::status));
         let rests = |at: &&DestinationConfig| uses.get(&at.name) == Some(&Use::Rests);
         let in_use: Vec<&DestinationConfig> = shipped.iter().filter(|at| !rests(at)).collect();
         let archivers = before.map_or_else(
@@ -356,25 +357,13 @@ impl Destinations {
         self.senders.iter().filter(ended).for_each(|sender| sender.stop());
     }
 
-    /// What is in use of all that a primary ships to.
-    pub fn uses(&self) -> &Uses {
-        &self.uses
+    /// See [`let_others_go`].
+    pub fn let_others_go(&self, before: &Destinations) {
+        let_others_go(&self.uses, self.group(), before.group());
     }
 
-    /// Commits do not wait any more for those whose work another one of their group does. To be called once these are
-    /// in force. Nor do they for one that begins when the group had lost its protection before.
-    pub fn let_others_go(&self, before: &Destinations) {
-        for (sender, at) in self.senders.iter().zip(&self.configured) {
-            let unprotected = || {
-                let was = |other: &(&DestinationConfig, &Arc<Sender>)| other.0.group == at.group;
-                let mut group = before.configured.iter().zip(&before.senders).filter(was).peekable();
-                let fresh = !before.senders.iter().any(|other| Arc::ptr_eq(other, sender));
-                fresh && group.peek().is_some() && group.all(|(_, other)| !other.is_required())
-            };
-            if at.group > 0 && (self.uses.get(&at.name) == Some(&Use::Returns) || unprotected()) {
-                sender.let_go();
-            }
-        }
+    fn group(&self) -> Group<'_> {
+        Group { configured: &self.configured, senders: &self.senders }
     }
 
     /// Whether a primary has a sender for the destination.
@@ -393,11 +382,6 @@ impl Destinations {
     /// The destinations as far as protection is concerned.
     pub fn members(&self) -> Vec<Member> {
         self.senders.iter().map(|sender| sender.member()).collect()
-    }
-
-    /// Makes another attempt to reach a destination now, also after it was given up.
-    pub fn enable(&self, name: &str) {
-        self.senders.iter().filter(|sender| sender.status().name == name).for_each(|sender| sender.enable());
     }
 
     /// State of all destinations.
@@ -422,6 +406,24 @@ impl Destinations {
         for sender in &self.senders {
             sender.stop();
         }
+    }
+}
+
+impl Ships for Destinations {
+    fn is_shipped_to(&self, destination: &DestinationConfig) -> bool {
+        Destinations::are_shipped_to(destination)
+    }
+
+    fn status(&self) -> Vec<(DestinationStatus, bool)> {
+        self.status()
+    }
+
+    fn uses(&self) -> Uses {
+        self.uses.clone()
+    }
+
+    fn enable(&self, name: &str) {
+        enable(&self.senders, name);
     }
 }
 

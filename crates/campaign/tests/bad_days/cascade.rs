@@ -178,3 +178,46 @@ fn redo_does_not_go_in_a_circle() {
     place.application(&database).run(INSERT);
     assert_same_at(&primary, &far, &database);
 }
+
+/// GROUP and PRIORITY among the destinations of a standby for which commits of the primary wait.
+#[test]
+fn of_a_group_behind_a_standby_the_best_that_can_be_reached_serves_and_nothing_acknowledged_is_lost() {
+    let place = Place::new("cascade-group");
+    let (mut primary, database) = place.protecting();
+    let mut middle = place.standby_of(&primary, "middle");
+    let mut north = place.standby_of(&primary, "north");
+    let east = place.standby_of(&primary, "east");
+    for (id, standby, name, priority) in [("3", &east, "east", 2), ("2", &north, "north", 1)] {
+        let attributes = format!(
+            "SERVICE={} SYNC AFFIRM REOPEN=1 NET_TIMEOUT=60 GROUP=1 PRIORITY={priority} \
+             VALID_FOR=(STANDBY_LOGFILE,STANDBY_ROLE) DB_UNIQUE_NAME={name}",
+            standby.address
+        );
+        must(&middle, &["destination", "set", id, &attributes]);
+    }
+    add_destination(&primary, &middle, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
+    let serves = |status: &Status, name: &str| {
+        let all = status.json()["destinations"].as_array().cloned().unwrap_or_default();
+        all.iter().any(|at| at["name"] == name && at["required"] == true && at["state"] == "streaming")
+    };
+    let alone = |status: &Status| status.json()["destinations"].as_array().is_some_and(|all| all.len() == 1);
+    await_status(&middle, "the better one is in use, and only that", |status| {
+        serves(status, "north") && alone(status)
+    });
+    let writers = Writers::start(&place, &database, 4);
+    writers.await_progress();
+    north.kill();
+    await_status(&middle, "the other one has taken over", |status| serves(status, "east"));
+    writers.await_progress();
+    start(&mut north);
+    await_status(&middle, "the better one is back in use", |status| serves(status, "north") && alone(status));
+    writers.await_progress();
+    north.kill();
+    await_status(&middle, "the other one once more", |status| serves(status, "east"));
+    writers.await_progress();
+    primary.kill();
+    middle.kill();
+    let acknowledged = writers.noted();
+    must(&east, &["failover"]);
+    acknowledged.all_in(&east.standby_database("app.db"));
+}

@@ -2,6 +2,7 @@
 
 use super::{Running, RunningPrimary};
 use crate::config::{CONFIG_FILE, Config, DestinationConfig};
+use crate::destination_groups::Ships;
 use crate::error::InstanceError;
 use crate::local_archive::LocalStatus;
 use crate::primary::PrimaryShared;
@@ -59,7 +60,18 @@ impl Running {
     /// Chooses among the destinations again.
     pub(crate) fn use_destinations_anew(&self) -> Result<(), InstanceError> {
         let _one = self.one_command();
-        self.primary().map_or(Ok(()), |primary| self.restart_destinations(&primary))
+        if let Some(primary) = self.primary() {
+            self.restart_destinations(&primary)?;
+        }
+        self.forwarding().map_or(Ok(()), |forwarding| forwarding.configure(&self.configured()))
+    }
+
+    /// The senders, when there are any.
+    pub(crate) fn ships(&self) -> Option<Arc<dyn Ships>> {
+        if let Some(primary) = self.primary() {
+            return Some(primary.destinations());
+        }
+        self.forwarding().map(|forwarding| forwarding as Arc<dyn Ships>)
     }
 
     fn restart_destinations(&self, primary: &RunningPrimary) -> Result<(), InstanceError> {
