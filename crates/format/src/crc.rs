@@ -42,9 +42,82 @@ impl StreamCrc {
     }
 }
 
+/// What a given number of further bytes does to the CRC-32C of the bytes before them. With it the sum of two parts
+/// follows from the sums of each: `crc(a ++ b) = over.apply(crc(a)) ^ crc(b)`, where `over` is for the length of `b`.
+///
+/// A CRC is a remainder modulo a polynomial, and further bytes multiply it by a power of x that depends on their number
+/// alone; multiplying by a constant is linear, so one table for each byte of the sum does it.
+pub struct Shift([[u32; 256]; 4]);
+
+impl Shift {
+    /// For `bytes` further bytes.
+    pub const fn over(bytes: usize) -> Shift {
+        let factor = power_of_x(8 * bytes as u64);
+        let mut tables = [[0; 256]; 4];
+        let mut place = 0;
+        while place < 4 {
+            let mut value = 0;
+            while value < 256 {
+                tables[place][value] = product((value as u32) << (8 * place), factor);
+                value += 1;
+            }
+            place += 1;
+        }
+        Shift(tables)
+    }
+
+    /// The part of the sum that `crc`, that of the bytes before, contributes.
+    pub fn apply(&self, crc: u32) -> u32 {
+        let [a, b, c, d] = crc.to_le_bytes().map(usize::from);
+        self.0[0][a] ^ self.0[1][b] ^ self.0[2][c] ^ self.0[3][d]
+    }
+}
+
+/// The polynomial of CRC-32C; as in its sums, the highest power has the lowest bit.
+const POLYNOMIAL: u32 = 0x82F6_3B78;
+const ONE: u32 = 1 << 31;
+
+const fn times_x(a: u32) -> u32 {
+    (a >> 1) ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
+}
+
+const fn product(a: u32, mut b: u32) -> u32 {
+    let (mut sum, mut power) = (0, ONE);
+    while power != 0 {
+        if a & power != 0 {
+            sum ^= b;
+        }
+        b = times_x(b);
+        power >>= 1;
+    }
+    sum
+}
+
+const fn power_of_x(mut exponent: u64) -> u32 {
+    let (mut result, mut square) = (ONE, times_x(ONE));
+    while exponent != 0 {
+        if exponent & 1 == 1 {
+            result = product(result, square);
+        }
+        square = product(square, square);
+        exponent >>= 1;
+    }
+    result
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sum_of_two_parts_follows_from_the_sums_of_each() {
+        let bytes: Vec<u8> = (0..5_000u32).map(|i| (i * 31 + i / 256) as u8).collect();
+        for (first, second) in [(44, 4048), (44, 464), (1, 1), (0, 7), (900, 0)] {
+            let (a, b) = (&bytes[..first], &bytes[first..first + second]);
+            let whole = crc32c(&bytes[..first + second]);
+            assert_eq!(Shift::over(second).apply(crc32c(a)) ^ crc32c(b), whole, "{first} and {second} bytes");
+        }
+    }
 
     #[test]
     fn check_value_is_that_of_crc32c() {
