@@ -109,6 +109,8 @@ pub struct Primary {
     left_over: bool,
     /// When what is gathered in `out` began to be, by [`monotonic_ns`].
     taken_ns: u64,
+    /// Commits of the last round that wrote.
+    round_commits: usize,
     /// What of the writer's counts is in the statistics: these go on when another writer begins.
     counted: WriteCounts,
 }
@@ -130,6 +132,7 @@ impl Primary {
             noted: Scn::ZERO,
             left_over: false,
             taken_ns: 0,
+            round_commits: 0,
             counted: WriteCounts::default(),
         }
     }
@@ -291,6 +294,11 @@ impl Primary {
         self.step_once()
     }
 
+    /// Commits of the last round that wrote: how many share a durable write now.
+    pub fn round_commits(&self) -> usize {
+        self.round_commits
+    }
+
     /// One round without commands, for commands themselves.
     ///
     /// # Errors
@@ -418,6 +426,7 @@ impl Primary {
         self.out.clear();
         self.out.shrink_to(OUT_BYTES_KEPT);
         let marks = std::mem::take(&mut self.marks);
+        self.round_commits = marks.len();
         let mut round = Round { taken_ns: self.taken_ns, issued_ns: monotonic_ns(), ..Round::default() };
         {
             let mut release = self.shared.releases();

@@ -25,6 +25,9 @@ use wiring::ArchiveOrder;
 
 /// The log writer looks for writers that give no notice this often.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
+/// From so many commits a round on the log writer lets others run before the next one: who commits meanwhile shares its
+/// write. With fewer it would only come later. See `docs/decisions/0025-yield-between-rounds.md`.
+const CROWD: usize = 6;
 const CHECKPOINT_ROUND: Duration = Duration::from_millis(2);
 const QUIET_ROUND: Duration = Duration::from_millis(500);
 /// Rounds without activity after which the checkpointer goes quiet.
@@ -271,6 +274,9 @@ fn run_log_writer(
             Ok(Step::Wrote) => {
                 if quiet.load(SeqCst) && quiet.swap(false, SeqCst) {
                     let _ = wake.send(CheckpointOrder::WakeUp);
+                }
+                if primary.round_commits() >= CROWD {
+                    std::thread::yield_now();
                 }
             }
             Ok(Step::Blocked) => std::thread::park_timeout(Duration::from_millis(1)),
