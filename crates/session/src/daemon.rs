@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 /// Longest look for a notice before the log writer sleeps: what a busy client needs for a transaction.
-const LOOK_MAX_US: u64 = 100;
+const LOOK_MAX_US: u64 = 200;
 
 /// Databases that have noticed new frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

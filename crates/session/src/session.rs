@@ -16,7 +16,7 @@ pub(crate) const WORD_WAITING: u32 = 1;
 pub(crate) const WORD_ASLEEP: u32 = 2;
 
 /// Longest look for durability before a commit sleeps: a write here and one on a near standby.
-const LOOK_MAX_US: u64 = 250;
+const LOOK_MAX_US: u64 = 400;
 
 /// COMMIT WAIT | NOWAIT and IMMEDIATE | BATCH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
