@@ -1,15 +1,21 @@
-//! A volume without room: a small file system in memory, mounted over a directory.
+//! A volume without room: a small file system in memory, mounted over a directory. What the directory holds can be read as
+//! before: a volume that is full has lost nothing.
 
 use crate::{During, Result};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of the volume: a directory fits, a log does not.
-const OPTIONS: &[u8] = b"size=16k,mode=0700\0";
+const OPTIONS: &CStr = c"size=16k,mode=0700";
 
 /// Taken away when it is dropped; what was there before is there again.
-pub struct FullVolume(CString);
+pub struct FullVolume {
+    /// Mounted, the last one on top.
+    mounted: Vec<CString>,
+    /// Where the directory itself can be seen meanwhile.
+    beneath: PathBuf,
+}
 
 impl FullVolume {
     /// Whether this process may mount.
@@ -24,22 +30,80 @@ impl FullVolume {
     /// When the system refuses.
     pub fn over(directory: &Path) -> Result<FullVolume> {
         let during = || format!("mount a small volume over {}", directory.display());
-        let target =
-            CString::new(directory.as_os_str().as_bytes()).map_err(std::io::Error::from).during(during)?;
-        let kind = c"tmpfs".as_ptr();
-        // SAFETY: strings that end with zero and live during the call.
-        let mounted = unsafe { libc::mount(kind, target.as_ptr(), kind, 0, OPTIONS.as_ptr().cast()) };
-        match mounted {
-            0 => Ok(FullVolume(target)),
-            _ => Err(std::io::Error::last_os_error()).during(during),
-        }
+        let name = format!("{}-beneath", directory.file_name().unwrap_or_default().display());
+        let mut volume = FullVolume { mounted: Vec::new(), beneath: directory.with_file_name(&name) };
+        volume.cover(directory, &name).during(during)?;
+        Ok(volume)
     }
+
+    fn cover(&mut self, directory: &Path, name: &str) -> std::io::Result<()> {
+        std::fs::create_dir(&self.beneath)?;
+        let (covered, beneath) = (c_path(directory)?, c_path(&self.beneath)?);
+        mount(&covered, &beneath, None, libc::MS_BIND, c"")?;
+        self.mounted.push(beneath.clone());
+        // Or what is mounted over the one directory would be mounted over the other as well.
+        mount(c"none", &beneath, None, libc::MS_PRIVATE, c"")?;
+        mount(c"tmpfs", &covered, Some(c"tmpfs"), 0, OPTIONS)?;
+        self.mounted.push(covered);
+        for file in std::fs::read_dir(&self.beneath)? {
+            let file = file?.file_name();
+            std::os::unix::fs::symlink(Path::new("..").join(name).join(&file), directory.join(&file))?;
+        }
+        Ok(())
+    }
+}
+
+fn mount(
+    source: &CStr,
+    target: &CStr,
+    kind: Option<&CStr>,
+    flags: libc::c_ulong,
+    options: &CStr,
+) -> std::io::Result<()> {
+    let kind = kind.map_or(std::ptr::null(), CStr::as_ptr);
+    // SAFETY: strings that end with zero and live during the call; only a new file system has a kind.
+    match unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, options.as_ptr().cast()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+fn c_path(path: &Path) -> std::io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(std::io::Error::from)
 }
 
 impl Drop for FullVolume {
     fn drop(&mut self) {
-        // Files that are still open there do not keep it from going.
-        // SAFETY: a string that ends with zero and lives during the call.
-        unsafe { libc::umount2(self.0.as_ptr(), libc::MNT_DETACH) };
+        for target in self.mounted.iter().rev() {
+            // Files that are still open there do not keep it from going.
+            // SAFETY: a string that ends with zero and lives during the call.
+            unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH) };
+        }
+        // Not with what is in it: were it still mounted, that would be the logs themselves.
+        let _ = std::fs::remove_dir(&self.beneath);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_volume_has_no_room_and_has_lost_nothing() {
+        if !FullVolume::is_possible() {
+            return;
+        }
+        let directory = std::env::temp_dir().join(format!("standfast-full-volume-{}", std::process::id()));
+        let archive = directory.join("archive");
+        std::fs::create_dir_all(&archive).unwrap();
+        std::fs::write(archive.join("old"), "redo").unwrap();
+        let volume = FullVolume::over(&archive).unwrap();
+        assert_eq!(std::fs::read(archive.join("old")).unwrap(), b"redo");
+        assert!(std::fs::write(archive.join("new"), vec![1; 64 << 10]).is_err());
+        drop(volume);
+        assert_eq!(std::fs::read_dir(&archive).unwrap().count(), 1);
+        assert_eq!(std::fs::read(archive.join("old")).unwrap(), b"redo");
+        assert!(!directory.join("archive-beneath").exists());
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 }
