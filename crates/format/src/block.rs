@@ -166,7 +166,7 @@ impl BlockWriter {
                 }
                 None => crc32c(&block[4..]),
             };
-            block[..4].copy_from_slice(&crc.to_le_bytes());
+            seal(block, crc);
             self.number += 1;
             used += self.block_bytes;
             done += payload;
@@ -194,7 +194,7 @@ impl BlockWriter {
         block.fill(0);
         self.describe(block, self.position, 0, NO_RECORD, confirmed, flags);
         let crc = crc32c(&block[4..]);
-        block[..4].copy_from_slice(&crc.to_le_bytes());
+        seal(block, crc);
         self.number += 1;
         self.block_bytes
     }
@@ -219,6 +219,10 @@ impl BlockWriter {
         block[40..44].copy_from_slice(&self.incarnation_tag.to_le_bytes());
         block[44..48].copy_from_slice(&flags.to_le_bytes());
     }
+}
+
+fn seal(block: &mut [u8], crc: u32) {
+    block[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
 /// What the payload of a full block does to the sum of what is before it, for the block sizes that logs have.

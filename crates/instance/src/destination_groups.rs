@@ -17,14 +17,22 @@ pub trait Ships {
     /// Whether there is one for this destination, or would be when it does not rest.
     fn is_shipped_to(&self, destination: &DestinationConfig) -> bool;
 
-    /// State of all of them, and whether commits wait.
-    fn status(&self) -> Vec<(DestinationStatus, bool)>;
-
     /// What is in use of all that are shipped to.
     fn uses(&self) -> Uses;
 
+    /// Those that do not rest.
+    fn senders(&self) -> Vec<Arc<Sender>>;
+
+    /// State of all senders, and whether commits wait for them.
+    fn status(&self) -> Vec<(DestinationStatus, bool)> {
+        self.senders().iter().map(|sender| (sender.status(), sender.is_required())).collect()
+    }
+
     /// Makes another attempt to reach a destination now, also after it was given up.
-    fn enable(&self, name: &str);
+    fn enable(&self, name: &str) {
+        let senders = self.senders();
+        senders.iter().filter(|sender| sender.status().name == name).for_each(|sender| sender.enable());
+    }
 }
 
 /// When members that were given up were last tried again.
@@ -127,9 +135,4 @@ pub fn let_others_go(uses: &Uses, now: Group<'_>, before: Group<'_>) {
             sender.let_go();
         }
     }
-}
-
-/// See [`Ships::enable`].
-pub fn enable(senders: &[Arc<Sender>], name: &str) {
-    senders.iter().filter(|sender| sender.status().name == name).for_each(|sender| sender.enable());
 }

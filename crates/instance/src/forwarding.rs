@@ -13,7 +13,7 @@ use crate::archive_source;
 use crate::config::DestinationConfig;
 use crate::control::{Control, Upstream};
 use crate::destination_config::State;
-use crate::destination_groups::{Group, Ships, Uses, enable, judge, let_others_go};
+use crate::destination_groups::{Group, Ships, Uses, judge, let_others_go};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::retention;
@@ -26,9 +26,9 @@ use standfast_instruments::RemoteAnswer;
 use standfast_transport as transport;
 use standfast_transport::selection::Use;
 use standfast_transport::{
-    ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, DestinationStatus, Hop, LogGeometry, Passing,
-    PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver,
-    SnapshotInfo, SourceError,
+    ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, Hop, LogGeometry, Passing, PeerIdentity, Piece,
+    RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver, SnapshotInfo,
+    SourceError,
 };
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -234,7 +234,7 @@ impl Forwarding {
         Ok(forwarding)
     }
 
-    fn senders(&self) -> MutexGuard<'_, Senders> {
+    fn in_force(&self) -> MutexGuard<'_, Senders> {
         self.senders.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -244,7 +244,7 @@ impl Forwarding {
     /// # Errors
     /// When a thread cannot be started.
     pub fn configure(&self, configured: &[DestinationConfig]) -> Result<(), InstanceError> {
-        let before = self.senders().clone();
+        let before = self.in_force().clone();
         let forwarded: Vec<_> = configured.iter().filter(|at| is_forwarded_to(at)).cloned().collect();
         let (_, uses) = judge(&forwarded, &self.status());
         let mut fresh = Senders { uses, ..Senders::default() };
@@ -264,7 +264,7 @@ impl Forwarding {
         }
         let ended = |sender: &&Arc<Sender>| !fresh.running.iter().any(|other| Arc::ptr_eq(other, sender));
         let ended: Vec<_> = before.running.iter().filter(ended).cloned().collect();
-        *self.senders() = fresh.clone();
+        *self.in_force() = fresh.clone();
         let_others_go(&fresh.uses, fresh.group(), before.group());
         ended.iter().for_each(|sender| sender.stop());
         // Who is waited for may have changed.
@@ -285,21 +285,15 @@ impl Forwarding {
 
     /// There is more to send, or something was taken back.
     pub fn wake(&self) {
-        for sender in &self.senders().running {
+        for sender in &self.in_force().running {
             sender.wake();
         }
-    }
-
-    /// State of all destinations.
-    pub fn status(&self) -> Vec<(DestinationStatus, bool)> {
-        let running = self.senders().running.clone();
-        running.iter().map(|sender| (sender.status(), sender.is_required())).collect()
     }
 
     /// As for the destinations of a primary: archived logs that end after this position are kept, whatever their volume,
     /// and whoever the removal of others has left behind is named in the alert log.
     pub fn needed_from(&self) -> Scn {
-        let mut senders = self.senders();
+        let mut senders = self.in_force();
         let Senders { running, left_behind, .. } = &mut *senders;
         let oldest = self.source.oldest();
         report_left_behind(&self.environment, running, self.oldest_then, oldest, left_behind);
@@ -308,7 +302,7 @@ impl Forwarding {
 
     /// Ends all senders.
     pub fn stop(&self) {
-        let running = std::mem::take(&mut *self.senders()).running;
+        let running = std::mem::take(&mut *self.in_force()).running;
         for sender in running {
             sender.stop();
         }
@@ -331,23 +325,18 @@ impl Ships for Forwarding {
         is_forwarded_to(destination)
     }
 
-    fn status(&self) -> Vec<(DestinationStatus, bool)> {
-        self.status()
-    }
-
     fn uses(&self) -> Uses {
-        self.senders().uses.clone()
+        self.in_force().uses.clone()
     }
 
-    fn enable(&self, name: &str) {
-        let running = self.senders().running.clone();
-        enable(&running, name);
+    fn senders(&self) -> Vec<Arc<Sender>> {
+        self.in_force().running.clone()
     }
 }
 
 impl Passing for Forwarding {
     fn limit(&self, position: Scn) -> Scn {
-        let senders = self.senders();
+        let senders = self.in_force();
         let required = senders.running.iter().filter(|sender| sender.is_required());
         required.map(|sender| sender.acknowledged_now()).fold(position, Scn::min)
     }

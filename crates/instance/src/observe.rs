@@ -1,5 +1,6 @@
 //! Everything that can be observed of this instance, in one document, with what its standbys say of themselves.
 
+use crate::destination_groups::Ships;
 use crate::running::Running;
 use standfast_instruments::{Activity, Event, History, Observation, Remote, Sample, Statistic, WaitClass};
 use standfast_session::SessionWait;

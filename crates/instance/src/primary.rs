@@ -43,7 +43,10 @@ pub type Command = Box<dyn FnOnce(&mut Primary) -> Result<(), InstanceError> + S
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Redo was written.
-    Wrote,
+    Wrote {
+        /// Commits that shared the write.
+        commits: usize,
+    },
     /// Nothing to do.
     Idle,
     /// Something is dirty and cannot be captured just yet; look again within a millisecond or so.
@@ -109,8 +112,6 @@ pub struct Primary {
     left_over: bool,
     /// When what is gathered in `out` began to be, by [`monotonic_ns`].
     taken_ns: u64,
-    /// Commits of the last round that wrote.
-    round_commits: usize,
     /// What of the writer's counts is in the statistics: these go on when another writer begins.
     counted: WriteCounts,
 }
@@ -132,7 +133,6 @@ impl Primary {
             noted: Scn::ZERO,
             left_over: false,
             taken_ns: 0,
-            round_commits: 0,
             counted: WriteCounts::default(),
         }
     }
@@ -294,11 +294,6 @@ impl Primary {
         self.step_once()
     }
 
-    /// Commits of the last round that wrote: how many share a durable write now.
-    pub fn round_commits(&self) -> usize {
-        self.round_commits
-    }
-
     /// One round without commands, for commands themselves.
     ///
     /// # Errors
@@ -317,8 +312,9 @@ impl Primary {
         }
         if !self.out.is_empty() {
             let _wait = std::mem::take(&mut self.left_over).then(|| waiting(Event::LogBufferSpace));
+            let commits = self.marks.len();
             self.write_out()?;
-            return Ok(Step::Wrote);
+            return Ok(Step::Wrote { commits });
         }
         Ok(if self.retry.is_empty() { Step::Idle } else { Step::Blocked })
     }
@@ -426,7 +422,6 @@ impl Primary {
         self.out.clear();
         self.out.shrink_to(OUT_BYTES_KEPT);
         let marks = std::mem::take(&mut self.marks);
-        self.round_commits = marks.len();
         let mut round = Round { taken_ns: self.taken_ns, issued_ns: monotonic_ns(), ..Round::default() };
         {
             let mut release = self.shared.releases();

@@ -230,7 +230,7 @@ impl PrimaryThreads {
             }
             result = self.call(|primary| {
                 primary.look_for_unnoticed();
-                while primary.step_once()? == Step::Wrote {}
+                while let Step::Wrote { .. } = primary.step_once()? {}
                 primary.end_of_redo()
             });
             result = result.and_then(|()| self.checkpoint());
@@ -271,11 +271,11 @@ fn run_log_writer(
             switch_aged_log(&mut primary, &mut lag, began)?;
             Ok(step)
         }) {
-            Ok(Step::Wrote) => {
+            Ok(Step::Wrote { commits }) => {
                 if quiet.load(SeqCst) && quiet.swap(false, SeqCst) {
                     let _ = wake.send(CheckpointOrder::WakeUp);
                 }
-                if primary.round_commits() >= CROWD {
+                if commits >= CROWD {
                     std::thread::yield_now();
                 }
             }

@@ -3,7 +3,7 @@
 use crate::archive_source;
 use crate::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
 use crate::destination_config::State;
-use crate::destination_groups::{Group, Ships, Uses, enable, judge, let_others_go};
+use crate::destination_groups::{Group, Ships, Uses, judge, let_others_go};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
@@ -308,7 +308,7 @@ impl Destinations {
         let siblings = before.map_or_else(Arc::default, |before| before.siblings.clone());
         let shipped =
             configured.iter().filter(|at| Destinations::are_shipped_to(at)).cloned().collect::<Vec<_>>();
-        let (_, uses) = judge(&shipped, &before.map_or_else(Vec::new, Destinations::status));
+        let (_, uses) = judge(&shipped, &before.map_or_else(Vec::new, Ships::status));
         let rests = |at: &&DestinationConfig| uses.get(&at.name) == Some(&Use::Rests);
         let in_use: Vec<&DestinationConfig> = shipped.iter().filter(|at| !rests(at)).collect();
         let archivers = before.map_or_else(
@@ -384,11 +384,6 @@ impl Destinations {
         self.senders.iter().map(|sender| sender.member()).collect()
     }
 
-    /// State of all destinations.
-    pub fn status(&self) -> Vec<(DestinationStatus, bool)> {
-        self.senders.iter().map(|sender| (sender.status(), sender.is_required())).collect()
-    }
-
     /// Archived logs that end after this position are kept, whatever their volume; see [`retention`]. Whoever the
     /// removal of others has left behind is named in the alert log, once until it is heard of again.
     pub fn needed_from(&self) -> Scn {
@@ -414,16 +409,12 @@ impl Ships for Destinations {
         Destinations::are_shipped_to(destination)
     }
 
-    fn status(&self) -> Vec<(DestinationStatus, bool)> {
-        self.status()
-    }
-
     fn uses(&self) -> Uses {
         self.uses.clone()
     }
 
-    fn enable(&self, name: &str) {
-        enable(&self.senders, name);
+    fn senders(&self) -> Vec<Arc<Sender>> {
+        self.senders.clone()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::alert_config::AlertConfig;
 use crate::control::Control;
+use crate::destination_groups::Ships;
 use crate::far_sync::FarSync;
 use crate::forwarding::Forwarding;
 use crate::now_us;

@@ -271,7 +271,10 @@ unsafe extern "C" fn x_sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
     slept.unwrap_or_else(|| unsafe { host_sleep(vfs, microseconds) })
 }
 
-/// The sleep of the VFS below. `vfs` is ours, as SQLite passes it.
+/// The sleep of the VFS below.
+///
+/// # Safety
+/// `vfs` is ours, as SQLite passes it: it holds the VFS below.
 unsafe fn host_sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
     /// It rounds up to whole seconds (SQLite built without usleep).
     static ROUNDS: AtomicBool = AtomicBool::new(false);

@@ -30,13 +30,12 @@ impl FullVolume {
     /// When the system refuses.
     pub fn over(directory: &Path) -> Result<FullVolume> {
         let during = || format!("mount a small volume over {}", directory.display());
-        let name = format!("{}-beneath", directory.file_name().unwrap_or_default().display());
-        let mut volume = FullVolume { mounted: Vec::new(), beneath: directory.with_file_name(&name) };
-        volume.cover(directory, &name).during(during)?;
+        let mut volume = FullVolume { mounted: Vec::new(), beneath: directory.with_extension("beneath") };
+        volume.cover(directory).during(during)?;
         Ok(volume)
     }
 
-    fn cover(&mut self, directory: &Path, name: &str) -> std::io::Result<()> {
+    fn cover(&mut self, directory: &Path) -> std::io::Result<()> {
         std::fs::create_dir(&self.beneath)?;
         let (covered, beneath) = (c_path(directory)?, c_path(&self.beneath)?);
         mount(&covered, &beneath, None, libc::MS_BIND, c"")?;
@@ -45,9 +44,10 @@ impl FullVolume {
         mount(c"none", &beneath, None, libc::MS_PRIVATE, c"")?;
         mount(c"tmpfs", &covered, Some(c"tmpfs"), 0, OPTIONS)?;
         self.mounted.push(covered);
+        let beside = Path::new("..").join(self.beneath.file_name().unwrap_or_default());
         for file in std::fs::read_dir(&self.beneath)? {
             let file = file?.file_name();
-            std::os::unix::fs::symlink(Path::new("..").join(name).join(&file), directory.join(&file))?;
+            std::os::unix::fs::symlink(beside.join(&file), directory.join(&file))?;
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ mod tests {
         drop(volume);
         assert_eq!(std::fs::read_dir(&archive).unwrap().count(), 1);
         assert_eq!(std::fs::read(archive.join("old")).unwrap(), b"redo");
-        assert!(!directory.join("archive-beneath").exists());
+        assert!(!directory.join("archive.beneath").exists());
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -221,3 +221,26 @@ fn of_a_group_behind_a_standby_the_best_that_can_be_reached_serves_and_nothing_a
     must(&east, &["failover"]);
     acknowledged.all_in(&east.standby_database("app.db"));
 }
+
+#[test]
+fn a_destination_that_a_standby_has_given_up_is_tried_again_at_once_when_it_is_enabled() {
+    let place = Place::new("cascade-enable");
+    let (primary, database) = place.protecting();
+    let middle = place.standby_of(&primary, "middle");
+    let mut north = place.standby_of(&primary, "north");
+    let attributes = format!(
+        "SERVICE={} ASYNC REOPEN=1 MAX_FAILURE=3 VALID_FOR=(STANDBY_LOGFILE,STANDBY_ROLE) DB_UNIQUE_NAME=north",
+        north.address
+    );
+    must(&middle, &["destination", "set", "2", &attributes]);
+    add_destination(&primary, &middle, &["--mode", "sync-affirm"]);
+    let is = |state: &'static str| move |status: &Status| status.text("/destinations/0/state") == state;
+    await_status(&middle, "it is served", is("streaming"));
+    north.kill();
+    await_status(&middle, "it is given up", is("failed"));
+    start(&mut north);
+    place.application(&database).run(INSERT);
+    must(&middle, &["destination", "enable", "north"]);
+    await_status(&middle, "it is served again", is("streaming"));
+    assert_same_at(&primary, &north, &database);
+}
