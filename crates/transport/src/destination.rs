@@ -316,6 +316,16 @@ impl Destination {
         self.lose(now, reason.into(), was_connected || self.failures == 0);
     }
 
+    /// The connection has ended because another stream is needed from here on: no failure of the destination.
+    pub fn begins_anew(&mut self, now: Duration, reason: impl Into<String>) {
+        if self.standing == Standing::Fenced {
+            return;
+        }
+        self.events.push(SenderEvent::Disconnected { reason: reason.into() });
+        self.catch_up = None;
+        self.phase = Phase::Connecting { retry_at: now + self.next_pause() };
+    }
+
     fn lose(&mut self, now: Duration, reason: String, report: bool) {
         if report {
             self.events.push(SenderEvent::Disconnected { reason });

@@ -28,7 +28,7 @@ use crate::stats::DestinationStats;
 use crate::stopped::StoppedDatabases;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
-use current::Current;
+use current::{Current, Ended};
 use gap::OpenGap;
 use serde::Serialize;
 use standfast_instruments::{HistogramCounts, RemoteAnswer, Statistic, count};
@@ -306,7 +306,7 @@ impl Sender {
         match shared.send_directly(wire, batch) {
             Ok(offer) => offer,
             Err(error) => {
-                shared.close(format!("sending failed: {error}"));
+                shared.close(Ended::Lost(format!("sending failed: {error}")));
                 Offer::Disconnected
             }
         }
@@ -410,7 +410,7 @@ impl Sender {
     /// Ends the connection and both threads; returns when they have ended.
     pub fn stop(&self) {
         self.shared.stopping.store(true, SeqCst);
-        self.shared.close("the sender is stopped".into());
+        self.shared.close(Ended::Lost("the sender is stopped".into()));
         self.shared.wake_feeder();
         self.shared.link_changed.notify_all();
         for thread in lock(&self.threads).drain(..) {
@@ -473,8 +473,8 @@ impl Shared {
         }
     }
 
-    /// Ends the connection; the ack reader sees that and reports `reason`.
-    fn close(&self, reason: String) {
+    /// Ends the connection; the ack reader sees that and reports `reason`, the first one there is.
+    fn close(&self, reason: Ended) {
         let mut link = lock(&self.link);
         if let Some(stream) = &link.stream {
             stream.shutdown();
@@ -576,7 +576,7 @@ impl Shared {
     }
 
     /// The connection is over for both threads. Returns why this end closed it, if it did.
-    fn let_go(&self) -> Option<String> {
+    fn let_go(&self) -> Option<Ended> {
         *lock(&self.wire) = None;
         let mut link = lock(&self.link);
         link.reader = None;

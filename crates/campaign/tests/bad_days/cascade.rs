@@ -229,7 +229,7 @@ fn a_destination_that_a_standby_has_given_up_is_tried_again_at_once_when_it_is_e
     let middle = place.standby_of(&primary, "middle");
     let mut north = place.standby_of(&primary, "north");
     let attributes = format!(
-        "SERVICE={} ASYNC REOPEN=1 MAX_FAILURE=3 VALID_FOR=(STANDBY_LOGFILE,STANDBY_ROLE) DB_UNIQUE_NAME=north",
+        "SERVICE={} ASYNC REOPEN=1 MAX_FAILURE=1 VALID_FOR=(STANDBY_LOGFILE,STANDBY_ROLE) DB_UNIQUE_NAME=north",
         north.address
     );
     must(&middle, &["destination", "set", "2", &attributes]);

@@ -1,10 +1,11 @@
 //! The ack reader: acknowledgements in, and the time.
 
+use super::current::Ended;
 use super::gap;
 use super::{AckSide, Shared};
 use crate::ack::AckTimes;
 use crate::destination::TransportMode;
-use crate::error::{Refusal, TransportError};
+use crate::error::TransportError;
 use crate::framing::{FrameReader, FramingError};
 use crate::link::LinkEnd;
 use crate::remote_times::RemoteTimes;
@@ -16,28 +17,25 @@ use standfast_types::Scn;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Why a stream ended.
-enum Ended {
-    Lost(String),
-    Refused(Refusal),
-}
-
 pub(super) fn run(shared: &Shared) {
     let mut clock = Ticks::new(shared);
     while !shared.stopping() {
         if let Some(acks) = shared.take_reader(clock.next) {
             let ended = read_acks(shared, acks, &mut clock);
-            let own_reason = shared.let_go();
-            match ended {
-                Ended::Refused(refusal) => shared.deciding(|at, now| at.refused(now, refusal)),
-                Ended::Lost(reason) => {
-                    shared.deciding(|at, now| at.lost(now, own_reason.unwrap_or(reason)));
-                }
-            }
+            // A connection that this end has closed looks lost from here.
+            let ended = match (ended, shared.let_go()) {
+                (Ended::Lost(_), Some(own)) => own,
+                (ended, _) => ended,
+            };
+            shared.deciding(|at, now| match ended {
+                Ended::Lost(reason) => at.lost(now, reason),
+                Ended::Anew(reason) => at.begins_anew(now, reason),
+                Ended::Refused(refusal) => at.refused(now, refusal),
+            });
             shared.reopen_link();
         }
-        if let Some(reason) = clock.tick(shared) {
-            shared.close(reason);
+        if let Some(ended) = clock.tick(shared) {
+            shared.close(ended);
         }
     }
     shared.let_go();
@@ -62,7 +60,7 @@ impl Ticks {
     }
 
     /// Returns why the connection is to be closed.
-    fn tick(&mut self, shared: &Shared) -> Option<String> {
+    fn tick(&mut self, shared: &Shared) -> Option<Ended> {
         let now = Instant::now();
         if now < self.next {
             return None;
@@ -71,11 +69,11 @@ impl Ticks {
         if now >= self.next_poll {
             self.next_poll = now + shared.config.archive.poll;
             if let Some(reason) = gap::poll(shared) {
-                return Some(reason);
+                return Some(Ended::Anew(reason));
             }
         }
         let captured = shared.source.captured();
-        shared.deciding(|destination, now| destination.tick(now, captured))
+        shared.deciding(|destination, now| destination.tick(now, captured)).map(Ended::Lost)
     }
 }
 
@@ -100,8 +98,8 @@ fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
         if shared.stopping() {
             return Ended::Lost("the sender is stopped".into());
         }
-        if let Some(reason) = clock.tick(shared) {
-            return Ended::Lost(reason);
+        if let Some(ended) = clock.tick(shared) {
+            return ended;
         }
     }
 }

@@ -1,8 +1,19 @@
 //! The connection of a sender, and what those before it sent.
 
 use super::AckSide;
+use crate::error::Refusal;
 use crate::link::LinkEnd;
 use crate::sys::Segments;
+
+/// Why a stream ended.
+pub(super) enum Ended {
+    /// The connection, or what is read for it, does not work.
+    Lost(String),
+    /// All works; from here on another stream is needed.
+    Anew(String),
+    /// The standby will not go on.
+    Refused(Refusal),
+}
 
 /// The connection as the two threads hand it over: the feeder makes it and fills in `reader`; the ack reader
 /// takes that, and empties `stream` when it is done with the connection.
@@ -11,7 +22,7 @@ pub(super) struct Current {
     pub(super) stream: Option<LinkEnd>,
     pub(super) reader: Option<AckSide>,
     /// Why this end closed it.
-    pub(super) reason: Option<String>,
+    pub(super) reason: Option<Ended>,
     /// Sent over the connections before this one.
     segments_before: Segments,
 }

@@ -2,6 +2,7 @@
 
 use super::Shared;
 use super::connect::{self, Failure};
+use super::current::Ended;
 use super::gap;
 use crate::error::SourceError;
 use crate::link::LinkEnd;
@@ -78,8 +79,8 @@ fn feed(shared: &Shared) {
             }
             Ok(Step::Idle(wait)) => std::thread::park_timeout(wait),
             Ok(Step::Down) => break,
-            Err(reason) => {
-                shared.close(reason);
+            Err(ended) => {
+                shared.close(ended);
                 *lock(&shared.wire) = None;
             }
         }
@@ -89,23 +90,24 @@ fn feed(shared: &Shared) {
     }
 }
 
-/// Does the next thing there is to do; the text of an error is why the connection must be closed.
-fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, String> {
-    let sending = |error: std::io::Error| format!("sending failed: {error}");
+/// Does the next thing there is to do; an error is why the connection must be closed.
+fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, Ended> {
+    let sending = |error: std::io::Error| Ended::Lost(format!("sending failed: {error}"));
+    let reading = |error: SourceError| Ended::Lost(format!("reading own redo failed: {error}"));
     if !wire.flush().map_err(sending)? {
         return Ok(Step::Blocked(wire.stream().clone()));
     }
     // Read before the redo: what is offered later may begin another log.
     let mut upto = Scn(shared.offered.load(SeqCst)).max(shared.source.sendable());
-    let (pieces, read) =
-        next_redo(shared, wire.sent, upto).map_err(|error| format!("reading own redo failed: {error}"))?;
+    let (pieces, read) = next_redo(shared, wire.sent, upto).map_err(reading)?;
     for log in shared.source.switches(wire.announced, upto) {
         if log.first_scn > wire.sent {
             upto = log.first_scn;
             break;
         }
         if log.first_scn < wire.sent {
-            return Err(format!("log {} begins at {}, behind what was sent", log.sequence, log.first_scn));
+            let place = format!("log {} begins at {}, behind what was sent", log.sequence, log.first_scn);
+            return Err(Ended::Lost(place));
         }
         told(shared, wire)?;
         wire.send_switch(&log).map_err(sending)?;
@@ -174,14 +176,14 @@ fn clip(mut pieces: Vec<Piece>, from: Scn, upto: Scn) -> Vec<Piece> {
 
 /// What the next frame says about the source, and that everything read from it until now is still its stream: a position
 /// of another epoch would confirm, or redo of another one be taken for, what the destination holds of this one.
-fn told(shared: &Shared, wire: &Wire) -> Result<Told, String> {
+fn told(shared: &Shared, wire: &Wire) -> Result<Told, Ended> {
     let told =
         Told { durable: shared.source.durable(), captured: shared.source.captured(), time_us: now_us() };
     let epoch = shared.source.epoch();
     if epoch == wire.epoch && epoch.is_multiple_of(2) {
         Ok(told)
     } else {
-        Err("what this instance receives has changed: the stream begins anew".into())
+        Err(Ended::Anew("what this instance receives has changed: the stream begins anew".into()))
     }
 }
 
