@@ -7,6 +7,7 @@ mod alert_config;
 pub mod applier;
 mod apply_control;
 pub mod apply_delay;
+mod apply_thread;
 pub mod archive_lag;
 pub mod archive_source;
 pub mod archive_store;

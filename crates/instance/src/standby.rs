@@ -1,6 +1,7 @@
 //! A standby: the receiver's log, and the threads that apply and archive what is in it.
 
 use crate::applier::Applier;
+use crate::apply_thread::run_apply;
 use crate::control::{Role, Upstream};
 use crate::drain::Told;
 use crate::environment::Environment;
@@ -13,27 +14,16 @@ use standfast_instruments::{Event, waiting};
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_transport::StoppedDatabases;
-use standfast_types::{APPLY_BEHIND_BYTES, Scn};
+use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use crate::received_log::{LentLog, ReceivedLog};
 
 /// Redo kept in memory between receiver and apply; what is older is read from the log.
 pub(crate) const BUFFER_BYTES: usize = 32 << 20;
-const SYNC_EVERY: Duration = Duration::from_secs(1);
-const RETRY_APPLY: Duration = Duration::from_secs(5);
-/// Under load, what comes within this time is applied together: pages that many transactions change are written
-/// once, and apply takes less from the device and the processors that acknowledgements need. It is also the most
-/// that apply lags behind when it has nothing else to do.
-const APPLY_TOGETHER: Duration = Duration::from_millis(4);
-/// Where applying takes long, because what came is spread over many databases, more comes together: apply rests this
-/// many times as long as it worked, so that it takes a small part of a processor from those who wait.
-const APPLY_REST: u32 = 8;
-/// But it never rests longer than this.
-const APPLY_TOGETHER_MAX: Duration = Duration::from_millis(40);
 
 /// Positions and wake-ups between receiver and apply.
 pub struct StandbyShared {
@@ -247,13 +237,13 @@ impl StandbyShared {
     }
 
     /// Ends early only when everything ends: who brings news need not wake anybody meanwhile.
-    fn let_more_come(&self, time: Duration) {
+    pub(crate) fn let_more_come(&self, time: Duration) {
         let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         *news = true;
         drop(self.news_came.wait_timeout_while(news, time, |_| !self.is_stopping()));
     }
 
-    fn wait_for_news(&self, timeout: Duration) {
+    pub(crate) fn wait_for_news(&self, timeout: Duration) {
         let mut news = self.news.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if !*news {
             news = match self.news_came.wait_timeout(news, timeout) {
@@ -377,80 +367,4 @@ pub(crate) fn run_archiver(
         }
         unconfirmed = !shared.log.to_archive().is_empty();
     }
-}
-
-fn run_apply(
-    environment: &Environment,
-    shared: &StandbyShared,
-    mut applier: Applier,
-) -> Result<Applier, InstanceError> {
-    // SAFETY: PR_SET_TIMERSLACK takes one integer and concerns this thread only.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-    let result = apply_until_stopped(environment, shared, &mut applier);
-    if let Err(error) = &result {
-        environment.alert.say(format!("apply has ended: {error}"));
-        shared.stopped.add("(all)", Some(shared.applied()), error.to_string());
-        shared.stopped.are_known();
-        // The receiver goes on: what it hardens is not lost.
-        while !shared.is_stopping() {
-            shared.wait_for_news(Duration::from_secs(1));
-        }
-    }
-    result.map(|()| applier)
-}
-
-fn apply_until_stopped(
-    environment: &Environment,
-    shared: &StandbyShared,
-    applier: &mut Applier,
-) -> Result<(), InstanceError> {
-    shared.control_apply(environment.config.standby.apply, false);
-    applier.recover()?;
-    let mut last_sync = Instant::now();
-    let mut retry_at = Instant::now() + RETRY_APPLY;
-    let mut dirty = true;
-    let mut said = false;
-    while !shared.is_stopping() {
-        if !shared.apply_is_on() {
-            shared.wait_for_news(SYNC_EVERY);
-            continue;
-        }
-        let began = Instant::now();
-        let progressed = applier.step()?;
-        dirty |= progressed;
-        if dirty && last_sync.elapsed() >= SYNC_EVERY {
-            dirty = progressed;
-            last_sync = Instant::now();
-            match applier.sync() {
-                // Of the control file. Everything is applied and synced all the same; only the logs before are not free.
-                Err(error @ InstanceError::Io { .. }) => {
-                    dirty = true;
-                    if !said {
-                        let alert = &environment.alert;
-                        alert.say(format!("standby logs stay occupied until it can be written: {error}"));
-                    }
-                    said = true;
-                }
-                result => {
-                    result?;
-                    said = false;
-                }
-            }
-        }
-        if Instant::now() >= retry_at && !shared.stopped.is_empty() {
-            retry_at = Instant::now() + RETRY_APPLY;
-            applier.retry()?;
-        }
-        if !progressed {
-            let idle = if dirty { SYNC_EVERY } else { Duration::from_secs(5) };
-            let held_back = applier.wait();
-            let _wait =
-                waiting(if held_back.is_some() { Event::RecoveryApplyDelay } else { Event::RecoveryIdle });
-            shared.wait_for_news(held_back.map_or(idle, |due| due.min(idle)));
-        } else if applier.backlog() < APPLY_BEHIND_BYTES {
-            let _wait = waiting(Event::RecoveryIdle);
-            shared.let_more_come((began.elapsed() * APPLY_REST).clamp(APPLY_TOGETHER, APPLY_TOGETHER_MAX));
-        }
-    }
-    Ok(())
 }

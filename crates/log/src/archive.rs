@@ -117,9 +117,6 @@ fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut
             let before = piece.len();
             let from = writer.position + before as u64;
             log.read(from, next, want - before, &mut piece)?;
-            if piece.len() == before {
-                return Err(LogError::TooOld { at: from, oldest: header.first_scn });
-            }
         }
         let offset = u64::from(writer.number) * block_bytes as u64;
         let used = writer.write(&[&piece], next, &mut blocks);

@@ -45,6 +45,16 @@ pub enum LogError {
         /// Oldest position that can be read.
         oldest: Scn,
     },
+    /// No log holds the position, and older ones are there.
+    #[error(
+        "no redo log holds SCN {at}, but older ones are there: an archived log is missing in {directory}\nhint: put it back, or a copy of it from another instance"
+    )]
+    Missing {
+        /// Position asked for.
+        at: Scn,
+        /// Where it belongs.
+        directory: PathBuf,
+    },
     /// A group has only members that were dropped earlier.
     #[error(
         "redo log {path} is all that is left of its group, and it lacks redo: it was dropped while another member went on\nhint: bring the other member back (redo.members names its directory); without it what was acknowledged since is lost here, and a standby has to take over (`standfast failover` there)"
@@ -72,6 +82,16 @@ pub enum LogError {
         "archived log {path} is damaged or incomplete: nothing of it is right from SCN {at} on\nhint: copy it again from the instance that archived it; `standfast log dump FILE` shows what is left of it"
     )]
     NotWhole {
+        /// File concerned.
+        path: PathBuf,
+        /// First position that cannot be read.
+        at: Scn,
+    },
+    /// Redo that was written to a log is not there any more.
+    #[error(
+        "redo log {path} is damaged: redo from SCN {at} on was written to it and cannot be read\nhint: put a whole copy of it in its place, from another member or, of an archived log, from another instance; `standfast log dump FILE` shows what is left of it"
+    )]
+    Lost {
         /// File concerned.
         path: PathBuf,
         /// First position that cannot be read.

@@ -93,6 +93,13 @@ pub struct ArchivedLog {
     pub bytes: u64,
 }
 
+impl ArchivedLog {
+    /// Whether the byte at `at` belongs to it.
+    pub fn holds(&self, at: Scn) -> bool {
+        self.header.first_scn <= at && self.header.next_scn.is_some_and(|next| at < next)
+    }
+}
+
 /// One file of a group that is read and written.
 #[derive(Clone)]
 pub(crate) struct Member {

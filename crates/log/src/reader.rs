@@ -1,8 +1,9 @@
 //! Reading the stream by position from online, standby and archived logs.
 
+use crate::archive::archived_logs;
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
-use crate::groups::{Cut, Group, Member, RedoLog};
+use crate::groups::{ArchivedLog, Cut, Group, Member, RedoLog};
 use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
 use standfast_instruments::{Event, waiting};
 use standfast_types::Scn;
@@ -37,18 +38,31 @@ impl RedoLog {
             };
             return Ok(source);
         }
-        let archived = catalog
-            .archived
-            .iter()
-            .find(|log| log.header.first_scn <= at && log.header.next_scn.is_some_and(|next| at < next));
-        let Some(log) = archived.cloned() else {
-            drop(catalog);
-            return Err(LogError::TooOld { at, oldest: self.oldest() });
-        };
+        let archived = catalog.archived.iter().find(|log| log.holds(at)).cloned();
         drop(catalog);
+        let log = match archived {
+            Some(log) => log,
+            None => self.archived_since(at)?,
+        };
+        self.open_archived(log)
+    }
+
+    fn open_archived(&self, log: ArchivedLog) -> Result<Source, LogError> {
         let file = self.disk.open(&log.path).map_err(LogError::io("open the archived log", &log.path))?;
         let members = vec![Member { file, path: log.path }];
         Ok(Source { members, header: log.header, cuts: Vec::new() })
+    }
+
+    /// The archived log that holds `at` and was not there when the log was opened.
+    fn archived_since(&self, at: Scn) -> Result<ArchivedLog, LogError> {
+        let (oldest, directory) = (self.oldest(), &self.config().archive_directory);
+        if at < oldest {
+            return Err(LogError::TooOld { at, oldest });
+        }
+        let found = archived_logs(self.disk.as_ref(), directory)?.into_iter().find(|log| log.holds(at));
+        let log = found.ok_or_else(|| LogError::Missing { at, directory: directory.clone() })?;
+        self.catalog().add_archived(log.clone());
+        Ok(log)
     }
 
     /// Cuts of a full group that nobody has read since the log was opened. They decide which of its blocks are
@@ -67,27 +81,38 @@ impl RedoLog {
         Ok(cuts)
     }
 
-    /// Reads stream bytes from `from` up to `upto`, at most `bytes_max`, and appends them to `out`. Stops
-    /// early at the end of a log; call again for more.
+    /// Reads stream bytes from `from` up to `upto`, at most `bytes_max`, and appends them to `out`: at least one when
+    /// `upto` is later. Stops early at the end of a log; call again for more. Everything before `upto` must have been
+    /// written. What cannot be read from the group that it was written to is read from its archived log.
     ///
     /// # Errors
-    /// `TooOld` when no log holds `from`; `Io`.
+    /// `TooOld` or `Missing` when no log holds `from`; `Lost` when it is damaged there; `Io`. `out` is then as it was.
     pub fn read(&self, from: Scn, upto: Scn, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), LogError> {
-        if from >= upto {
+        if from >= upto || bytes_max == 0 {
             return Ok(());
         }
         loop {
             let source = self.source_of(from)?;
-            let (header, before) = (source.header, out.len());
-            let wait = waiting(Event::LogFileSequentialRead);
-            read_from(source, from, upto, bytes_max, out)?;
-            drop(wait);
+            let header = source.header;
+            let path = source.members.first().map(|member| member.path.clone()).unwrap_or_default();
+            let failure = match read_some(source, from, upto, bytes_max, out) {
+                Ok(true) => return Ok(()),
+                Ok(false) => LogError::Lost { path: path.clone(), at: from },
+                Err(error) => error,
+            };
             // A group that is reused while it is read holds nothing of it any more; an archived log does.
-            if out.len() > before || self.source_of(from)?.header == header {
-                return Ok(());
+            if self.source_of(from)?.header != header {
+                continue;
             }
+            let copy = self.catalog().archived.iter().find(|log| log.holds(from)).cloned();
+            let Some(copy) = copy.filter(|copy| copy.path != path) else { return Err(failure) };
+            return match self.open_archived(copy).map(|copy| read_some(copy, from, upto, bytes_max, out)) {
+                Ok(Ok(true)) => Ok(()),
+                _ => Err(failure),
+            };
         }
     }
+
     /// Running sum of the stream at `at`; `None` when no log holds it.
     ///
     /// # Errors
@@ -96,7 +121,7 @@ impl RedoLog {
         // The byte before `at` decides which log to look in; the very first position has none.
         let source = match self.source_of(Scn(at.0.saturating_sub(1))).or_else(|_| self.source_of(at)) {
             Ok(source) => source,
-            Err(LogError::TooOld { .. }) => return Ok(None),
+            Err(LogError::TooOld { .. } | LogError::Missing { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
         if source.header.first_scn == at {
@@ -153,6 +178,23 @@ impl RedoLog {
         };
         Ok(CutPlace { group, writer, cuts })
     }
+}
+
+/// Whether there was anything; `out` is as it was when there was not.
+fn read_some(
+    source: Source,
+    from: Scn,
+    upto: Scn,
+    bytes_max: usize,
+    out: &mut Vec<u8>,
+) -> Result<bool, LogError> {
+    let before = out.len();
+    let _wait = waiting(Event::LogFileSequentialRead);
+    let read = read_from(source, from, upto, bytes_max, out);
+    if read.is_err() {
+        out.truncate(before);
+    }
+    read.map(|()| out.len() > before)
 }
 
 fn read_from(

@@ -15,7 +15,7 @@ const TEXT_CHARS_MAX: usize = 500;
 /// A database of a standby to which redo is not applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoppedDatabase {
-    /// Its name; `(all)` when apply has ended altogether.
+    /// Its name; `(all)` when apply has ended altogether or waits for redo that cannot be read.
     pub database: String,
     /// The last commit that is in it; `None` when that is not known.
     pub applied: Option<Scn>,

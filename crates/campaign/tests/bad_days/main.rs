@@ -36,5 +36,6 @@ mod register;
 mod security;
 mod standby;
 mod support;
+mod unreadable_redo;
 mod views;
 mod writers;

@@ -1,0 +1,165 @@
+//! Redo that a standby has and cannot read: an archived log that is damaged, or was moved away.
+
+use crate::support::{
+    Client, INSERT, Place, add_destination, assert_same, await_alert, await_rows, await_status, must,
+    refuses, rows, start,
+};
+use standfast_campaign::instance::Instance;
+use standfast_campaign::status::Status;
+use standfast_format::LogFileHeader;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const ROUNDS: i64 = 6;
+
+/// A synchronous standby that has everything.
+fn pair(place: &Place) -> (Instance, Instance, PathBuf) {
+    let (primary, database) = place.protecting();
+    let standby = place.standby_of(&primary, "north");
+    add_destination(&primary, &standby, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
+    assert_same(&primary, &standby, &database);
+    (primary, standby, database)
+}
+
+/// A row in each of more logs than there are groups: what is not applied is then in archived logs alone.
+fn fill(primary: &Instance, mut application: Client) {
+    for _ in 0..ROUNDS {
+        application.run(INSERT);
+        must(primary, &["switch-logfile"]);
+    }
+    application.close();
+}
+
+/// A pair whose standby has applied nothing of that, and has it on disk only.
+fn behind(place: &Place) -> (Instance, Instance, PathBuf) {
+    let (primary, mut standby, database) = pair(place);
+    standby.stop().unwrap();
+    standby.configure("standby", "apply_delay_s", 3600).unwrap();
+    start(&mut standby);
+    await_status(&primary, "the standby follows again", Status::streams);
+    fill(&primary, place.application(&database));
+    standby.stop().unwrap();
+    start(&mut standby);
+    await_status(&primary, "the standby follows once more", Status::streams);
+    let copy = standby.standby_database("app.db");
+    assert_eq!(rows(&copy), 1);
+    (primary, standby, copy)
+}
+
+/// An archived log in the middle of what is not applied.
+fn archived_log(standby: &Instance) -> PathBuf {
+    let entries = std::fs::read_dir(standby.directory.join("archive")).unwrap();
+    let mut logs: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    logs.sort();
+    logs.swap_remove(2)
+}
+
+fn away(log: &Path) -> PathBuf {
+    log.with_extension("away")
+}
+
+fn name(log: &Path) -> String {
+    log.file_name().unwrap().to_string_lossy().into_owned()
+}
+
+fn nothing_is_stopped(status: &Status) -> bool {
+    status.json()["standby"]["stopped_databases"].as_array().is_none_or(Vec::is_empty)
+}
+
+#[test]
+fn an_archived_log_that_is_missing_is_applied_when_it_is_back() {
+    let place = Place::new("redo-missing");
+    let (_primary, standby, copy) = behind(&place);
+    let log = archived_log(&standby);
+    std::fs::rename(&log, away(&log)).unwrap();
+    must(&standby, &["apply", "start", "--no-delay"]);
+    await_alert(&standby, "apply waits for redo that cannot be read: cannot open the archived log");
+    await_status(&standby, "it says so", |status| !nothing_is_stopped(status));
+    assert!(rows(&copy) < 1 + ROUNDS);
+    std::fs::rename(away(&log), &log).unwrap();
+    await_rows(&copy, 1 + ROUNDS);
+    await_status(&standby, "it is over", nothing_is_stopped);
+    await_alert(&standby, "apply: the redo can be read again");
+}
+
+#[test]
+fn recovery_of_a_standby_waits_for_an_archived_log_that_is_missing() {
+    let place = Place::new("redo-missing-at-start");
+    let (primary, mut standby, database) = pair(&place);
+    must(&standby, &["apply", "stop"]);
+    fill(&primary, place.application(&database));
+    standby.stop().unwrap();
+    let log = archived_log(&standby);
+    std::fs::rename(&log, away(&log)).unwrap();
+    start(&mut standby);
+    await_alert(&standby, "apply waits for redo that cannot be read: cannot read redo from SCN");
+    std::fs::rename(away(&log), &log).unwrap();
+    assert_same(&primary, &standby, &database);
+    await_status(&standby, "it is over", nothing_is_stopped);
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn a_failover_that_could_not_read_an_archived_log_takes_over_once_it_is_back() {
+    let place = Place::new("redo-missing-failover");
+    let (mut primary, standby, copy) = behind(&place);
+    let log = archived_log(&standby);
+    std::fs::rename(&log, away(&log)).unwrap();
+    must(&standby, &["apply", "start", "--no-delay"]);
+    await_alert(&standby, "apply waits for redo");
+    primary.kill();
+    refuses(&standby, &["failover"], 1, &[&name(&log), "still a standby"]);
+    std::fs::rename(away(&log), &log).unwrap();
+    // Also when apply has not found out yet.
+    must(&standby, &["failover"]);
+    assert_eq!(rows(&copy), 1 + ROUNDS);
+    place.application(&copy).run(INSERT);
+}
+
+/// Nothing but the header of the file stays as it was.
+fn damage(log: &Path) {
+    let mut bytes = std::fs::read(log).unwrap();
+    bytes[4096..].iter_mut().for_each(|byte| *byte ^= 0x55);
+    // In place: the instance has the file open.
+    let mut file = std::fs::OpenOptions::new().write(true).open(log).unwrap();
+    file.write_all(&bytes).unwrap();
+}
+
+#[test]
+fn a_failover_does_not_end_where_redo_is_damaged() {
+    let place = Place::new("redo-damaged");
+    let (mut primary, standby, copy) = behind(&place);
+    let log = archived_log(&standby);
+    std::fs::copy(&log, away(&log)).unwrap();
+    damage(&log);
+    primary.kill();
+    refuses(&standby, &["failover"], 1, &[&name(&log), "is damaged", "still a standby"]);
+    await_alert(&standby, "is damaged");
+    std::fs::rename(away(&log), &log).unwrap();
+    must(&standby, &["failover"]);
+    assert_eq!(rows(&copy), 1 + ROUNDS);
+    place.application(&copy).run(INSERT);
+}
+
+#[test]
+fn redo_that_is_damaged_in_a_group_is_read_from_its_archived_log() {
+    let place = Place::new("redo-damaged-group");
+    let (mut primary, standby, copy) = behind(&place);
+    let groups = std::fs::read_dir(standby.directory.join("redo")).unwrap();
+    let groups: Vec<PathBuf> = groups.map(|entry| entry.unwrap().path()).collect();
+    let archived = |log: &Path| {
+        let sequence = LogFileHeader::decode(&std::fs::read(log).unwrap()).unwrap().sequence;
+        let archive = standby.directory.join("archive");
+        let logs = std::fs::read_dir(archive).unwrap().map(|entry| name(&entry.unwrap().path()));
+        logs.into_iter().any(|log| log.contains(&format!("_{sequence:08}_")))
+    };
+    let held: Vec<&PathBuf> =
+        groups.iter().filter(|log| name(log).contains("standby") && archived(log)).collect();
+    assert!(held.len() > 1, "{groups:?}");
+    held.into_iter().for_each(|log| damage(log));
+    primary.kill();
+    must(&standby, &["failover"]);
+    assert_eq!(rows(&copy), 1 + ROUNDS);
+    place.application(&copy).run(INSERT);
+}

@@ -1,0 +1,167 @@
+//! The thread of a standby that applies (`mrp0`).
+//!
+//! Redo that cannot be read, because an archived log is damaged or not there, does not end it: the log may be put
+//! right while the instance runs, and is then read on. Everything else that concerns all databases ends apply until
+//! the next start.
+
+use crate::applier::Applier;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::standby::StandbyShared;
+use standfast_apply::{ApplyError, Limits};
+use standfast_instruments::{Event, waiting};
+use standfast_types::APPLY_BEHIND_BYTES;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+const RETRY_APPLY: Duration = Duration::from_secs(5);
+/// Redo that cannot be read is tried again so often.
+const RETRY_READ: Duration = Duration::from_secs(1);
+/// What stands in the list of stopped databases for all of them.
+const ALL: &str = "(all)";
+/// Under load, what comes within this time is applied together: pages that many transactions change are written
+/// once, and apply takes less from the device and the processors that acknowledgements need. It is also the most
+/// that apply lags behind when it has nothing else to do.
+const APPLY_TOGETHER: Duration = Duration::from_millis(4);
+/// Where applying takes long, because what came is spread over many databases, more comes together: apply rests this
+/// many times as long as it worked, so that it takes a small part of a processor from those who wait.
+const APPLY_REST: u32 = 8;
+/// But it never rests longer than this.
+const APPLY_TOGETHER_MAX: Duration = Duration::from_millis(40);
+
+/// Applies until the standby is stopped; gives back what applies, for a failover.
+///
+/// # Errors
+/// What ended apply.
+pub(crate) fn run_apply(
+    environment: &Arc<Environment>,
+    shared: &Arc<StandbyShared>,
+    applier: Applier,
+) -> Result<Applier, InstanceError> {
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and concerns this thread only.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    shared.control_apply(environment.config.standby.apply, false);
+    let result = recovered(environment, shared, applier).and_then(|mut applier| {
+        apply_until_stopped(environment, shared, &mut applier)?;
+        Ok(applier)
+    });
+    if let Err(error) = &result {
+        environment.alert.say(format!("apply has ended: {error}"));
+        shared.stopped.add(ALL, Some(shared.applied()), error.to_string());
+        shared.stopped.are_known();
+        // The receiver goes on: what it hardens is not lost.
+        while !shared.is_stopping() {
+            shared.wait_for_news(Duration::from_secs(1));
+        }
+    }
+    result
+}
+
+/// Recovers, from the beginning as at a start when the redo for it could not be read.
+fn recovered(
+    environment: &Arc<Environment>,
+    shared: &Arc<StandbyShared>,
+    mut applier: Applier,
+) -> Result<Applier, InstanceError> {
+    loop {
+        match applier.recover() {
+            Ok(()) => {
+                redo_is_read(environment, shared);
+                return Ok(applier);
+            }
+            Err(error) if is_of_reading(&error) && !shared.is_stopping() => {
+                redo_is_not_read(environment, shared, &error);
+                shared.stopped.are_known();
+                drop(applier);
+                shared.let_more_come(RETRY_READ);
+                applier = Applier::open(environment, shared, Limits::default())?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn is_of_reading(error: &InstanceError) -> bool {
+    matches!(error, InstanceError::Log(_) | InstanceError::Apply(ApplyError::Source { .. }))
+}
+
+fn redo_is_not_read(environment: &Environment, shared: &StandbyShared, error: &InstanceError) {
+    if shared.stopped.add(ALL, Some(shared.applied()), error.to_string()) {
+        environment.alert.say(format!("apply waits for redo that cannot be read: {error}"));
+    }
+}
+
+fn redo_is_read(environment: &Environment, shared: &StandbyShared) {
+    if !shared.stopped.remove(|name| name == ALL).is_empty() {
+        environment.alert.say("apply: the redo can be read again");
+    }
+}
+
+fn apply_until_stopped(
+    environment: &Environment,
+    shared: &StandbyShared,
+    applier: &mut Applier,
+) -> Result<(), InstanceError> {
+    let mut last_sync = Instant::now();
+    let mut retry_at = Instant::now() + RETRY_APPLY;
+    let mut dirty = true;
+    let mut said = false;
+    while !shared.is_stopping() {
+        if !shared.apply_is_on() {
+            shared.wait_for_news(SYNC_EVERY);
+            continue;
+        }
+        let began = Instant::now();
+        let step = match applier.step() {
+            Ok(progressed) => {
+                redo_is_read(environment, shared);
+                Some(progressed)
+            }
+            Err(error) if is_of_reading(&error) => {
+                redo_is_not_read(environment, shared, &error);
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let progressed = step == Some(true);
+        dirty |= progressed;
+        if dirty && last_sync.elapsed() >= SYNC_EVERY {
+            dirty = progressed;
+            last_sync = Instant::now();
+            match applier.sync() {
+                // Of the control file. Everything is applied and synced all the same; only the logs before are not free.
+                Err(error @ InstanceError::Io { .. }) => {
+                    dirty = true;
+                    if !said {
+                        let alert = &environment.alert;
+                        alert.say(format!("standby logs stay occupied until it can be written: {error}"));
+                    }
+                    said = true;
+                }
+                result => {
+                    result?;
+                    said = false;
+                }
+            }
+        }
+        if Instant::now() >= retry_at && !shared.stopped.is_empty() {
+            retry_at = Instant::now() + RETRY_APPLY;
+            applier.retry()?;
+        }
+        if step.is_none() {
+            let _wait = waiting(Event::RecoveryIdle);
+            shared.let_more_come(RETRY_READ);
+        } else if !progressed {
+            let idle = if dirty { SYNC_EVERY } else { Duration::from_secs(5) };
+            let held_back = applier.wait();
+            let _wait =
+                waiting(if held_back.is_some() { Event::RecoveryApplyDelay } else { Event::RecoveryIdle });
+            shared.wait_for_news(held_back.map_or(idle, |due| due.min(idle)));
+        } else if applier.backlog() < APPLY_BEHIND_BYTES {
+            let _wait = waiting(Event::RecoveryIdle);
+            shared.let_more_come((began.elapsed() * APPLY_REST).clamp(APPLY_TOGETHER, APPLY_TOGETHER_MAX));
+        }
+    }
+    Ok(())
+}
