@@ -74,7 +74,7 @@ fn recovered(
                 redo_is_not_read(environment, shared, &error);
                 shared.stopped.are_known();
                 drop(applier);
-                shared.let_more_come(RETRY_READ);
+                shared.let_more_come(RETRY_APPLY);
                 applier = Applier::open(environment, shared, Limits::default())?;
             }
             Err(error) => return Err(error),

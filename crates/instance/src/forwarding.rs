@@ -118,9 +118,13 @@ impl RedoSource for ForwardingSource {
     }
 
     fn logged(&self, from: Scn, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
+        let epoch = self.shared.epoch();
         let mut out = Vec::new();
-        self.shared.log.read(from, self.shared.hardened(), bytes_max, &mut out).map_err(source_error)?;
-        Ok(out)
+        match self.shared.log.read(from, self.shared.hardened(), bytes_max, &mut out) {
+            Err(error) if self.shared.epoch() == epoch && epoch.is_multiple_of(2) => Err(source_error(error)),
+            // What was to be read is being taken back: the stream will find that out.
+            _ => Ok(out),
+        }
     }
 
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, SourceError> {
