@@ -1,7 +1,8 @@
 //! The instance's side: gather notices, publish what is durable, open and close the gate, bury the dead.
 
+use crate::bits::set_bits;
 use crate::futex;
-use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, SESSION_WORDS, Slot};
+use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, Slot};
 use crate::segment::{Segment, SegmentConfig};
 use crate::session::{CLAIMING, WORD_ASLEEP, WORD_IDLE, WORD_WAITING};
 use crate::spin;
@@ -19,17 +20,8 @@ pub struct DirtySet {
 
 impl DirtySet {
     /// Numbers of the databases, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
-        self.words.iter().enumerate().flat_map(|(word, bits)| {
-            let mut bits = *bits;
-            std::iter::from_fn(move || {
-                (bits != 0).then(|| {
-                    let bit = bits.trailing_zeros();
-                    bits &= bits - 1;
-                    (word * 64) as u16 + bit as u16
-                })
-            })
-        })
+    pub fn iter(&self) -> impl Iterator<Item = u16> {
+        set_bits(self.words).map(|database| database as u16)
     }
 
     /// Whether no database is dirty.
@@ -48,6 +40,21 @@ impl DirtySet {
         for (mine, theirs) in self.words.iter_mut().zip(other.words) {
             *mine |= theirs;
         }
+    }
+}
+
+impl Slot {
+    fn waits_for(&self, position: u64) -> bool {
+        self.target.load(SeqCst) <= position && self.commit_word.load(SeqCst) != WORD_IDLE
+    }
+
+    /// Lets the session look again at what it waits for. Whether it slept.
+    fn wake_commit(&self) -> bool {
+        let slept = self.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP;
+        if slept {
+            futex::wake_one(&self.commit_word);
+        }
+        slept
     }
 }
 
@@ -136,55 +143,44 @@ impl Segment {
         header.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
     }
 
-    /// Moves the durable position of a database forwards and wakes the commits that waited for it. `posted` is told
-    /// once of each when it had given notice and when it was woken, or let find the answer by itself.
+    /// Moves the durable position of a database forwards and wakes the commits that waited for it, in their order:
+    /// who runs first is ahead at the write lock, and in the order of slots that would always be the same sessions.
+    /// `posted` is told once of each when it had given notice and when it was woken, or let find the answer by itself.
     /// Returns the number of sleepers woken.
     pub fn publish_durable(&self, database: u16, position: u64, posted: &mut dyn FnMut(u64, u64)) -> usize {
         let entry = self.database(database);
         // Those who do not sleep see the new position at once and may be gone when it is their turn below.
-        self.for_each_waiter(database, position, |slot| {
+        for slot in self.waiting(database).filter(|slot| slot.waits_for(position)) {
             if slot.commit_word.load(SeqCst) == WORD_WAITING {
                 slot.post(posted);
             }
-        });
+        }
         entry.durable.fetch_max(position, SeqCst);
+        let waiting = self.waiting(database).filter(|slot| slot.waits_for(position));
+        let mut in_order: Vec<_> = waiting.map(|slot| (slot.target.load(SeqCst), slot)).collect();
+        in_order.sort_unstable_by_key(|(target, _)| *target);
         let mut woken = 0;
-        self.for_each_waiter(database, position, |slot| {
+        // Who has been woken by others may wait for a later commit by now.
+        for (_, slot) in in_order.into_iter().filter(|(_, slot)| slot.waits_for(position)) {
             slot.post(posted);
-            if slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP {
-                futex::wake_one(&slot.commit_word);
+            if slot.wake_commit() {
                 woken += 1;
             }
-        });
+        }
         woken
     }
 
-    /// The slots of sessions that wait for no more than `position` of the database.
-    fn for_each_waiter(&self, database: u16, position: u64, mut visit: impl FnMut(&Slot)) {
-        for (word, waiters) in self.database(database).commit_waiters.iter().enumerate() {
-            let mut bits = waiters.load(SeqCst);
-            while bits != 0 {
-                let slot = self.slot(word * 64 + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
-                if slot.target.load(SeqCst) <= position && slot.commit_word.load(SeqCst) != WORD_IDLE {
-                    visit(slot);
-                }
-            }
-        }
+    /// The slots of sessions that wait for a commit of the database to be durable, ascending.
+    fn waiting(&self, database: u16) -> impl Iterator<Item = &'static Slot> {
+        let segment = *self;
+        let waiters = &self.database(database).commit_waiters;
+        set_bits(waiters.iter().map(|word| word.load(SeqCst))).map(move |index| segment.slot(index))
     }
 
     /// Wakes every commit that waits on the database, so that it looks around (failure, shutdown).
     pub fn wake_all(&self, database: u16) {
-        let entry = self.database(database);
-        for word in 0..SESSION_WORDS {
-            let mut bits = entry.commit_waiters[word].load(SeqCst);
-            while bits != 0 {
-                let slot = self.slot(word * 64 + bits.trailing_zeros() as usize);
-                bits &= bits - 1;
-                if slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP {
-                    futex::wake_one(&slot.commit_word);
-                }
-            }
+        for slot in self.waiting(database) {
+            slot.wake_commit();
         }
     }
 
@@ -273,9 +269,7 @@ impl Segment {
 
     /// How many of its commits wait, and readers for what they see to be durable.
     pub fn commit_waiters(&self, database: u16) -> usize {
-        let mut waiting = 0;
-        self.for_each_waiter(database, u64::MAX, |_| waiting += 1);
-        waiting
+        self.waiting(database).filter(|slot| slot.waits_for(u64::MAX)).count()
     }
 
     /// Sessions attached: (slot, process, start time of the process in clock ticks).
@@ -306,5 +300,38 @@ impl Segment {
             lock_sleeps: counters.lock_sleeps.load(Relaxed),
             reservations: counters.reservations.load(Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::session::Session;
+
+    #[test]
+    fn sleepers_are_woken_in_the_order_of_their_commits() {
+        let path = std::path::PathBuf::from(format!("/dev/shm/standfast-test-order-{}", std::process::id()));
+        let (segment, _) = Segment::create(&path, [7; 16], 0o600).unwrap();
+        let sessions: Vec<_> = (0..4).map(|_| Session::attach(segment, 3, 1, 1).unwrap()).collect();
+        let mut noticed = Vec::new();
+        // Slots ascend, commits do not.
+        for (session, frame) in sessions.iter().zip([30, 10, 40, 20]) {
+            let target = session.position_under_write_lock([1, 2], frame);
+            session.notice_commit(false, 0, Some(target));
+            let slot = segment.waiting(3).last().unwrap();
+            slot.commit_word.store(WORD_ASLEEP, SeqCst);
+            noticed.push((target, slot.noticed_ns.load(SeqCst)));
+        }
+        let upto = noticed[0].0;
+        let mut order = Vec::new();
+        let woken = segment.publish_durable(3, upto, &mut |noticed_ns, _| order.push(noticed_ns));
+        assert_eq!((woken, order), (3, [1, 3, 0].map(|at| noticed[at].1).to_vec()));
+        assert!(
+            segment.waiting(3).any(|slot| slot.commit_word.load(SeqCst) == WORD_ASLEEP),
+            "the later one sleeps on"
+        );
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -11,6 +11,7 @@
 //!
 //! Bitmaps and tickets only: no pointers, no lists in shared memory.
 
+mod bits;
 mod daemon;
 mod durations;
 mod futex;

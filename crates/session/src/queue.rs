@@ -6,9 +6,10 @@
 //! allowed: whoever comes while the lock is free takes it, because handing over to a sleeper costs a
 //! context switch with the lock idle; but after [`BYPASSES_MAX`] the lock is reserved for the first in line.
 
+use crate::bits::set_bits;
 use crate::durations::SessionWait;
 use crate::futex;
-use crate::layout::{DatabaseEntry, SESSION_WORDS};
+use crate::layout::DatabaseEntry;
 use crate::monotonic_ns;
 use crate::segment::Segment;
 use crate::session::{Session, WORD_ASLEEP, WORD_IDLE, WORD_WAITING};
@@ -193,18 +194,7 @@ impl Segment {
     }
 
     fn first_in_line(&self, entry: &DatabaseEntry) -> Option<usize> {
-        let mut first = None;
-        for word in 0..SESSION_WORDS {
-            let mut bits = entry.lock_waiters[word].load(SeqCst);
-            while bits != 0 {
-                let index = word * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let ticket = self.slot(index).lock.ticket.load(SeqCst);
-                if first.is_none_or(|(lowest, _)| ticket < lowest) {
-                    first = Some((ticket, index));
-                }
-            }
-        }
-        first.map(|(_, index)| index)
+        set_bits(entry.lock_waiters.iter().map(|word| word.load(SeqCst)))
+            .min_by_key(|index| self.slot(*index).lock.ticket.load(SeqCst))
     }
 }
