@@ -16,11 +16,18 @@ pub enum Due {
 /// Remembers the last attempts, so that what readers prevent is not tried at every batch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckpointClock {
+    /// Length of the WAL when it was last looked at; 0 once it was to be started anew.
+    frames: u32,
     tried_passive: u32,
     tried_reset: u32,
 }
 
 impl CheckpointClock {
+    /// How long the WAL was when it was last looked at, as far as it is not on its way to be started anew.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
     /// What is due in this state of the WAL. A passive attempt comes every `every` frames; beyond `reset_at`
     /// frames (a reader that never leaves) a reset is tried, and again after as many frames as `every`.
     pub fn due(&mut self, now: Checkpointed, every: u32, reset_at: u32) -> Due {
@@ -28,9 +35,11 @@ impl CheckpointClock {
             // The WAL was started anew.
             *self = CheckpointClock::default();
         }
+        self.frames = now.frames;
         let since = |tried: u32| now.frames - tried;
         if now.frames >= reset_at && (self.tried_reset == 0 || since(self.tried_reset) >= every) {
             (self.tried_reset, self.tried_passive) = (now.frames, now.frames);
+            self.frames = 0;
             return Due::Reset;
         }
         if since(now.backfilled.min(now.frames)) >= every && since(self.tried_passive) >= every {

@@ -7,6 +7,7 @@ use crate::database::{Condition, Database, Done};
 use crate::history::Fact;
 use crate::{ApplyError, ApplyReport};
 use standfast_io::fault::{self, Fault};
+use standfast_sqlite_wal::log_length::{is_long, share};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, PageSize, Scn};
 
@@ -90,10 +91,12 @@ impl Apply {
     /// # Errors
     /// When the journal cannot be written; what concerns one database is in the report.
     pub fn checkpoint_if_due(&mut self, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
-        let (every, reset_at) = (self.limits.checkpoint_frames, self.limits.reset_frames);
+        let long = self.databases.values().filter(|database| is_long(database.clock.frames())).count();
+        let (every, reset_at) = (self.limits.checkpoint_frames, share(self.limits.reset_frames, long));
         let mut due = Vec::new();
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
-            if !std::mem::take(&mut database.grown) {
+            // One that is quiet gives back what it has beyond its share.
+            if !std::mem::take(&mut database.grown) && database.clock.frames() < reset_at {
                 continue;
             }
             let now = database.file.checkpointed()?;

@@ -227,6 +227,40 @@ fn many_databases_share_the_stream() {
     }
 }
 
+/// Frames in the WAL, as its index says.
+fn wal_frames(standby: &TempDir, name: &str) -> u32 {
+    let index = std::fs::read(standby.join(format!("{name}-shm"))).unwrap();
+    u32::from_ne_bytes(index[16..20].try_into().unwrap())
+}
+
+#[test]
+fn many_databases_with_long_logs_share_their_length() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let names: Vec<_> = (0..8).map(|i| format!("{i}.db")).collect();
+    let mut primaries: Vec<_> =
+        (0..).zip(&names).map(|(i, name)| Primary::new(here.path(), i, name, 512)).collect();
+    let limits = Limits { checkpoint_frames: 1_500, reset_frames: 2_000, ..Limits::default() };
+    let mut apply = fresh(&standby, 0, limits);
+    for primary in &mut primaries {
+        primary.run(&mut Stream::default(), "CREATE TABLE t(id INTEGER PRIMARY KEY, body BLOB)");
+        primary.attach(&mut stream);
+    }
+    for (at, primary) in primaries.iter_mut().enumerate() {
+        primary.run(&mut stream, &insert(1_100, 400));
+        follow_well(&mut apply, &stream);
+        apply.checkpoint_if_due(&Pace::AtOnce, &mut Default::default()).unwrap();
+        assert!(wal_frames(&standby, &names[at]) > 1_000, "the first ones are not too long");
+    }
+    // Eight long ones may have 1,000 each: the quiet ones begin anew with the one that is written to.
+    primaries[0].run(&mut stream, "DELETE FROM t WHERE id = 1");
+    follow_well(&mut apply, &stream);
+    apply.checkpoint_if_due(&Pace::AtOnce, &mut Default::default()).unwrap();
+    let frames: Vec<_> = names.iter().map(|name| wal_frames(&standby, name)).collect();
+    assert!(frames.iter().all(|frames| *frames < 1_000), "{frames:?}");
+    primaries.iter().for_each(|primary| primary.check(&standby));
+}
+
 #[test]
 fn a_detached_database_is_released_and_its_file_stays() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());

@@ -14,6 +14,7 @@ use standfast_instruments::{Event, waiting};
 use standfast_io::fault::{self, Fault};
 use standfast_session::Segment;
 use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::log_length::{is_long, share};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_types::{DatabaseId, Scn};
@@ -149,19 +150,23 @@ impl Checkpointer {
     pub fn round(&mut self) -> bool {
         let databases = self.shared.all_databases();
         self.progress.retain(|id, _| databases.iter().any(|database| database.id() == *id));
+        let long = self.progress.values().filter(|progress| is_long(progress.frames_seen)).count();
         let mut active = false;
         for database in &databases {
-            active |= self.visit(database);
+            active |= self.visit(database, long);
         }
         active
     }
 
-    fn visit(&mut self, database: &Arc<Database>) -> bool {
+    /// `long` logs share what one may have.
+    fn visit(&mut self, database: &Arc<Database>, long: usize) -> bool {
         if database.failure().is_some() {
             return false;
         }
         let Some(header) = database.header() else { return false };
         let frames = header.frames();
+        let passive_frames = share(self.config.passive_frames, long);
+        let reset_frames = share(self.config.reset_frames, long);
         let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(database));
         let active = progress.frames_seen != frames;
         progress.frames_seen = frames;
@@ -169,10 +174,10 @@ impl Checkpointer {
         if frames < progress.passive_at {
             progress.passive_at = 0;
         }
-        if frames - progress.passive_at >= self.config.passive_frames {
+        if frames - progress.passive_at >= passive_frames {
             progress.passive_at = frames;
             // A log that is long already must not grow while pages are moved at leisure.
-            let pace = if frames < self.config.reset_frames / 2 {
+            let pace = if frames < reset_frames / 2 {
                 Pace::LeisurelyUntil(self.hurry.clone())
             } else {
                 Pace::AtOnce
@@ -182,7 +187,7 @@ impl Checkpointer {
             self.counts.passive += 1;
         }
         let gate_again = self.progress.get(&database.id()).is_none_or(|p| Instant::now() >= p.gate_again);
-        if frames >= self.config.reset_frames && gate_again && database.failure().is_none() {
+        if frames >= reset_frames && gate_again && database.failure().is_none() {
             self.reset_behind_gate(database);
         }
         active

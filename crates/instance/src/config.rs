@@ -236,7 +236,8 @@ impl Default for CommitConfig {
 pub struct CheckpointConfig {
     /// Frames of a WAL between two passive checkpoints.
     pub passive_frames: u32,
-    /// Frames of a WAL at which it is reset behind the gate.
+    /// Frames of a WAL at which it is reset behind the gate. Where more than four databases have WALs of 1,000 frames or
+    /// more, they share what four may have of this and of `passive_frames`, down to 1,000 each.
     pub reset_frames: u32,
     /// Longest time the gate keeps new transactions waiting, milliseconds.
     pub gate_ms: u64,

@@ -9,6 +9,7 @@ mod bare_log;
 pub mod capture;
 pub mod guard;
 mod guard_vfs;
+pub mod log_length;
 pub mod pace;
 mod page_map;
 mod recent_pages;

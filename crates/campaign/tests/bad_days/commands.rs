@@ -96,6 +96,30 @@ fn checkpoints_are_counted_in_the_status() {
     assert!(said.contains("checkpoints: passive ") && said.contains("longest gate "), "{said}");
 }
 
+/// What a log alone may have is not there for each of many: that would be 100 MB a database.
+#[test]
+fn many_databases_with_long_logs_share_their_length() {
+    const LONG: &str = "INSERT INTO t(x) VALUES(zeroblob(5000000))";
+    let place = Place::new("shared-length");
+    let mut primary = place.instance("south");
+    primary.configure("checkpoint", "passive_frames", 1_100).unwrap();
+    primary.configure("checkpoint", "reset_frames", 2_000).unwrap();
+    start(&mut primary);
+    let directory = place.path("data");
+    std::fs::create_dir(&directory).unwrap();
+    let databases: Vec<_> = (0..8).map(|i| place.database(&format!("data/{i}.db"))).collect();
+    must(&primary, &["protect", &directory.to_string_lossy()]);
+    place.application(&databases[0]).run(LONG);
+    let alone = await_status(&primary, "a checkpoint", |status| status.number("/checkpoints/passive") > 0);
+    assert_eq!(alone.number("/checkpoints/resets"), 0, "one log of 1,200 frames is not too long");
+    for database in &databases[1..] {
+        place.application(database).run(LONG);
+    }
+    await_status(&primary, "all eight began anew, the quiet one as well", |status| {
+        status.number("/checkpoints/resets") >= 8
+    });
+}
+
 #[test]
 fn a_directory_can_hold_one_instance_and_one_process() {
     let place = Place::new("second");
