@@ -288,7 +288,8 @@ impl Progress {
     }
 }
 
-/// The hook that keeps a checkpoint from moving what is not durable in the redo. Waits up to `limit` for it.
+/// The hook that keeps a checkpoint from moving what is not durable in the redo. Waits up to `limit` for it, but not
+/// while the log writer waits for a log group, which it may be the caller's turn to set free.
 pub fn redo_before_data(
     shared: &Arc<PrimaryShared>,
     database: &Arc<Database>,
@@ -317,7 +318,7 @@ pub fn redo_before_data(
             if durable() {
                 return true;
             }
-            if Instant::now() >= end || shared.ended() {
+            if Instant::now() >= end || shared.ended() || shared.log_switch_waits() {
                 return false;
             }
             shared.buffer.wait(Scn(u64::MAX), position, Duration::from_millis(5));

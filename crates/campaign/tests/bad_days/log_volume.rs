@@ -179,6 +179,33 @@ fn a_control_file_that_cannot_be_written_holds_commits_up_until_it_can() {
     assert!(count >= 1 && time_us > 1_000, "{}", status.json());
 }
 
+/// The log writer waits for a checkpoint to set a group free, and a checkpoint waits for redo of what it moves: the one
+/// for which there is no group.
+#[test]
+fn a_checkpoint_does_not_wait_for_redo_while_the_log_writer_waits_for_a_checkpoint() {
+    let place = Place::new("wait-for-each-other");
+    let mut primary = place.instance("south");
+    primary.configure("checkpoint", "passive_frames", 10).unwrap();
+    start(&mut primary);
+    let database = place.database("app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let in_the_way = primary.directory.join("control.new");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let mut application = place.application(&database);
+    let written = write_until_stuck(&primary, &mut application, CHECKPOINT_INCOMPLETE);
+    await_alert(&primary, "failed and will be tried again");
+
+    std::fs::remove_dir(&in_the_way).unwrap();
+    // Half of the time for which a checkpoint waits for redo.
+    assert_eq!(
+        application.answer_within(Duration::from_secs(5)),
+        Some(Answer::Rows(vec![])),
+        "{}",
+        primary.alerts()
+    );
+    assert_eq!(rows(&database), 1 + written + 1);
+}
+
 #[test]
 fn a_full_archive_volume_stalls_commits_and_a_restart_with_room_loses_none() {
     let place = Place::new("archive-full");

@@ -5,6 +5,7 @@ use crate::error::InstanceError;
 use crate::now_us;
 use standfast_instruments::{Event, Statistic, Waiting, waiting};
 use standfast_log::{LogWriter, SwitchBlocked};
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
 /// Work on the log, in the order of the stream.
@@ -65,6 +66,7 @@ impl Primary {
             if let Some(why) = self.writer.switch_blocked() {
                 wait_for(&mut wait, event_of(why));
                 blocked = true;
+                self.shared.switch_waits.store(true, SeqCst);
                 self.helper.blocked(why)?;
                 self.do_log_work();
                 continue;
@@ -72,6 +74,7 @@ impl Primary {
             wait_for(&mut wait, Event::SwitchCompletion);
             if let Ok(switch) = self.writer.switch(now_us())? {
                 drop(wait);
+                self.shared.switch_waits.store(false, SeqCst);
                 self.helper.switched(&switch);
                 self.anchors_due = true;
                 if blocked {

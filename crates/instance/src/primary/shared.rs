@@ -71,6 +71,8 @@ pub struct PrimaryShared {
     copies_awaited: Mutex<BTreeMap<DatabaseId, String>>,
     /// Commits captured that cannot enter the log yet.
     pub(super) in_hand: AtomicUsize,
+    /// The log writer waits for a group to switch to: until then it captures nothing and nothing becomes durable.
+    pub(super) switch_waits: AtomicBool,
     /// The log writer has ended: nothing becomes durable any more, no command is carried out.
     ended: AtomicBool,
     commands: Mutex<Vec<Command>>,
@@ -92,6 +94,7 @@ impl PrimaryShared {
             instruments,
             copies_awaited: Mutex::default(),
             in_hand: AtomicUsize::new(0),
+            switch_waits: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             commands: Mutex::default(),
             commands_waiting: AtomicUsize::new(0),
@@ -157,6 +160,11 @@ impl PrimaryShared {
         let captured = self.waiting_commits() + self.in_hand.load(SeqCst);
         let databases = self.databases.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         captured.max(databases.keys().map(|id| self.segment.commit_waiters(id.0)).sum())
+    }
+
+    /// Whether the log writer waits for a log group: then nobody may wait for redo who has to see to one.
+    pub fn log_switch_waits(&self) -> bool {
+        self.switch_waits.load(SeqCst)
     }
 
     /// The log writer ends: nothing becomes durable any more, and no command is carried out.
