@@ -34,7 +34,11 @@ impl RedoLog {
             drop(catalog);
             source.cuts = match cuts {
                 Some(cuts) => cuts,
-                None => self.look_for_cuts(index, &source)?,
+                None => match self.look_for_cuts(index, &source) {
+                    Ok(cuts) => cuts,
+                    // The archived log was copied when the group could be read, without what the cuts make void.
+                    Err(error) => return self.archived_copy(at).unwrap_or(Err(error)),
+                },
             };
             return Ok(source);
         }
@@ -45,6 +49,11 @@ impl RedoLog {
             None => self.archived_since(at)?,
         };
         self.open_archived(log)
+    }
+
+    fn archived_copy(&self, at: Scn) -> Option<Result<Source, LogError>> {
+        let copy = self.catalog().archived.iter().find(|log| log.holds(at)).cloned();
+        copy.map(|copy| self.open_archived(copy))
     }
 
     fn open_archived(&self, log: ArchivedLog) -> Result<Source, LogError> {
@@ -66,7 +75,7 @@ impl RedoLog {
     }
 
     /// Cuts of a full group that nobody has read since the log was opened. They decide which of its blocks are
-    /// void, so it must not be read without.
+    /// void, so it must not be read without, nor with those alone that stand before a damaged block.
     fn look_for_cuts(&self, index: usize, source: &Source) -> Result<Vec<Cut>, LogError> {
         let mut blocks = Blocks::new(source.clone())?;
         let mut cuts = Vec::new();
@@ -75,8 +84,14 @@ impl RedoLog {
         }
         let mut catalog = self.catalog();
         let group = &mut catalog.groups[index];
-        if group.header == Some(source.header) && group.cuts.is_none() {
-            group.cuts = Some(cuts.clone());
+        // Else it is reused meanwhile, which the reader finds out.
+        if group.header == Some(source.header) {
+            let (_, end, _) = blocks.end();
+            if group.next_scn.is_some_and(|next| next != end) {
+                let path = source.members.first().map(|member| member.path.clone()).unwrap_or_default();
+                return Err(LogError::Lost { path, at: end });
+            }
+            group.cuts.get_or_insert_with(|| cuts.clone());
         }
         Ok(cuts)
     }

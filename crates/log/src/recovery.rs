@@ -201,7 +201,9 @@ fn confirmed_before(groups: &mut [Group], newest: &LogFileHeader) -> Result<Scn,
     older.sort_by_key(|(header, _)| std::cmp::Reverse(header.first_scn));
     for (header, group) in older {
         let scan = scan(source_of(group, &header))?;
-        group.cuts = Some(scan.cuts);
+        // Behind a damaged block there may be others.
+        let whole = group.next_scn.is_none_or(|next| next == scan.writer.position);
+        group.cuts = whole.then_some(scan.cuts);
         if scan.confirmed > Scn::ZERO {
             return Ok(scan.confirmed);
         }

@@ -169,6 +169,46 @@ fn a_cut_voids_the_surplus_within_a_group_and_across_groups() {
     }
 }
 
+/// Of a group that is damaged before a cut nobody knows what the cut makes void: its archived log does.
+#[test]
+fn a_cut_behind_a_damaged_block_is_not_passed_over() {
+    let mut rig = Rig::new("hidden-cut", 1, 4096);
+    let (log, mut writer) = rig.start();
+    for i in 0..4 {
+        let batch = rig.batch(i, 3000);
+        writer.write(&[&batch], Scn(0)).unwrap();
+    }
+    let cut = Scn(rig.end().0 - 700);
+    let surplus = rig.batch(77, 3000);
+    writer.write(&[&surplus], Scn(0)).unwrap();
+    writer.cut(cut, Scn(1)).unwrap();
+    rig.stream.truncate(cut.bytes_since(Scn::START) as usize);
+    let other = rig.batch(99, 4000);
+    writer.write(&[&other], Scn(0)).unwrap();
+    writer.switch(3).unwrap().unwrap();
+    let (group, _) = log.to_archive()[0];
+    let archived = archive_group(&log, group, &mut || {}).unwrap().unwrap();
+    drop((log, writer));
+    let file = rig.config.member_directories[0].join("online_1a.log");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[4096..8192].fill(0xA5);
+    std::fs::write(&file, bytes).unwrap();
+
+    // Behind the damage, before the cut.
+    let from = Scn(cut.0 - 5000);
+    let (log, writer, _) = rig.reopen();
+    rig.check_reads(&log, from);
+    drop((log, writer));
+    std::fs::remove_file(&archived.path).unwrap();
+    let (log, _, _) = rig.reopen();
+    let mut read = Vec::new();
+    assert!(
+        matches!(log.read(from, rig.end(), 100_000, &mut read), Err(LogError::Lost { .. })),
+        "{}",
+        read.len()
+    );
+}
+
 #[test]
 fn a_new_incarnation_starts_its_sequence_at_one_and_is_the_one_recovered() {
     let mut rig = Rig::new("incarnation", 1, 4096);
