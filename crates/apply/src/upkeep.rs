@@ -91,7 +91,9 @@ impl Apply {
     /// # Errors
     /// When the journal cannot be written; what concerns one database is in the report.
     pub fn checkpoint_if_due(&mut self, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
-        let long = self.databases.values().filter(|database| is_long(database.clock.frames())).count();
+        let live = |database: &&Database| database.condition == Condition::Live;
+        let long =
+            self.databases.values().filter(live).filter(|database| is_long(database.clock.frames())).count();
         let (every, reset_at) = (self.limits.checkpoint_frames, share(self.limits.reset_frames, long));
         let mut due = Vec::new();
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {

@@ -92,7 +92,8 @@ fn redo_is_not_read(environment: &Environment, shared: &StandbyShared, error: &I
     }
 }
 
-fn redo_is_read(environment: &Environment, shared: &StandbyShared) {
+/// Whatever made apply wait is over.
+pub(crate) fn redo_is_read(environment: &Environment, shared: &StandbyShared) {
     if !shared.stopped.remove(|name| name == ALL).is_empty() {
         environment.alert.say("apply: the redo can be read again");
     }

@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 /// After a gate that did not lead to a reset, the next one comes no sooner.
 const GATE_BACK_OFF: Duration = Duration::from_millis(200);
 
+/// And so many times later where the log is only longer than its share.
+const SHARE_BACK_OFF: u32 = 25;
+
 /// Passes right before a gate.
 const PASSES_BEFORE_GATE: u64 = 4;
 
@@ -161,6 +164,7 @@ impl Checkpointer {
     /// `long` logs share what one may have.
     fn visit(&mut self, database: &Arc<Database>, long: usize) -> bool {
         if database.failure().is_some() {
+            self.progress.remove(&database.id());
             return false;
         }
         let Some(header) = database.header() else { return false };
@@ -188,13 +192,18 @@ impl Checkpointer {
         }
         let gate_again = self.progress.get(&database.id()).is_none_or(|p| Instant::now() >= p.gate_again);
         if frames >= reset_frames && gate_again && database.failure().is_none() {
-            self.reset_behind_gate(database);
+            let back_off = if frames < self.config.reset_frames {
+                self.gate_back_off * SHARE_BACK_OFF
+            } else {
+                self.gate_back_off
+            };
+            self.reset_behind_gate(database, back_off);
         }
         active
     }
 
     /// Resets the log while new transactions wait at their start. Commits in flight are let out first.
-    fn reset_behind_gate(&mut self, database: &Arc<Database>) {
+    fn reset_behind_gate(&mut self, database: &Arc<Database>, back_off: Duration) {
         let connection = database.connection();
         // What comes while a pass moves is left to the next one, and each is shorter: the gate gets the last of it.
         for _ in 0..PASSES_BEFORE_GATE {
@@ -227,7 +236,7 @@ impl Checkpointer {
         if let Some(progress) = self.progress.get_mut(&database.id()) {
             progress.passive_at = 0;
             if !done {
-                progress.gate_again = Instant::now() + self.gate_back_off;
+                progress.gate_again = Instant::now() + back_off;
             }
         }
     }

@@ -8,6 +8,7 @@
 //! A database that has stopped or cannot be opened does not hold all the redo: the new primary leaves it out.
 
 use crate::applier::Applier;
+use crate::apply_thread::redo_is_read;
 use crate::control::{Control, DatabaseRecord, Incarnation, Role};
 use crate::database::{committed_pages, open_guarded};
 use crate::environment::Environment;
@@ -106,6 +107,7 @@ pub fn take_over(
     }
     let (from, began) = (applier.shared().applied(), Instant::now());
     let branch = applier.apply_everything()?;
+    redo_is_read(environment, applier.shared());
     environment.alert.say(format!(
         "failover: redo applied up to the end, {branch}: {} bytes in {:.2} s",
         branch.0.saturating_sub(from.0),

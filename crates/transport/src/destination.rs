@@ -323,7 +323,8 @@ impl Destination {
         }
         self.events.push(SenderEvent::Disconnected { reason: reason.into() });
         self.catch_up = None;
-        self.phase = Phase::Connecting { retry_at: now + self.next_pause() };
+        // REOPEN=0 asks for one attempt after a failure; this is none, and what ends the stream may last a moment.
+        self.phase = Phase::Connecting { retry_at: now + self.next_pause().max(FIRST_BACKOFF) };
     }
 
     fn lose(&mut self, now: Duration, reason: String, report: bool) {

@@ -67,6 +67,9 @@ fn live_redo_goes_on_while_missing_logs_come_over_several_connections() {
         }
         let end = pair.source.end();
         pair.standby.wait("live redo is there", |state| state.end() == end && state.gap.is_some());
+        pair.standby.wait("it has been told how far it is", |state| state.heard.is_some());
+        let delivered = pair.standby.read(|state| state.heard.unwrap().0);
+        assert!(delivered < to, "a failover must not take {delivered} for all: {to} is behind the gap");
         let status = pair.sender.status();
         assert_eq!((status.hardened, status.received), (Scn::START, Scn::START), "counted over a hole");
         let gap = status.gap.unwrap();

@@ -103,7 +103,7 @@ fn many_databases_with_long_logs_share_their_length() {
     let place = Place::new("shared-length");
     let mut primary = place.instance("south");
     primary.configure("checkpoint", "passive_frames", 1_100).unwrap();
-    primary.configure("checkpoint", "reset_frames", 2_000).unwrap();
+    primary.configure("checkpoint", "reset_frames", 2_300).unwrap();
     start(&mut primary);
     let directory = place.path("data");
     std::fs::create_dir(&directory).unwrap();

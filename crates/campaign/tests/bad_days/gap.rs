@@ -32,6 +32,10 @@ fn missed(place: &Place, faults: &str, mode: &str) -> (Instance, Instance, PathB
     await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
     standby.kill();
     write_logs(place, &primary, &database, SIX_LOGS);
+    // Until its time is over a commit waits for it, also when it is back and has a gap.
+    await_status(&primary, "no commit waits for the standby", |status| {
+        status.text("/destinations/0/standing") != "required"
+    });
     (primary, standby, database)
 }
 

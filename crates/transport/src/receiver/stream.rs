@@ -163,10 +163,10 @@ impl Intake<'_> {
         if at > 0 && failed.is_ok() {
             self.harden(&redo.take())?;
             self.harden_confirmed()?;
-            if let Some(source_end) = self.source_end {
-                self.log.heard(self.position, source_end);
-            }
             self.look_at_gap()?;
+            if let Some(source_end) = self.source_end {
+                self.log.heard(self.held_until(self.position), source_end);
+            }
             self.acknowledge(self.position)?;
             self.log.hardened_notice();
         } else if failed.is_ok() {
@@ -338,12 +338,14 @@ impl Intake<'_> {
         self.acknowledge(self.position)
     }
 
+    /// How far the redo is here without a gap, when the stream has come to `position`.
+    fn held_until(&self, position: Scn) -> Scn {
+        if self.gap.is_some() { self.log.contiguous_end() } else { position }
+    }
+
     fn acknowledge(&mut self, received: Scn) -> Result<(), TransportError> {
         // Nothing beyond a gap is acknowledged, in no mode: commits do not count a standby that has one.
-        let (received, hardened) = match self.gap {
-            Some(_) => (self.log.contiguous_end(), self.log.contiguous_end()),
-            None => (received, self.position),
-        };
+        let (received, hardened) = (self.held_until(received), self.held_until(self.position));
         let applied = self.log.applied();
         self.told = (applied, self.times.received_us);
         let ack = Ack { received, hardened, applied, echo_us: self.echo_us, times: self.times };

@@ -32,6 +32,8 @@ pub struct StandbyState {
     pub broken: bool,
     /// The gap that is open.
     pub gap: Option<MemoryGap>,
+    /// The last that was said of what has come: so far, of so much.
+    pub heard: Option<(Scn, Scn)>,
     /// Archived logs that have come, over all gaps.
     pub archived: Vec<(ArchivedLogInfo, Vec<u8>)>,
     /// Gaps that were opened, filled and given up.
@@ -189,6 +191,9 @@ impl StandbyLog for MemoryLog {
     fn confirm(&mut self, confirmed: Scn) -> Result<(), StationError> {
         self.0.change(|state| state.set_confirmed(confirmed));
         Ok(())
+    }
+    fn heard(&self, delivered: Scn, source_end: Scn) {
+        self.0.change(|state| state.heard = Some((delivered, source_end)));
     }
     fn contiguous_end(&self) -> Scn {
         self.0.read(StandbyState::contiguous)
