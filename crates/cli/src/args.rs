@@ -88,7 +88,12 @@ pub enum Command {
         members: Vec<PathBuf>,
     },
     /// Run the instance in the foreground until SIGTERM or `standfast stop`.
-    Start,
+    Start {
+        /// Open a primary whose online redo log is damaged without the redo from this position on, which the refusal to
+        /// start names. Only when no standby has it: what the databases hold counts then.
+        #[arg(long, value_name = "SCN")]
+        until_scn: Option<u64>,
+    },
     /// Stop the running instance in good order.
     Stop,
     /// Protect a database, or all databases in a directory.

@@ -81,7 +81,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             println!("instance {id} in {}", directory.display());
             eprintln!("next: standfast start -D {}", directory.display());
         }
-        Command::Start => server::run(&directory)?,
+        Command::Start { until_scn } => server::run(&directory, until_scn.map(standfast_types::Scn))?,
         Command::Stop => {
             server::ask(&directory, &Request::Stop)?;
             server::wait_until_stopped(&directory, Duration::from_secs(60))?;

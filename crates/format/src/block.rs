@@ -10,12 +10,15 @@
 //! 30  u16  offset within the payload of the first record that starts here, 0xFFFF for none
 //! 32  u64  position up to which the primary had confirmed local durability when this was written
 //! 40  u32  tag of the incarnation (first four bytes of its id)
-//! 44  u32  flags: 1 cut
+//! 44  u8   flags: 1 cut
+//! 45  u8   turn of the file, as in its header
+//! 46  u16  1 + blocks before this one that were not known to be durable when it was written; 0 not told
 //! 48  ...  payload
 //! ```
 //!
-//! A block is valid when its checksum, number, sequence and incarnation are those expected and its position
-//! is where the block before it ended. Recovery keeps everything before the first block that is not valid.
+//! A block is valid when its checksum, number, sequence, incarnation and turn are those expected and its position
+//! is where the block before it ended. Recovery keeps everything before the first block that is not valid. A loss of power
+//! leaves no valid block behind that one which says that it had been durable: where there is one, the log is damaged.
 //!
 //! A block with the cut flag begins at an earlier position, within or at the end of a block before it: what
 //! those blocks hold from that position on is void. A standby cuts redo that its primary never made durable;
@@ -56,9 +59,13 @@ pub struct BlockHeader {
     pub incarnation_tag: u32,
     /// The stream goes on at `position`, whatever blocks before this one hold from there on.
     pub cut: bool,
+    /// Of the file, see [`crate::LogFileHeader::turn`].
+    pub turn: u8,
+    /// Blocks of the file with lower numbers than this were durable when this one was written; 0 when it does not say.
+    pub durable_before: u32,
 }
 
-const FLAG_CUT: u32 = 1;
+const FLAG_CUT: u8 = 1;
 
 impl BlockHeader {
     /// Stream position just after the payload.
@@ -92,7 +99,12 @@ pub fn decode_block(block: &[u8]) -> Result<BlockHeader, DecodeError> {
         first_record: le::u16_at(block, 30),
         confirmed: Scn(le::u64_at(block, 32)),
         incarnation_tag: le::u32_at(block, 40),
-        cut: le::u32_at(block, 44) & FLAG_CUT != 0,
+        cut: block[44] & FLAG_CUT != 0,
+        turn: block[45],
+        durable_before: match le::u16_at(block, 46) {
+            0 => 0,
+            not_known => le::u32_at(block, 4).saturating_sub(u32::from(not_known) - 1),
+        },
     };
     if usize::from(header.payload_bytes) > payload_capacity(block.len()) {
         return Err(malformed("log block", "payload larger than the block"));
@@ -123,6 +135,10 @@ pub struct BlockWriter {
     pub next_record: Scn,
     /// Tag of the incarnation.
     pub incarnation_tag: u32,
+    /// Of the file.
+    pub turn: u8,
+    /// Blocks with lower numbers are durable; 0 when that does not matter.
+    pub durable_before: u32,
 }
 
 impl BlockWriter {
@@ -189,7 +205,7 @@ impl BlockWriter {
         self.write_bare(confirmed, FLAG_CUT, out)
     }
 
-    fn write_bare(&mut self, confirmed: Scn, flags: u32, out: &mut [u8]) -> usize {
+    fn write_bare(&mut self, confirmed: Scn, flags: u8, out: &mut [u8]) -> usize {
         let block = &mut out[..self.block_bytes];
         block.fill(0);
         self.describe(block, self.position, 0, NO_RECORD, confirmed, flags);
@@ -207,7 +223,7 @@ impl BlockWriter {
         payload_bytes: u16,
         first_record: u16,
         confirmed: Scn,
-        flags: u32,
+        flags: u8,
     ) {
         block[4..8].copy_from_slice(&self.number.to_le_bytes());
         block[8..16].copy_from_slice(&self.sequence.to_le_bytes());
@@ -217,7 +233,11 @@ impl BlockWriter {
         block[30..32].copy_from_slice(&first_record.to_le_bytes());
         block[32..40].copy_from_slice(&confirmed.0.to_le_bytes());
         block[40..44].copy_from_slice(&self.incarnation_tag.to_le_bytes());
-        block[44..48].copy_from_slice(&flags.to_le_bytes());
+        block[44] = flags;
+        block[45] = self.turn;
+        let not_known = self.number.saturating_sub(self.durable_before).saturating_add(1);
+        let told = u16::try_from(not_known).ok().filter(|_| self.durable_before > 0).unwrap_or(0);
+        block[46..48].copy_from_slice(&told.to_le_bytes());
     }
 }
 
@@ -310,6 +330,8 @@ mod tests {
                 stream_crc: StreamCrc(5),
                 next_record: Scn(4096),
                 incarnation_tag: 3,
+                turn: 7,
+                durable_before: 1,
             };
             let mut out = vec![0xFF; writer.blocks_for(bytes.len()) * block_bytes];
             let used = writer.write(&[&bytes[..cut], &bytes[cut..]], Scn(1), &mut out);
@@ -319,6 +341,7 @@ mod tests {
             for (i, block) in out.chunks(block_bytes).enumerate() {
                 let header = decode_block(block).unwrap();
                 assert_eq!((header.number, header.sequence, header.incarnation_tag), (1 + i as u32, 9, 3));
+                assert_eq!((header.turn, header.durable_before), (7, 1));
                 assert_eq!(header.position.0, 4096 + read.len() as u64);
                 assert_eq!(header.stream_crc, crc);
                 let expected = starts.iter().find(|s| **s >= read.len() as u64);
@@ -348,6 +371,8 @@ mod tests {
                 stream_crc: StreamCrc(0),
                 next_record: position,
                 incarnation_tag: 3,
+                turn: 7,
+                durable_before: 1,
             };
             writer.write_empty(confirmed, &mut out);
             decode_block(&out).is_ok()
@@ -355,6 +380,33 @@ mod tests {
         assert!(at(Scn::LIMIT, Scn::LIMIT));
         assert!(!at(Scn::LIMIT + 1, Scn(1)));
         assert!(!at(Scn(1), Scn(u64::MAX)));
+    }
+
+    #[test]
+    fn what_was_durable_is_told_as_far_as_it_can_be() {
+        let mut out = vec![0; 512];
+        let mut told = |number, durable_before| {
+            let mut writer = BlockWriter {
+                block_bytes: 512,
+                number,
+                sequence: 9,
+                position: Scn(4096),
+                stream_crc: StreamCrc(0),
+                next_record: Scn(4096),
+                incarnation_tag: 3,
+                turn: 255,
+                durable_before,
+            };
+            writer.write_empty(Scn(1), &mut out);
+            decode_block(&out).map(|header| header.durable_before)
+        };
+        assert_eq!(told(1, 1), Ok(1));
+        assert_eq!(told(9000, 12), Ok(12));
+        assert_eq!(told(12, 0), Ok(0));
+        assert_eq!(told(70_000, 70_000 - 65_534), Ok(70_000 - 65_534));
+        assert_eq!(told(70_000, 70_000 - 65_535), Ok(0));
+        assert_eq!(told(u32::MAX - 1, u32::MAX - 1), Ok(u32::MAX - 1));
+        assert_eq!(told(u32::MAX - 1, 1), Ok(0));
     }
 
     #[test]
@@ -368,6 +420,8 @@ mod tests {
             stream_crc: StreamCrc(0),
             next_record: Scn(4096),
             incarnation_tag: 3,
+            turn: 0,
+            durable_before: 0,
         };
         let mut out = vec![0; 4096];
         writer.write(&[&bytes], Scn(1), &mut out);

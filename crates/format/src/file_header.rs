@@ -8,7 +8,8 @@
 //! 17  7 bytes  zero
 //! 24  16 bytes instance that generated the redo
 //! 40  u32      incarnation number
-//! 44  u32      zero
+//! 44  u8       turn: how often the file has been begun, modulo 256; 0 in an archived log
+//! 45  3 bytes  zero
 //! 48  8 bytes  incarnation id
 //! 56  u64      log sequence number
 //! 64  u64      first SCN: stream position of the first byte in this log
@@ -20,6 +21,11 @@
 //! 104 ...      zero
 //! 508 u32      CRC-32C of bytes 0..508
 //! ```
+//!
+//! A file that is not in use has a block of zeros there, if it was never begun, or one of zeros behind "SFVOID01".
+//!
+//! The turn tells the blocks of a log from those of an earlier one with the same sequence in the same file, of which redo
+//! that a primary never made durable was cut.
 
 use crate::{DecodeError, StreamCrc, crc32c, le, malformed};
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
@@ -29,6 +35,7 @@ pub const FILE_HEADER_BYTES: usize = 512;
 /// Version written and read by this build.
 pub const FILE_VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"SFREDO01";
+const VOID: &[u8; 8] = b"SFVOID01";
 
 /// What a log file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +76,19 @@ pub struct LogFileHeader {
     pub stream_crc: StreamCrc,
     /// Bytes from `first_scn` to the first record that starts in this log.
     pub first_record: u32,
+    /// How often the file has been begun, modulo 256.
+    pub turn: u8,
+}
+
+/// Makes `block`, a whole one, that of a file which holds nothing.
+pub fn encode_void(block: &mut [u8]) {
+    block.fill(0);
+    block[..8].copy_from_slice(VOID);
+}
+
+/// Whether the file that begins with `block` was said to hold nothing.
+pub fn is_void(block: &[u8]) -> bool {
+    block.starts_with(VOID)
 }
 
 impl LogFileHeader {
@@ -81,6 +101,7 @@ impl LogFileHeader {
         block[16] = self.kind as u8;
         block[24..40].copy_from_slice(&self.instance.0);
         block[40..44].copy_from_slice(&self.incarnation.to_le_bytes());
+        block[44] = self.turn;
         block[48..56].copy_from_slice(&self.incarnation_id.0);
         block[56..64].copy_from_slice(&self.sequence.to_le_bytes());
         block[64..72].copy_from_slice(&self.first_scn.0.to_le_bytes());
@@ -142,6 +163,7 @@ impl LogFileHeader {
             file_bytes: le::u64_at(block, 88),
             stream_crc: StreamCrc(le::u32_at(block, 96)),
             first_record: le::u32_at(block, 100),
+            turn: block[44],
         })
     }
 }
@@ -175,6 +197,7 @@ mod tests {
             file_bytes: 64 << 20,
             stream_crc: StreamCrc(17),
             first_record: 3,
+            turn: 255,
         }
     }
 

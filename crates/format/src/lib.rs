@@ -16,7 +16,7 @@ pub use block::{
 };
 pub use crc::{StreamCrc, crc32c, page_sum};
 pub use diff::{Ranges, apply_ranges, encode_ranges};
-pub use file_header::{FILE_HEADER_BYTES, FILE_VERSION, LogFileHeader, LogKind};
+pub use file_header::{FILE_HEADER_BYTES, FILE_VERSION, LogFileHeader, LogKind, encode_void, is_void};
 pub use frame::{FRAME_HEADER_BYTES, Frame, FrameHeader, FrameKind, encode_frame};
 pub use record::{
     Attach, PageVector, RECORD_HEADER_BYTES, Record, RecordBuilder, RecordKind, Vectors, count_records,

@@ -193,6 +193,7 @@ fn header(kind: LogKind, first: Scn, next: Option<Scn>, sequence: u64) -> LogFil
         file_bytes: 4096,
         stream_crc: StreamCrc(0),
         first_record: 0,
+        turn: 0,
     }
 }
 
@@ -207,6 +208,8 @@ fn log_file(kind: LogKind, first: Scn, sequence: u64) -> Vec<u8> {
         stream_crc: StreamCrc(0),
         next_record: first,
         incarnation_tag: incarnation_tag(IncarnationId([9; 8])),
+        turn: 0,
+        durable_before: 0,
     };
     let mut file = vec![0; 4096];
     header(kind, first, next, sequence).encode(&mut file[..512]);

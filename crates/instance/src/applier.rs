@@ -5,6 +5,7 @@ use crate::apply_delay::{ApplyDelay, Seen};
 use crate::control::DatabaseRecord;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::lost_redo;
 use crate::standby::StandbyShared;
 use standfast_apply::{
     Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Condition, Limits, StartPoint,
@@ -56,6 +57,8 @@ impl Applier {
     /// # Errors
     /// What ends all apply.
     pub fn recover(&mut self) -> Result<(), InstanceError> {
+        // A database may hold what is missing, and replay that ends before that would leave a mixture.
+        lost_redo::check(&self.environment)?;
         let mut report = ApplyReport::default();
         self.apply.redo_begins_at(self.shared.log.oldest(), &mut report);
         self.note(&report);

@@ -47,7 +47,9 @@ pub(crate) fn run_apply(
         Ok(applier)
     });
     if let Err(error) = &result {
-        environment.alert.say(format!("apply has ended: {error}"));
+        if !shared.is_stopping() {
+            environment.alert.say(format!("apply has ended: {error}"));
+        }
         shared.stopped.add(ALL, Some(shared.applied()), error.to_string());
         shared.stopped.are_known();
         // The receiver goes on: what it hardens is not lost.
@@ -148,7 +150,10 @@ fn apply_until_stopped(
         }
         if Instant::now() >= retry_at && !shared.stopped.is_empty() {
             retry_at = Instant::now() + RETRY_APPLY;
-            applier.retry()?;
+            match applier.retry() {
+                Err(error) if is_of_reading(&error) => redo_is_not_read(environment, shared, &error),
+                result => result?,
+            }
         }
         if step.is_none() {
             let _wait = waiting(Event::RecoveryIdle);

@@ -4,6 +4,7 @@
 
 use crate::error::InstanceError;
 use crate::log_layout::RedoLayouts;
+use crate::lost_redo::LostRecord;
 use serde::{Deserialize, Serialize};
 use standfast_format::crc32c;
 use standfast_io::Disk;
@@ -154,6 +155,9 @@ pub struct Control {
     /// is filled or what lay beyond is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gap: Option<GapRecord>,
+    /// On a standby: redo that it had and cannot read any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<LostRecord>,
     /// Set while this instance may not open because another one has taken over; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fenced: Option<String>,
@@ -276,6 +280,7 @@ mod tests {
             },
             protection_mode: ProtectionMode::MaximumProtection,
             gap: None,
+            lost: None,
             fenced: None,
             upstream: None,
             clean: false,

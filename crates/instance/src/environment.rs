@@ -12,6 +12,7 @@ use standfast_instruments::{Event, Instruments, Sample, waiting};
 use standfast_io::Disk;
 use standfast_log::{LogConfig, LogIdentity};
 use standfast_session::{FileId, Marker, Segment, SegmentConfig, marker_path};
+use standfast_types::Scn;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -41,6 +42,8 @@ pub struct Environment {
     pub segment_path: PathBuf,
     /// Certificates, and who may do what.
     pub keeper: Arc<Keeper>,
+    /// Open a primary whose redo log is damaged with the redo before this position, which has to be where it ends.
+    pub until_scn: Option<Scn>,
     /// Wait events and statistics.
     pub instruments: Arc<Instruments>,
     control: Mutex<Control>,
@@ -68,6 +71,7 @@ impl Environment {
             disk,
             alert,
             vfs_base: None,
+            until_scn: None,
             segment_path,
             keeper,
             instruments,

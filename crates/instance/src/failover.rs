@@ -39,10 +39,10 @@ pub struct FailedOver {
 /// What the operator is told when a failover failed and the standby goes on.
 pub fn failed(error: &InstanceError) -> InstanceError {
     let text = error.to_string();
-    let cause = text.split("\nhint: ").next().unwrap_or(&text);
+    let (cause, remedy) = text.split_once("\nhint: ").unwrap_or((&text, "remove the cause"));
     InstanceError::Answered {
         what: format!("the failover failed: {cause}; this instance is still a standby and goes on as one"),
-        hint: Some("remove the cause, then run `standfast failover` again".into()),
+        hint: Some(format!("{remedy}; then run `standfast failover` again")),
         code: 1,
     }
 }

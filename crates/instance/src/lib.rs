@@ -41,6 +41,7 @@ pub mod live_watch;
 pub mod local_archive;
 pub mod log_changes;
 pub mod log_layout;
+mod lost_redo;
 pub mod members;
 mod mmnl;
 pub mod observe;

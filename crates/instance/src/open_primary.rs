@@ -12,7 +12,7 @@ use crate::primary_threads::archive_all;
 use crate::reconcile::{self, Anchor, Found, History, Plan, Scan};
 use standfast_format::LogKind;
 use standfast_io::fault::{self, Fault};
-use standfast_log::{LogBuffer, RedoLog};
+use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::Guard;
@@ -53,6 +53,15 @@ pub fn open_primary(
     let (log, mut writer, recovered) =
         RedoLog::open(environment.disk.clone(), environment.log_config(LogKind::Online))?;
     note_members(environment, &log)?;
+    if let Some(LostRedo { path, from, to }) = recovered.lost {
+        let error = LogError::LostEnd { path, from, to };
+        if environment.until_scn != Some(from) {
+            return Err(error.into());
+        }
+        environment
+            .alert
+            .say(format!("opened until SCN {from}: {}", error.to_string().replace("\nhint: ", " | hint: ")));
+    }
     log.set_checkpoint(control.checkpoint);
     let scan = reconcile::scan(&log, control.checkpoint, recovered.end)?;
     if scan.end < recovered.end {

@@ -7,7 +7,7 @@ use crate::error::InstanceError;
 use crate::members::note_members;
 use crate::primary::log_switch::{event_of, wait_for};
 use crate::standby::{BUFFER_BYTES, StandbyShared};
-use crate::{forwarding, sizing};
+use crate::{forwarding, lost_redo, sizing};
 use standfast_format::{LogKind, StreamCrc};
 use standfast_instruments::{Event, Waiting, waiting};
 use standfast_log::{
@@ -53,6 +53,7 @@ impl ReceivedLog {
         let hole = gap.as_ref().map(GapRecord::hole);
         let (log, mut writer, recovered) = RedoLog::open_after_hole(disk, config, hole)?;
         note_members(environment, &log)?;
+        let lacks_redo = lost_redo::note(environment, recovered.lost, recovered.end)?;
         writer.settle()?;
         if let Some(gap) = gap {
             if recovered.end < gap.to {
@@ -67,6 +68,7 @@ impl ReceivedLog {
         // What is in synced databases counts as confirmed: it was when it was applied.
         let confirmed = recovered.confirmed.max(environment.control().checkpoint).min(recovered.end);
         let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed));
+        shared.lacks_redo.store(lacks_redo, SeqCst);
         shared.note_upstream(environment.control().upstream.as_ref());
         let mut received = ReceivedLog {
             environment: environment.clone(),
@@ -127,13 +129,25 @@ impl ReceivedLog {
         let crc = self.writer.stream_crc();
         let log = self.shared.log.clone();
         let keep = log.checkpoint();
-        crate::primary_threads::archive_all(&log, u64::MAX, keep)?;
+        self.archive_what_can_be_read(keep)?;
         // Everything is applied and synced: any group may be reused.
         log.set_checkpoint(end);
         if !self.writer.group_is_empty() && self.writer.switch(crate::now_us())?.is_ok() {
-            crate::primary_threads::archive_all(&log, u64::MAX, keep)?;
+            self.archive_what_can_be_read(keep)?;
         }
         Ok(crc)
+    }
+
+    /// For a failover: all redo is in the databases, so only a standby that lacks it needs the logs.
+    fn archive_what_can_be_read(&self, keep: Scn) -> Result<(), InstanceError> {
+        match crate::primary_threads::archive_all(&self.shared.log, u64::MAX, keep) {
+            Err(error @ LogError::Lost { .. }) => {
+                let text = error.to_string().replace("\nhint: ", " | hint: ");
+                self.environment.alert.say(format!("failover: a log is not archived: {text}"));
+                Ok(())
+            }
+            result => Ok(result?),
+        }
     }
 
     fn note_end(&mut self, confirmed: Scn) {
@@ -148,6 +162,20 @@ impl ReceivedLog {
             }
         }
         self.shared.last_heard_us.store(crate::now_us(), SeqCst);
+        self.look_for_lost_redo(None);
+    }
+
+    /// Whether redo that was damaged here has come again.
+    fn look_for_lost_redo(&self, source_end: Option<Scn>) {
+        if !self.shared.lacks_redo.load(SeqCst) {
+            return;
+        }
+        let end = self.contiguous_end();
+        match lost_redo::is_still_missing(&self.environment, end, source_end) {
+            Ok(missing) => self.shared.lacks_redo.store(missing, SeqCst),
+            // It is looked at again with what comes next.
+            Err(error) => self.environment.alert.say(error.to_string()),
+        }
     }
 
     /// A whole batch may be larger than what is left in the group: the rest goes to a group of its own only
@@ -253,6 +281,8 @@ impl StandbyLog for ReceivedLog {
         self.shared.last_heard_us.store(crate::now_us(), SeqCst);
         let mut told = self.shared.told();
         (told.delivered, told.source_end) = (delivered, Some(source_end));
+        drop(told);
+        self.look_for_lost_redo(Some(source_end));
     }
 
     fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use standfast_io::DirectDisk;
 use standfast_transport::protection::ProtectionMode;
+use standfast_types::Scn;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -150,11 +151,12 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a command waits for the process of an instance to appear.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Runs the instance in `directory` until SIGTERM, SIGINT or a stop request.
+/// Runs the instance in `directory` until SIGTERM, SIGINT or a stop request. `until_scn`: see
+/// [`Environment::until_scn`].
 ///
 /// # Errors
 /// When it cannot be started, or not be stopped in good order.
-pub fn run(directory: &Path) -> Result<(), InstanceError> {
+pub fn run(directory: &Path, until_scn: Option<Scn>) -> Result<(), InstanceError> {
     let signals = block_signals();
     let config = Config::load(directory)?;
     let paths = Paths::new(directory, &config)
@@ -171,7 +173,9 @@ pub fn run(directory: &Path) -> Result<(), InstanceError> {
         env!("CARGO_PKG_VERSION"),
         control.role
     ));
-    let environment = Arc::new(Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert, control));
+    let mut environment = Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert, control);
+    environment.until_scn = until_scn;
+    let environment = Arc::new(environment);
     let running = Running::start(environment.clone()).inspect_err(|error| {
         environment.alert.say(format!("cannot start: {error}"));
     })?;

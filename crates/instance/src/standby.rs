@@ -46,6 +46,8 @@ pub struct StandbyShared {
     pub(crate) told: Mutex<Told>,
     epoch: AtomicU64,
     forwarding: Mutex<Weak<Forwarding>>,
+    /// Redo that was damaged in the log has not come again yet, see [`crate::lost_redo`].
+    pub(crate) lacks_redo: AtomicBool,
     /// What is unwise about the sizes of its logs.
     unwise: Mutex<Option<String>>,
     apply_on: AtomicBool,
@@ -78,6 +80,7 @@ impl StandbyShared {
             epoch: AtomicU64::new(0),
             forwarding: Mutex::default(),
             unwise: Mutex::default(),
+            lacks_redo: AtomicBool::new(false),
             apply_on: AtomicBool::new(true),
             no_delay: AtomicBool::new(false),
             said_delay_ms: AtomicU64::new(UNSAID),

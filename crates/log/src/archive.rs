@@ -58,7 +58,7 @@ pub fn archive_group(
         if group.archived {
             return Ok(None);
         }
-        (header, LogFileHeader { kind: LogKind::Archived, next_scn: Some(next), ..header })
+        (header, LogFileHeader { kind: LogKind::Archived, next_scn: Some(next), turn: 0, ..header })
     };
     let next = header.next_scn.unwrap_or(Scn::ZERO);
     let block_bytes = header.block_bytes as usize;
@@ -103,6 +103,8 @@ fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut
         stream_crc: header.stream_crc,
         next_record: header.first_scn + u64::from(header.first_record),
         incarnation_tag: incarnation_tag(header.incarnation_id),
+        turn: 0,
+        durable_before: 0,
     };
     let next = header.next_scn.unwrap_or(header.first_scn);
     let piece_bytes = COPY_BYTES / block_bytes * payload_capacity(block_bytes);

@@ -6,12 +6,16 @@
 
 use crate::error::LogError;
 use crate::groups::{Cut, Member};
+use crate::unreachable::says_number;
 use standfast_format::{
     BLOCK_HEADER_BYTES, BlockHeader, LogFileHeader, StreamCrc, decode_block, incarnation_tag,
 };
 use standfast_types::Scn;
+use std::collections::BTreeMap;
 
 const READ_BYTES: usize = 1 << 20;
+/// Blocks without payload that may be damaged one behind the other, as in one sector of 4 KiB: no redo is missing then.
+const EMPTY_BLOCKS_MAX: u32 = 8;
 
 /// One log that can be read.
 #[derive(Clone)]
@@ -50,6 +54,7 @@ impl Source {
         header.number == number
             && header.sequence == self.header.sequence
             && header.incarnation_tag == incarnation_tag(self.header.incarnation_id)
+            && header.turn == self.header.turn
     }
 }
 
@@ -157,15 +162,67 @@ impl Blocks {
         None
     }
 
+    /// A block that goes on right where the last valid one ended: those between them held no redo, or only such that a
+    /// cut made void. Puts it where the buffer has the next block.
+    fn find_behind_empty_ones(&mut self) -> Option<BlockHeader> {
+        let damaged = self.number;
+        for number in damaged + 1..=damaged + EMPTY_BLOCKS_MAX {
+            self.number = number;
+            match self.fill() {
+                Ok(true) => {}
+                _ => break,
+            }
+            if let Some(header) = self.fits(self.block(number)).or_else(|| self.find_elsewhere()) {
+                return Some(header);
+            }
+        }
+        self.number = damaged;
+        None
+    }
+
+    /// Headers of blocks from the next one on that belong to this log, wherever they lead, up to `bytes_max` behind it.
+    /// What cannot be read is passed over.
+    pub fn owned_behind(&self, bytes_max: u64) -> Vec<BlockHeader> {
+        let size = self.block_bytes();
+        let limit = u64::from(self.number) + bytes_max / size as u64;
+        let end = self.blocks.min(u32::try_from(limit).unwrap_or(u32::MAX));
+        let mut found = BTreeMap::new();
+        let mut piece = vec![0; READ_BYTES];
+        for member in &self.source.members {
+            let mut first = self.number;
+            let mut count = READ_BYTES / size;
+            while first < end {
+                let here = count.min((end - first) as usize);
+                let read = member.file.read_at(&mut piece[..here * size], self.offset(first));
+                match read {
+                    // Block by block up to the one that cannot be read, and behind it.
+                    Err(_) if here > 1 => count = 1,
+                    Err(_) => first += 1,
+                    Ok(()) => {
+                        for (number, block) in (first..).zip(piece[..here * size].chunks_exact(size)) {
+                            let header =
+                                says_number(block, number).then(|| decode_block(block).ok()).flatten();
+                            if let Some(header) = header.filter(|header| self.source.owns(header, number)) {
+                                found.insert(number, header);
+                            }
+                        }
+                        first += here as u32;
+                    }
+                }
+            }
+        }
+        found.into_values().collect()
+    }
+
     /// The next valid block as header and whole bytes; `None` at the end of what is valid.
     pub fn next_block(&mut self) -> Result<Option<(BlockHeader, &[u8])>, LogError> {
         if !self.fill()? {
             return Ok(None);
         }
         let number = self.number;
-        let Some(header) = self.fits(self.block(number)).or_else(|| self.find_elsewhere()) else {
-            return Ok(None);
-        };
+        let found = self.fits(self.block(number)).or_else(|| self.find_elsewhere());
+        let Some(header) = found.or_else(|| self.find_behind_empty_ones()) else { return Ok(None) };
+        let number = self.number;
         let end = BLOCK_HEADER_BYTES + usize::from(header.payload_bytes);
         self.crc = header.stream_crc.after(&self.block(number)[BLOCK_HEADER_BYTES..end]);
         self.expected = header.end();

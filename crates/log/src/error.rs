@@ -97,6 +97,18 @@ pub enum LogError {
         /// First position that cannot be read.
         at: Scn,
     },
+    /// Redo that was written to the log being filled is not there any more.
+    #[error(
+        "redo log {path} is damaged: redo from SCN {from} to SCN {to} was written to it and cannot be read\nhint: a standby waits until its primary, or who else feeds it, has sent that again; where a primary cannot read its own log, fail over to a standby, which has the redo, or go on without it: `standfast start --until-scn {from}`"
+    )]
+    LostEnd {
+        /// File concerned.
+        path: PathBuf,
+        /// First position that cannot be read.
+        from: Scn,
+        /// It had reached this position at least.
+        to: Scn,
+    },
     /// A file holds newer redo than the groups that are known.
     #[error(
         "redo log {path} holds newer redo than all groups that the control file names\nhint: the control file is older than the redo log; bring back the one that belongs to it, or create the instance anew"

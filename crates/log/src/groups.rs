@@ -4,6 +4,7 @@ use crate::error::LogError;
 use crate::hole::{Hole, Leftover};
 use crate::keeper::MemberKeeper;
 use crate::layout::Layout;
+use crate::unreachable::Unreachable;
 use standfast_format::{BlockHeader, FILE_HEADER_BYTES, LogFileHeader, LogKind, StreamCrc};
 use standfast_io::{Disk, LogFile};
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
@@ -164,6 +165,8 @@ pub(crate) struct Catalog {
     pub hole: Option<Hole>,
     /// What is still to be done on disk before anything is written.
     pub leftover: Leftover,
+    /// What recovery found behind the end; the log writer takes it.
+    pub unreachable: Option<Unreachable>,
     /// Groups and members; groups are by number, and a place without one is empty.
     pub layout: Layout,
 }
@@ -185,7 +188,7 @@ impl Group {
 impl Catalog {
     pub fn new(groups: Vec<Group>, current: usize, archived: Vec<ArchivedLog>) -> Catalog {
         let (leftover, layout) = (Leftover::default(), Layout::default());
-        Catalog { groups, current, archived, hole: None, leftover, layout }
+        Catalog { groups, current, archived, hole: None, leftover, unreachable: None, layout }
     }
 
     /// The newest log that a group holds.
@@ -484,6 +487,7 @@ pub(crate) fn header_for(
     identity: &LogIdentity,
     switch: &LogSwitch,
     stream_crc: StreamCrc,
+    turn: u8,
 ) -> LogFileHeader {
     LogFileHeader {
         kind: config.kind,
@@ -498,5 +502,6 @@ pub(crate) fn header_for(
         file_bytes,
         stream_crc,
         first_record: switch.first_record,
+        turn,
     }
 }

@@ -20,6 +20,7 @@ mod reader;
 mod records;
 mod recovery;
 mod repair;
+mod unreachable;
 
 pub use alter::{NewGroup, NewMember};
 pub use archive::{archive_group, archived_logs, remove_archived};
@@ -35,3 +36,4 @@ pub use layout::{Layout, Refusal};
 pub use log_writer::{LogWriter, WriteCounts};
 pub use records::RecordReader;
 pub use recovery::Recovered;
+pub use unreachable::LostRedo;

@@ -11,17 +11,22 @@ mod losses;
 use crate::error::LogError;
 use crate::groups::{Cut, LogIdentity, LogSwitch, Member, RedoLog, SwitchBlocked, header_for};
 use crate::members::{Failures, MemberWriters, QUEUED_MAX};
-use standfast_format::{BlockWriter, LogKind, StreamCrc, incarnation_tag};
+use crate::unreachable::Unreachable;
+use standfast_format::{BlockWriter, LogKind, StreamCrc, decode_block, encode_void, incarnation_tag};
 use standfast_instruments::{Event, Waiting, waiting};
 use standfast_io::AlignedBuf;
 use standfast_types::Scn;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Redo of a piece, when there is much: large enough for the device's full speed.
 const PIECE_BYTES: usize = 1 << 20;
 /// The first piece is smaller, because nothing is being written while it is formatted.
 const FIRST_PIECE_BYTES: usize = PIECE_BYTES / 4;
+
+/// Blocks that are looked at for the turn of a file.
+const LOOK_FOR_TURN: u64 = 8;
 
 /// Buffers grow by this, so that an idle instance holds little and a busy one seldom grows them.
 const BUFFER_STEP: usize = 256 << 10;
@@ -55,6 +60,8 @@ pub struct LogWriter {
     /// The first one for single writes; all of them in turns for writes in pieces.
     buffers: [Arc<AlignedBuf>; QUEUED_MAX],
     poisoned: Option<(Scn, String)>,
+    /// Found by recovery, and not made void yet.
+    unreachable: Option<Unreachable>,
     counts: WriteCounts,
 }
 
@@ -64,9 +71,10 @@ impl LogWriter {
         identity: LogIdentity,
         writer: BlockWriter,
     ) -> Result<LogWriter, LogError> {
-        let (group, targets, layout) = {
-            let catalog = log.catalog();
-            (catalog.current, catalog.groups[catalog.current].members.clone(), catalog.layout.clone())
+        let (group, targets, layout, unreachable) = {
+            let mut catalog = log.catalog();
+            let members = catalog.groups[catalog.current].members.clone();
+            (catalog.current, members, catalog.layout.clone(), catalog.unreachable.take())
         };
         let config = log.config();
         let members = MemberWriters::new(layout.members.len(), log.disk.in_turns()).map_err(LogError::io(
@@ -83,6 +91,7 @@ impl LogWriter {
             blocks_per_group,
             buffers: std::array::from_fn(|_| Arc::new(AlignedBuf::new(config.block_bytes))),
             poisoned: None,
+            unreachable,
             counts: WriteCounts::default(),
             identity,
             log,
@@ -134,11 +143,34 @@ impl LogWriter {
         self.writer.number == 1
     }
 
-    pub(crate) fn usable(&self) -> Result<(), LogError> {
-        match &self.poisoned {
-            None => Ok(()),
-            Some((at, cause)) => Err(LogError::Poisoned { at: *at, cause: cause.clone() }),
+    /// To be asked before every write. The first one makes void what recovery found behind the end.
+    pub(crate) fn usable(&mut self) -> Result<(), LogError> {
+        if let Some((at, cause)) = &self.poisoned {
+            return Err(LogError::Poisoned { at: *at, cause: cause.clone() });
         }
+        match self.unreachable.take() {
+            None => Ok(()),
+            Some(Unreachable { blocks, headerless, .. }) => {
+                headerless.map_or(Ok(()), |group| self.void_group(group))?;
+                self.wipe(blocks)
+            }
+        }
+    }
+
+    /// Overwrites blocks of the current group with zeros.
+    fn wipe(&mut self, blocks: Range<u32>) -> Result<(), LogError> {
+        let size = self.writer.block_bytes;
+        for first in blocks.clone().step_by(PIECE_BYTES / size) {
+            let count = (PIECE_BYTES / size).min((blocks.end - first) as usize);
+            self.buffer(count)[..count * size].fill(0);
+            self.write_blocks(count * size, first)?;
+        }
+        Ok(())
+    }
+
+    /// All blocks before the next one are durable.
+    fn next_write(&self) -> BlockWriter {
+        BlockWriter { durable_before: self.writer.number, ..self.writer }
     }
 
     fn poison(&mut self, cause: String) -> LogError {
@@ -186,7 +218,7 @@ impl LogWriter {
         if pieces.len() > 1 && blocks <= self.blocks_left() && self.members.can_queue() {
             return self.write_in_pieces(&pieces, confirmed);
         }
-        let mut writer = self.writer;
+        let mut writer = self.next_write();
         let buffer = self.buffer(writer.blocks_for(total(slices)));
         let used = writer.write(slices, confirmed, buffer);
         self.write_blocks(used, self.writer.number)?;
@@ -217,7 +249,7 @@ impl LogWriter {
         confirmed: Scn,
         queued: &mut VecDeque<(BlockWriter, usize)>,
     ) -> Result<(), LogError> {
-        let mut writer = self.writer;
+        let mut writer = self.next_write();
         for (nth, piece) in pieces.iter().enumerate() {
             if queued.len() == QUEUED_MAX
                 && let Some((writer, used)) = queued.pop_front()
@@ -270,7 +302,7 @@ impl LogWriter {
     /// As [`LogWriter::write`].
     pub fn write_confirmed(&mut self, confirmed: Scn) -> Result<(), LogError> {
         self.usable()?;
-        let mut writer = self.writer;
+        let mut writer = self.next_write();
         let used = writer.write_empty(confirmed, self.buffer(1));
         self.write_blocks(used, self.writer.number)?;
         self.writer = writer;
@@ -335,7 +367,9 @@ impl LogWriter {
     /// As [`LogWriter::write`].
     pub(crate) fn begin(&mut self, group: usize, switch: &LogSwitch) -> Result<(), LogError> {
         let bytes = self.log.catalog().layout.bytes_at(group).unwrap_or(0);
-        let header = header_for(self.log.config(), bytes, &self.identity, switch, self.writer.stream_crc);
+        let turn = self.next_turn(group);
+        let header =
+            header_for(self.log.config(), bytes, &self.identity, switch, self.writer.stream_crc, turn);
         let block_bytes = self.writer.block_bytes;
         header.encode(&mut self.buffer(1)[..block_bytes]);
         self.write_to(group);
@@ -354,9 +388,27 @@ impl LogWriter {
         catalog.current = group;
         drop(catalog);
         self.writer.number = 1;
+        self.writer.turn = turn;
         self.writer.sequence = switch.sequence;
         self.writer.next_record = switch.first_scn + u64::from(switch.first_record);
         Ok(())
+    }
+
+    /// Other than that of the blocks in the group's files, whatever became of the header that they had.
+    fn next_turn(&self, group: usize) -> u8 {
+        let catalog = self.log.catalog();
+        let group = &catalog.groups[group];
+        let size = self.writer.block_bytes;
+        let mut block = vec![0; size];
+        // The first ones may have been torn by a power loss.
+        let places =
+            (1..=LOOK_FOR_TURN).flat_map(|number| group.members.iter().map(move |member| (number, member)));
+        let last = { places }.find_map(|(number, member)| {
+            member.file.read_at(&mut block, number * size as u64).ok()?;
+            Some(decode_block(&block).ok()?.turn)
+        });
+        let last = last.or_else(|| group.header.map(|header| header.turn));
+        last.map_or(0, |last| last.wrapping_add(1))
     }
 
     /// From now on that group is written.
@@ -385,7 +437,7 @@ impl LogWriter {
         if place.group != current {
             self.give_up_groups_after(place.group)?;
         }
-        let mut writer = place.writer;
+        let mut writer = BlockWriter { durable_before: place.writer.number, ..place.writer };
         let used = writer.write_cut(confirmed, self.buffer(1));
         self.write_blocks(used, place.writer.number)?;
         self.writer = writer;
@@ -405,7 +457,7 @@ impl LogWriter {
             if current == keep {
                 return Ok(());
             }
-            self.buffer(1)[..block_bytes].fill(0);
+            encode_void(&mut self.buffer(1)[..block_bytes]);
             self.write_blocks(block_bytes, 0)?;
             let mut catalog = self.log.catalog();
             catalog.groups[current].header = None;

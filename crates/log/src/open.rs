@@ -3,7 +3,7 @@
 use crate::error::LogError;
 use crate::groups::{Group, LogConfig, Member, MemberNotice, file_prefix, read_header};
 use crate::layout::Layout;
-use standfast_format::LogFileHeader;
+use standfast_format::{LogFileHeader, encode_void};
 use standfast_io::{AlignedBuf, Disk};
 use std::path::{Path, PathBuf};
 
@@ -121,7 +121,8 @@ pub(crate) fn open_for_new(
     disk: &dyn Disk,
     config: &LogConfig,
 ) -> Result<(Vec<Group>, Vec<MemberNotice>), LogError> {
-    let zeros = AlignedBuf::new(config.block_bytes);
+    let mut void = AlignedBuf::new(config.block_bytes);
+    encode_void(&mut void[..config.block_bytes]);
     let mut groups = Vec::new();
     let layout = config.layout();
     for index in 0..layout.places() {
@@ -132,7 +133,7 @@ pub(crate) fn open_for_new(
         let mut group = open_members(disk, config, index, &[])?;
         // Also where there is nothing to void: a member that cannot be written is found out before the log begins.
         group.drop_members(|OpenMember { member: Member { file, path }, .. }| {
-            file.write_durable(&zeros[..config.block_bytes], 0)
+            file.write_durable(&void[..config.block_bytes], 0)
                 .map_err(LogError::io("write the redo log", path))
                 .err()
         });

@@ -190,6 +190,8 @@ impl RedoLog {
             stream_crc,
             next_record: at,
             incarnation_tag: incarnation_tag(header.incarnation_id),
+            turn: header.turn,
+            durable_before: 0,
         };
         Ok(CutPlace { group, writer, cuts })
     }

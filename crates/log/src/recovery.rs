@@ -10,8 +10,9 @@ use crate::error::LogError;
 use crate::groups::{Catalog, Cut, Group, LogConfig, LogIdentity, LogSwitch, Member, RedoLog, read_header};
 use crate::hole::{Hole, Leftover, give_up};
 use crate::log_writer::LogWriter;
-use crate::open::{open_for_new, open_groups};
+use crate::open::{OpenMember, Opened, open_for_new, open_groups};
 use crate::repair::bring_in_line;
+use crate::unreachable::{LostRedo, look_behind};
 use standfast_format::{BlockWriter, LogFileHeader, LogKind, NO_RECORD, StreamCrc, incarnation_tag};
 use standfast_io::Disk;
 use standfast_types::Scn;
@@ -19,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What recovery found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
     /// Position after the last valid byte.
     pub end: Scn,
@@ -29,6 +30,9 @@ pub struct Recovered {
     pub identity: LogIdentity,
     /// The log being filled.
     pub sequence: u64,
+    /// Redo behind `end` that had been durable: the log is damaged there. What lies behind the damage is made void by the
+    /// first write; before that, it can be repaired.
+    pub lost: Option<LostRedo>,
 }
 
 impl RedoLog {
@@ -79,6 +83,7 @@ impl RedoLog {
         let mut opened = open_groups(disk.as_ref(), &config)?;
         if mend {
             bring_in_line(&mut opened, config.block_bytes)?;
+            sync(&mut opened)?;
         }
         let (mut groups, notices) = opened.finish();
         let leftover = match hole {
@@ -91,7 +96,10 @@ impl RedoLog {
         let (current, header) = newest;
         let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
         close_older_groups(&mut groups, current, &archived)?;
-        let scan = scan(source_of(&groups[current], &header))?;
+        let source = source_of(&groups[current], &header);
+        let scan = scan(source.clone())?;
+        let end = (scan.writer.number, scan.writer.position, scan.writer.stream_crc);
+        let unreachable = look_behind(&groups, current, &source, end)?;
         groups[current].cuts = Some(scan.cuts.clone());
         let mut confirmed = scan.confirmed;
         if config.kind == LogKind::Standby && confirmed == Scn::ZERO {
@@ -105,9 +113,11 @@ impl RedoLog {
         };
         let mut catalog = Catalog::new(groups, current, archived);
         catalog.leftover = leftover;
+        let lost = unreachable.as_ref().map(|behind| behind.lost.clone());
+        catalog.unreachable = unreachable;
         let log = Arc::new(RedoLog::new(disk, config, catalog, notices));
         let recovered =
-            Recovered { end: scan.writer.position, confirmed, identity, sequence: header.sequence };
+            Recovered { end: scan.writer.position, confirmed, identity, sequence: header.sequence, lost };
         Ok((log, scan, recovered))
     }
 
@@ -136,11 +146,24 @@ impl RedoLog {
             stream_crc,
             next_record: start.first_scn,
             incarnation_tag: incarnation_tag(identity.incarnation_id),
+            turn: 0,
+            durable_before: 0,
         };
         let mut writer = LogWriter::new(log.clone(), identity, writer)?;
         writer.begin(first, &start)?;
         Ok((log, writer))
     }
+}
+
+/// What was written when the process ended may not be durable yet, and is counted as such from now on.
+fn sync(opened: &mut Opened) -> Result<(), LogError> {
+    for group in opened.groups.iter_mut().filter(|group| !group.members.is_empty()) {
+        group.drop_members(|OpenMember { member: Member { file, path }, .. }| {
+            file.sync().map_err(LogError::io("sync the redo log", path)).err()
+        });
+        group.check_alive()?;
+    }
+    Ok(())
 }
 
 fn newest_group(groups: &[Group]) -> Option<(usize, LogFileHeader)> {
@@ -243,6 +266,8 @@ fn scan(source: Source) -> Result<Scan, LogError> {
         stream_crc,
         next_record,
         incarnation_tag: incarnation_tag(header.incarnation_id),
+        turn: header.turn,
+        durable_before: 0,
     };
     Ok(Scan { writer, confirmed, cuts })
 }

@@ -12,7 +12,7 @@ use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
 use crate::groups::MemberNotice;
 use crate::open::{OpenGroup, OpenMember, Opened};
-use standfast_format::LogFileHeader;
+use standfast_format::{LogFileHeader, encode_void};
 use standfast_io::AlignedBuf;
 
 const PIECE_BYTES: usize = 1 << 20;
@@ -51,10 +51,11 @@ struct Progress {
 
 /// The group is unused, whatever a member says that was away.
 fn void(group: &mut OpenGroup, block_bytes: usize, progress: &mut [Progress]) {
-    let zeros = AlignedBuf::new(block_bytes);
+    let mut void = AlignedBuf::new(block_bytes);
+    encode_void(&mut void[..block_bytes]);
     for (open, progress) in group.members.iter_mut().zip(progress) {
         if open.header.take().is_some() {
-            progress.write(open, &zeros[..block_bytes], 0);
+            progress.write(open, &void[..block_bytes], 0);
             progress.written += 1;
         }
     }

@@ -104,11 +104,15 @@ fn damage_in_different_places_of_both_members_still_gives_the_whole() {
 }
 
 #[test]
-fn the_same_block_damaged_in_both_members_ends_the_redo() {
+fn the_same_block_damaged_in_both_members_is_not_the_end() {
     let mut rig = Rig::filled("same", 8);
     let whole = rig.stream.len();
     [0, 1].into_iter().for_each(|member| rig.damage(member, 5));
     rig.stream.truncate(whole / 8 * 4);
+    let (_, _, recovered) = rig.reopen();
+    let lost = recovered.lost.map(|lost| (lost.from, lost.to));
+    assert_eq!(lost, Some((rig.end(), Scn::START + whole as u64)));
+    // Who goes on all the same has what was before the damage, and members that are equal.
     rig.expect_everything();
     rig.assert_equal_members();
 }

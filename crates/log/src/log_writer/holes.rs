@@ -4,7 +4,7 @@ use super::LogWriter;
 use crate::error::LogError;
 use crate::groups::{LogIdentity, LogSwitch, SwitchBlocked};
 use crate::hole::Hole;
-use standfast_format::{StreamCrc, incarnation_tag};
+use standfast_format::{StreamCrc, encode_void, incarnation_tag};
 use standfast_types::Scn;
 
 impl LogWriter {
@@ -109,10 +109,10 @@ impl LogWriter {
         leftover.filled_to.map_or(Ok(()), |to| self.write_confirmed(to))
     }
 
-    fn void_group(&mut self, index: usize) -> Result<(), LogError> {
+    pub(super) fn void_group(&mut self, index: usize) -> Result<(), LogError> {
         let current = self.log.catalog().current;
         let block_bytes = self.writer.block_bytes;
-        self.buffer(1)[..block_bytes].fill(0);
+        encode_void(&mut self.buffer(1)[..block_bytes]);
         self.write_to(index);
         let voided = self.write_blocks(block_bytes, 0);
         self.write_to(current);
