@@ -59,11 +59,12 @@ impl Applier {
     pub fn recover(&mut self) -> Result<(), InstanceError> {
         // A database may hold what is missing, and replay that ends before that would leave a mixture.
         lost_redo::check(&self.environment)?;
+        let checkpoint = self.environment.control().checkpoint;
         let mut report = ApplyReport::default();
-        self.apply.redo_begins_at(self.shared.log.oldest(), &mut report);
+        // Only logs from before the checkpoint are ever removed: a later one that is not there is missing, and waited for.
+        self.apply.redo_begins_at(self.shared.log.oldest().min(checkpoint), &mut report);
         self.note(&report);
         // From the checkpoint at the latest: an attach record there may be news to the catalogue.
-        let checkpoint = self.environment.control().checkpoint;
         let from = self.apply.resume_scn().map_or(checkpoint, |resume| resume.min(checkpoint));
         let report =
             self.apply.recover(from, self.shared.confirmed(), &mut FromLog { log: &self.shared.log })?;

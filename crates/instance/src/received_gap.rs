@@ -13,12 +13,22 @@ use crate::error::InstanceError;
 use crate::received_log::ReceivedLog;
 use crate::standby::BUFFER_BYTES;
 use standfast_format::{LogFileHeader, StreamCrc, peek_length};
-use standfast_log::{Chain, Hole, LogBuffer, LogIdentity, LogSwitch, archive_group, archived_logs};
+use standfast_log::{
+    Chain, Hole, LogBuffer, LogError, LogIdentity, LogSwitch, LogWriter, SwitchBlocked, archive_group,
+    archived_logs,
+};
 use standfast_transport::{Gap, GivenUp, OpenedGap};
 use standfast_types::Scn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
+
+/// The first log that is missing.
+struct FirstLog {
+    identity: LogIdentity,
+    sequence: u64,
+    first_scn: Scn,
+}
 
 /// How long the archiver may take for the logs before a gap.
 const ARCHIVE_PATIENCE: Duration = Duration::from_secs(30);
@@ -48,7 +58,17 @@ impl ReceivedLog {
             low_sequence: gap.low_sequence(),
             high_sequence: gap.high_sequence(),
         };
-        self.jump(record, log, identity, StreamCrc(gap.crc))?;
+        let family = identity.instance;
+        let first = gap.logs.first().map(|log| FirstLog {
+            identity: LogIdentity {
+                instance: family,
+                incarnation: log.incarnation,
+                incarnation_id: log.incarnation_id,
+            },
+            sequence: log.sequence,
+            first_scn: log.first_scn,
+        });
+        self.jump(record, first, log, identity, StreamCrc(gap.crc))?;
         self.beyond_gap = Some(self.shared.confirmed());
         self.shared.note_contiguous();
         let store = FetchedLogs::new(&self.environment, &self.shared, gap, crc);
@@ -77,10 +97,11 @@ impl ReceivedLog {
         Ok(held)
     }
 
-    /// Goes on at `switch`, beyond what `record` says is missing.
+    /// Goes on at `switch`, beyond what `record` says is missing, the first log of which is `first`.
     fn jump(
         &mut self,
         record: GapRecord,
+        first: Option<FirstLog>,
         switch: &LogSwitch,
         identity: LogIdentity,
         stream_crc: StreamCrc,
@@ -91,9 +112,28 @@ impl ReceivedLog {
             self.writer.write_confirmed(end)?;
             self.shared.confirmed.fetch_max(end.0, SeqCst);
         }
+        if let Some(FirstLog { identity, sequence, first_scn }) = first
+            && first_scn == end
+            && (sequence, identity) != (self.writer.sequence(), self.writer.identity())
+        {
+            // What is held ends where a log ends: none of the gap holds it, so that one has to be archived here.
+            let (time_us, first_record) = (crate::now_us(), self.writer.first_record());
+            let switch = LogSwitch { sequence, first_scn, time_us, first_record };
+            self.await_group(|writer| writer.switch_to(&switch, identity))?;
+        }
         self.archive_full_groups()?;
         self.environment.update_control(|control| control.gap = Some(record))?;
-        while let Err(blocked) = self.writer.jump(switch, identity, stream_crc)? {
+        self.await_group(|writer| writer.jump(switch, identity, stream_crc))?;
+        *self.shared.buffer() = Arc::new(LogBuffer::new(switch.first_scn, BUFFER_BYTES));
+        Ok(())
+    }
+
+    /// Repeats `begin` until there is a group for it.
+    fn await_group(
+        &mut self,
+        mut begin: impl FnMut(&mut LogWriter) -> Result<Result<LogSwitch, SwitchBlocked>, LogError>,
+    ) -> Result<(), InstanceError> {
+        while let Err(blocked) = begin(&mut self.writer)? {
             if self.shared.is_stopping() {
                 let text = format!("stopped while waiting for a standby log ({blocked:?})");
                 return Err(InstanceError::Failed(text));
@@ -101,7 +141,6 @@ impl ReceivedLog {
             self.archive_full_groups()?;
             std::thread::park_timeout(Duration::from_millis(2));
         }
-        *self.shared.buffer() = Arc::new(LogBuffer::new(switch.first_scn, BUFFER_BYTES));
         Ok(())
     }
 
@@ -187,7 +226,14 @@ impl ReceivedLog {
                 low_sequence: first.header.sequence,
                 high_sequence: last.header.sequence,
             };
-            self.jump(record, &switch, identity, chain.crc)?;
+            let LogFileHeader { instance, incarnation, incarnation_id, sequence, first_scn, .. } =
+                first.header;
+            let first = FirstLog {
+                identity: LogIdentity { instance, incarnation, incarnation_id },
+                sequence,
+                first_scn,
+            };
+            self.jump(record, Some(first), &switch, identity, chain.crc)?;
             self.shared.confirmed.fetch_max(chain.end.0, SeqCst);
             self.fill()?;
         }

@@ -48,6 +48,7 @@ impl ReceivedLog {
         let config = environment.log_config(LogKind::Standby);
         let (disk, gap) = (environment.disk.clone(), environment.control().gap);
         let archive = &environment.paths.archive;
+        let checkpoint = environment.control().checkpoint;
         archive_store::remove_unfinished(disk.as_ref(), archive)
             .map_err(InstanceError::io("remove unfinished archived logs in", archive))?;
         let hole = gap.as_ref().map(GapRecord::hole);
@@ -66,7 +67,8 @@ impl ReceivedLog {
             environment.update_control(|control| control.gap = None)?;
         }
         // What is in synced databases counts as confirmed: it was when it was applied.
-        let confirmed = recovered.confirmed.max(environment.control().checkpoint).min(recovered.end);
+        let confirmed = recovered.confirmed.max(checkpoint).min(recovered.end);
+        log.set_checkpoint(checkpoint);
         let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed));
         shared.lacks_redo.store(lacks_redo, SeqCst);
         shared.note_upstream(environment.control().upstream.as_ref());

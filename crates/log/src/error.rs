@@ -45,9 +45,9 @@ pub enum LogError {
         /// Oldest position that can be read.
         oldest: Scn,
     },
-    /// No log holds the position, and older ones are there.
+    /// No log holds the position, and one should.
     #[error(
-        "no redo log holds SCN {at}, but older ones are there: an archived log is missing in {directory}\nhint: put it back, or a copy of it from another instance"
+        "no redo log holds SCN {at}: an archived log is missing in {directory}\nhint: put it back, or a copy of it from another instance"
     )]
     Missing {
         /// Position asked for.

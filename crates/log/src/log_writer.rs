@@ -325,17 +325,21 @@ impl LogWriter {
         self.log.next_group().err()
     }
 
+    /// Bytes from the end to the first record that begins there or later.
+    pub fn first_record(&self) -> u32 {
+        self.writer.next_record.bytes_since(self.writer.position) as u32
+    }
+
     /// Begins the next log sequence in the next group, or says why that group cannot be used yet.
     ///
     /// # Errors
     /// As [`LogWriter::write`].
     pub fn switch(&mut self, time_us: u64) -> Result<Result<LogSwitch, SwitchBlocked>, LogError> {
-        let first_record = self.writer.next_record.bytes_since(self.writer.position) as u32;
         let switch = LogSwitch {
             sequence: self.writer.sequence + 1,
             first_scn: self.writer.position,
             time_us,
-            first_record,
+            first_record: self.first_record(),
         };
         self.switch_to(&switch, self.identity)
     }

@@ -65,11 +65,12 @@ impl RedoLog {
     /// The archived log that holds `at` and was not there when the log was opened.
     fn archived_since(&self, at: Scn) -> Result<ArchivedLog, LogError> {
         let (oldest, directory) = (self.oldest(), &self.config().archive_directory);
-        if at < oldest {
-            return Err(LogError::TooOld { at, oldest });
-        }
         let found = archived_logs(self.disk.as_ref(), directory)?.into_iter().find(|log| log.holds(at));
-        let log = found.ok_or_else(|| LogError::Missing { at, directory: directory.clone() })?;
+        let log = found.ok_or_else(|| match at < oldest.min(self.checkpoint()) {
+            true => LogError::TooOld { at, oldest },
+            // No log is removed that recovery needs, nor one between others.
+            false => LogError::Missing { at, directory: directory.clone() },
+        })?;
         self.catalog().add_archived(log.clone());
         Ok(log)
     }

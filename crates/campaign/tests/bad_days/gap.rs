@@ -18,18 +18,24 @@ fn has_gap(status: &Status) -> bool {
     status.json().pointer(GAP).is_some_and(|gap| gap.is_object())
 }
 
-/// A primary whose standby, `north`, has missed logs and does not run.
-fn missed(place: &Place, faults: &str, mode: &str) -> (Instance, Instance, PathBuf) {
+/// A primary whose redo log is as the tests of gaps need it, and its standby, which follows.
+fn followed(place: &Place, faults: &str, mode: &str) -> (Instance, Instance, PathBuf) {
     let (mut primary, database) = (place.instance("south"), place.database("app.db"));
     primary.configure("redo", "archive_processes", 4).unwrap();
     primary.configure("redo", "archive_unit_bytes", 1 << 20).unwrap();
     primary.faults = Some(faults.into());
     start(&mut primary);
     must(&primary, &["protect", &database.to_string_lossy()]);
-    let mut standby = place.standby_of(&primary, "north");
+    let standby = place.standby_of(&primary, "north");
     let more = ["--mode", mode, "--max-connections", "2", "--net-timeout-ms", "6000"];
     add_destination(&primary, &standby, &more);
     await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    (primary, standby, database)
+}
+
+/// A primary whose standby, `north`, has missed logs and does not run.
+fn missed(place: &Place, faults: &str, mode: &str) -> (Instance, Instance, PathBuf) {
+    let (primary, mut standby, database) = followed(place, faults, mode);
     standby.kill();
     write_logs(place, &primary, &database, SIX_LOGS);
     // Until its time is over a commit waits for it, also when it is back and has a gap.
@@ -167,4 +173,28 @@ fn a_failover_with_missing_logs_applies_up_to_the_hole_and_says_what_lies_beyond
     add_destination(&standby, &second, &["--mode", "sync-affirm"]);
     place.application(&copy).run(INSERT);
     assert_same(&standby, &second, &copy);
+}
+
+#[test]
+fn a_gap_that_begins_where_a_log_ends_keeps_what_apply_still_needs_of_that_log() {
+    let place = Place::new("gap-boundary");
+    let (primary, mut standby, database) = followed(&place, "archive-send=sleep:1@1+", "async");
+    standby.stop().unwrap();
+    standby.configure("standby", "apply_delay_s", 3600).unwrap();
+    start(&mut standby);
+    place.application(&database).run(INSERT);
+    let settled = |status: &Status| {
+        status.streams() && status.number("/destinations/0/hardened") == status.number("/durable")
+    };
+    await_status(&primary, "the standby has the row and does not apply it", settled);
+    standby.stop().unwrap();
+    let end = primary.status().unwrap().number("/durable");
+    // The next log begins where the standby's redo ends.
+    must(&primary, &["switch-logfile"]);
+    write_logs(&place, &primary, &database, SIX_LOGS);
+    start(&mut standby);
+    await_alert(&standby, "gap resolved: logs");
+    assert!(standby.alerts().contains(&format!("{end}")), "{}", standby.alerts());
+    must(&standby, &["apply", "start", "--no-delay"]);
+    assert_same(&primary, &standby, &database);
 }

@@ -48,12 +48,12 @@ fn behind(place: &Place) -> (Instance, Instance, PathBuf) {
     (primary, standby, copy)
 }
 
-/// An archived log in the middle of what is not applied.
-fn archived_log(standby: &Instance) -> PathBuf {
+/// Of the archived logs the one with this place; in the middle of what is not applied is 2.
+fn archived_log(standby: &Instance, at: usize) -> PathBuf {
     let entries = std::fs::read_dir(standby.directory.join("archive")).unwrap();
     let mut logs: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     logs.sort();
-    logs.swap_remove(2)
+    logs.swap_remove(at)
 }
 
 fn away(log: &Path) -> PathBuf {
@@ -72,7 +72,7 @@ fn nothing_is_stopped(status: &Status) -> bool {
 fn an_archived_log_that_is_missing_is_applied_when_it_is_back() {
     let place = Place::new("redo-missing");
     let (_primary, standby, copy) = behind(&place);
-    let log = archived_log(&standby);
+    let log = archived_log(&standby, 2);
     std::fs::rename(&log, away(&log)).unwrap();
     must(&standby, &["apply", "start", "--no-delay"]);
     await_alert(&standby, "apply waits for redo that cannot be read: cannot open the archived log");
@@ -84,17 +84,18 @@ fn an_archived_log_that_is_missing_is_applied_when_it_is_back() {
     await_alert(&standby, "apply: the redo can be read again");
 }
 
-#[test]
-fn recovery_of_a_standby_waits_for_an_archived_log_that_is_missing() {
-    let place = Place::new("redo-missing-at-start");
+/// The archived log number `at` is not there when the standby starts.
+fn recovery_waits_for(test: &str, at: usize) {
+    let place = Place::new(test);
     let (primary, mut standby, database) = pair(&place);
     must(&standby, &["apply", "stop"]);
     fill(&primary, place.application(&database));
     standby.stop().unwrap();
-    let log = archived_log(&standby);
+    let log = archived_log(&standby, at);
     std::fs::rename(&log, away(&log)).unwrap();
     start(&mut standby);
     await_alert(&standby, "apply waits for redo that cannot be read: cannot read redo from SCN");
+    assert!(standby.alerts().contains("an archived log is missing in"), "{}", standby.alerts());
     std::fs::rename(away(&log), &log).unwrap();
     assert_same(&primary, &standby, &database);
     await_status(&standby, "it is over", nothing_is_stopped);
@@ -103,10 +104,20 @@ fn recovery_of_a_standby_waits_for_an_archived_log_that_is_missing() {
 }
 
 #[test]
+fn recovery_of_a_standby_waits_for_an_archived_log_that_is_missing() {
+    recovery_waits_for("redo-missing-at-start", 2);
+}
+
+#[test]
+fn recovery_of_a_standby_waits_for_the_oldest_archived_log_when_that_is_missing() {
+    recovery_waits_for("redo-oldest-missing", 0);
+}
+
+#[test]
 fn a_failover_that_could_not_read_an_archived_log_takes_over_once_it_is_back() {
     let place = Place::new("redo-missing-failover");
     let (mut primary, standby, copy) = behind(&place);
-    let log = archived_log(&standby);
+    let log = archived_log(&standby, 2);
     std::fs::rename(&log, away(&log)).unwrap();
     must(&standby, &["apply", "start", "--no-delay"]);
     await_alert(&standby, "apply waits for redo");
@@ -132,7 +143,7 @@ fn damage(log: &Path) {
 fn a_failover_does_not_end_where_redo_is_damaged() {
     let place = Place::new("redo-damaged");
     let (mut primary, standby, copy) = behind(&place);
-    let log = archived_log(&standby);
+    let log = archived_log(&standby, 2);
     std::fs::copy(&log, away(&log)).unwrap();
     damage(&log);
     primary.kill();
