@@ -188,12 +188,17 @@ fn close_older_groups(
     starts.sort_by_key(|(index, scn)| (*scn, *index == current));
     for pair in starts.windows(2) {
         let (group, next) = (&groups[pair[0].0], groups[pair[1].0].header);
-        // The group between them was dropped: this one ends where its blocks do.
+        // The group between them was dropped: this one ends where its blocks do, or, where these are damaged, its archived
+        // log.
         let gap = group.header.zip(next).is_some_and(|(header, next)| {
             header.incarnation_id == next.incarnation_id && next.sequence.saturating_sub(header.sequence) > 1
         });
         let end = match group.header.filter(|_| gap) {
-            Some(header) => scan(source_of(group, &header))?.writer.position,
+            Some(header) => {
+                let held = scan(source_of(group, &header))?.writer.position;
+                let copied = archived.iter().find(|log| is_copy(&log.header, &header));
+                copied.and_then(|log| log.header.next_scn).map_or(held, |next| held.max(next))
+            }
             None => pair[1].1,
         };
         groups[pair[0].0].next_scn = Some(end);
@@ -201,13 +206,14 @@ fn close_older_groups(
     groups[current].next_scn = None;
     for group in groups.iter_mut() {
         let Some(header) = group.header else { continue };
-        group.archived = archived.iter().any(|log| {
-            log.header.sequence == header.sequence
-                && log.header.incarnation_id == header.incarnation_id
-                && log.header.next_scn == group.next_scn
-        });
+        group.archived =
+            archived.iter().any(|log| is_copy(&log.header, &header) && log.header.next_scn == group.next_scn);
     }
     Ok(())
+}
+
+fn is_copy(archived: &LogFileHeader, header: &LogFileHeader) -> bool {
+    archived.sequence == header.sequence && archived.incarnation_id == header.incarnation_id
 }
 
 fn source_of(group: &Group, fallback: &LogFileHeader) -> Source {

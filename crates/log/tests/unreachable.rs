@@ -5,7 +5,7 @@
 mod common;
 
 use common::{IDENTITY, Rig};
-use standfast_log::{LogSwitch, LostRedo};
+use standfast_log::{LogSwitch, LostRedo, archive_group};
 use standfast_types::Scn;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -170,5 +170,32 @@ fn a_log_that_was_given_up_and_is_begun_again_in_its_file_has_only_its_own_block
     let end = rig.write_two_blocks(&mut writer, 1);
     let (log, _, recovered) = rig.reopen();
     assert_eq!((recovered.end, recovered.lost), (end, None));
+    rig.check_reads(&log, Scn::START);
+}
+
+#[test]
+fn a_damaged_group_beside_one_that_was_dropped_does_not_replace_its_archived_log() {
+    let mut rig = Rig::new("beside", 1, 512);
+    let (log, mut writer) = rig.start();
+    for seed in 0..3 {
+        rig.write_two_blocks(&mut writer, 2 * seed);
+        rig.write_two_blocks(&mut writer, 2 * seed + 1);
+        if seed < 2 {
+            log.set_checkpoint(writer.position());
+            assert!(writer.switch(7).unwrap().is_ok());
+            log.to_archive()
+                .into_iter()
+                .for_each(|(group, _)| drop(archive_group(&log, group, &mut || {}).unwrap()));
+        }
+    }
+    let archived = log.archived();
+    drop((log, writer));
+    let mut layout = rig.config.layout();
+    layout.groups.remove(&2);
+    rig.config.layout = Some(layout);
+    rig.damage(1, 3);
+    let (log, _, recovered) = rig.reopen();
+    assert_eq!((recovered.sequence, recovered.lost), (3, None));
+    assert_eq!((log.to_archive(), log.archived()), (Vec::new(), archived));
     rig.check_reads(&log, Scn::START);
 }
