@@ -266,8 +266,10 @@ fn open_apply(
         let start =
             StartPoint { scn: record.start_scn, redo_from: record.redo_from, empty: record.begun_empty };
         if let Err(error) = apply.attach_existing(record.id, &record.name, record.page_size, start) {
-            environment.alert.say(format!("standby database {} cannot be opened: {error}", record.name));
-            shared.stopped.add(&record.name, None, error.to_string());
+            // Apply may open again and again while it waits for redo.
+            if shared.stopped.add(&record.name, None, error.to_string()) {
+                environment.alert.say(format!("standby database {} cannot be opened: {error}", record.name));
+            }
         }
     }
     Ok(apply)

@@ -30,8 +30,6 @@ use std::time::Instant;
 pub struct FailedOver {
     /// Where the new incarnation begins: all redo before is in the databases.
     pub branch: Scn,
-    /// Redo that had been received beyond its last whole record, bytes; it held no commit.
-    pub dropped_bytes: u64,
     /// Keep the wal-index of every database as it is noted in the redo until the primary has opened them.
     pub keepers: Vec<Connection>,
 }
@@ -122,7 +120,12 @@ pub fn take_over(
             stopped.database, stopped.reason
         ));
     }
-    let dropped_bytes = applier.shared().hardened().bytes_since(branch);
+    let unfinished = applier.shared().hardened().bytes_since(branch);
+    if unfinished > 0 {
+        environment.alert.say(format!(
+            "failover: {unfinished} bytes of an unfinished record are dropped; they hold no commit"
+        ));
+    }
     applier.into_apply().release_for_failover()?;
     environment.alert.say("failover: what was applied is durable in the databases");
     let crc = received.close_at(branch)?;
@@ -157,7 +160,7 @@ pub fn take_over(
         let unknown = control.databases.iter().map(|record| record.id).filter(|id| !known.contains(id));
         control.left_out = unknown.map(|id| (id, branch)).collect();
     })?;
-    Ok(FailedOver { branch, dropped_bytes, keepers })
+    Ok(FailedOver { branch, keepers })
 }
 
 struct Opening {
