@@ -17,8 +17,11 @@ use crate::{BenchError, Result};
 /// Redo that may wait for the log writer; a producer that finds more waits itself. Small enough to stay in
 /// the processor's cache.
 const BUFFER_BYTES: usize = 16 << 20;
-/// Sleeping producers are woken together when this little is left, not at every write.
-const REFILL_BYTES: usize = BUFFER_BYTES / 2;
+/// When there is room for a write again, one sleeping producer is woken: it goes on until the buffer is full. All together
+/// they would take the processors from the log writer.
+const ROOM_BYTES: usize = BUFFER_BYTES - GATHER_BYTES;
+/// When this little is left all are.
+const REFILL_BYTES: usize = BUFFER_BYTES / 4;
 /// Redo of one write, when there is that much.
 const GATHER_BYTES: usize = BATCH_BYTES_MAX;
 /// The log goes round like the file of plain writes beside it, and is as large together.
@@ -134,9 +137,14 @@ impl Shared {
     }
 
     fn let_in(&self) {
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            drop(self.failed());
-            self.room.notify_all();
+        let pending = self.buffer.pending_bytes();
+        if pending > ROOM_BYTES || self.waiting.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        drop(self.failed());
+        match pending <= REFILL_BYTES {
+            true => self.room.notify_all(),
+            false => self.room.notify_one(),
         }
     }
 
@@ -157,9 +165,7 @@ impl Shared {
                 }
             }
             self.buffer.set_durable(position);
-            if self.buffer.pending_bytes() <= REFILL_BYTES {
-                self.let_in();
-            }
+            self.let_in();
         }
     }
 }
