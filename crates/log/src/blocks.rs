@@ -187,10 +187,12 @@ impl Blocks {
         let limit = u64::from(self.number) + bytes_max / size as u64;
         let end = self.blocks.min(u32::try_from(limit).unwrap_or(u32::MAX));
         let mut found = BTreeMap::new();
-        let mut piece = vec![0; READ_BYTES];
+        // No larger than what there is to read.
+        let blocks_at_once = (READ_BYTES / size).min(end.saturating_sub(self.number) as usize);
+        let mut piece = vec![0; blocks_at_once * size];
         for member in &self.source.members {
             let mut first = self.number;
-            let mut count = READ_BYTES / size;
+            let mut count = blocks_at_once;
             while first < end {
                 let here = count.min((end - first) as usize);
                 let read = member.file.read_at(&mut piece[..here * size], self.offset(first));
