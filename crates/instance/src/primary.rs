@@ -7,7 +7,10 @@
 //! 3. the chunk enters the log buffer and is offered to the destinations;
 //! 4. the chunk is written durably in all members;
 //! 5. commits are released as far as the local log and every required destination have them.
+//!
+//! When a round leaves redo for the next one, as a large transaction does, that is captured while its chunk is written.
 
+mod chunks;
 pub(crate) mod log_switch;
 mod shared;
 
@@ -17,22 +20,20 @@ use crate::baseline::BaselineJob;
 use crate::database::Database;
 use crate::error::InstanceError;
 use crate::now_us;
-use standfast_format::{Attach, RecordBuilder, count_records};
-use standfast_instruments::{Cause, Event, Round, Statistic, waiting};
+use chunks::{Then, UnderWay};
+use standfast_format::{Attach, RecordBuilder};
+use standfast_instruments::{Event, Statistic, waiting};
 use standfast_log::{LogSwitch, LogWriter, SwitchBlocked, WriteCounts};
 use standfast_session::{DirtySet, monotonic_ns};
 use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::Guard;
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 /// A capture round ends once it has produced this much, so that the first commit of a flood is not held up.
 const ROUND_BYTES: usize = 1 << 20;
-/// Memory that is kept for the records of the next round.
-const OUT_BYTES_KEPT: usize = 1 << 20;
 /// A generation or a torn header that nobody has put right for this long is seen to by the instance.
 const HEAL_AFTER: Duration = Duration::from_millis(20);
 
@@ -103,6 +104,7 @@ pub struct Primary {
     retry: DirtySet,
     out: Vec<u8>,
     marks: Vec<CommitMark>,
+    under_way: VecDeque<UnderWay>,
     heal_after: Duration,
     round_bytes: usize,
     anchors_due: bool,
@@ -127,6 +129,7 @@ impl Primary {
             retry: DirtySet::default(),
             out: Vec::new(),
             marks: Vec::new(),
+            under_way: VecDeque::new(),
             heal_after: HEAL_AFTER,
             round_bytes: ROUND_BYTES,
             anchors_due: false,
@@ -199,7 +202,7 @@ impl Primary {
             Served { capture, shared, obstructed: None, baseline: None, awaiting_baseline, unnoticed: 0 };
         self.served.insert(record.id.0, served);
         self.shared.segment.mark_dirty(record.id.0);
-        self.write_out()
+        self.write_out(Then::Wait)
     }
 
     /// Everything that the redo holds of the database counts as captured: commits that waited are released
@@ -232,7 +235,7 @@ impl Primary {
         self.served.remove(&id.0);
         RecordBuilder::detach(&mut self.out, id);
         self.shared.databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(&id);
-        self.write_out()
+        self.write_out(Then::Wait)
     }
 
     /// A fresh copy of a database goes into the redo, in pieces between the commits of other databases.
@@ -252,13 +255,13 @@ impl Primary {
     /// # Errors
     /// When the redo cannot be written.
     pub fn anchor_all(&mut self) -> Result<Scn, InstanceError> {
-        self.write_out()?;
+        self.write_out(Then::Wait)?;
         let start = self.shared.buffer.captured();
         // A database whose copy is not complete is not known: recovery has to copy it again.
         for served in self.served.values_mut().filter(|served| !served.awaiting_baseline) {
             served.capture.anchor(&mut self.out);
         }
-        self.write_chunk()?;
+        self.write_chunk(Then::Wait)?;
         Ok(start)
     }
 
@@ -268,7 +271,7 @@ impl Primary {
     /// When the redo cannot be written.
     pub fn end_of_redo(&mut self) -> Result<(), InstanceError> {
         RecordBuilder::end_of_redo(&mut self.out, now_us());
-        self.write_out()
+        self.write_out(Then::Wait)
     }
 
     /// Writes records that do not come from capture.
@@ -277,7 +280,7 @@ impl Primary {
     /// When the redo cannot be written.
     pub fn append(&mut self, build: impl FnOnce(&mut Vec<u8>)) -> Result<(), InstanceError> {
         build(&mut self.out);
-        self.write_out()
+        self.write_out(Then::Wait)
     }
 
     /// One round: commands, then everything dirty.
@@ -285,10 +288,12 @@ impl Primary {
     /// # Errors
     /// Any error here ends the primary: what was not acknowledged stays so.
     pub fn step(&mut self) -> Result<Step, InstanceError> {
-        if self.shared.commands_waiting.load(SeqCst) != 0 {
+        let commands = self.shared.take_commands();
+        if !commands.is_empty() {
+            self.end_writes()?;
             self.do_log_work();
         }
-        for command in self.shared.take_commands() {
+        for command in commands {
             command(self)?;
         }
         self.step_once()
@@ -299,6 +304,8 @@ impl Primary {
     /// # Errors
     /// As [`Primary::step`].
     pub fn step_once(&mut self) -> Result<Step, InstanceError> {
+        self.writer.end_those_done()?;
+        self.note_ended();
         self.taken_ns = monotonic_ns();
         let mut dirty = self.shared.segment.take_dirty();
         dirty.merge(&std::mem::take(&mut self.retry));
@@ -311,11 +318,13 @@ impl Primary {
             self.capture_database(id, now)?;
         }
         if !self.out.is_empty() {
-            let _wait = std::mem::take(&mut self.left_over).then(|| waiting(Event::LogBufferSpace));
+            let more = std::mem::take(&mut self.left_over);
+            let _wait = more.then(|| waiting(Event::LogBufferSpace));
             let commits = self.marks.len();
-            self.write_out()?;
+            self.write_out(if more { Then::GoOn } else { Then::Wait })?;
             return Ok(Step::Wrote { commits });
         }
+        self.end_writes()?;
         Ok(if self.retry.is_empty() { Step::Idle } else { Step::Blocked })
     }
 
@@ -392,95 +401,6 @@ impl Primary {
             self.helper.resynchronise(served.shared.clone(), why);
         }
         Ok(())
-    }
-
-    /// Writes what has been gathered in `out`, and the anchors that a new log begins with.
-    fn write_out(&mut self) -> Result<(), InstanceError> {
-        self.write_chunk()?;
-        if std::mem::take(&mut self.anchors_due) {
-            let candidate = self.anchor_all()?;
-            self.noted = self.shared.buffer.captured();
-            self.helper.checkpoint_candidate(candidate);
-        }
-        Ok(())
-    }
-
-    /// Steps 2 to 5 of the module.
-    fn write_chunk(&mut self) -> Result<(), InstanceError> {
-        if self.out.is_empty() && self.marks.is_empty() {
-            return Ok(());
-        }
-        if self.writer.room() < self.out.len() {
-            self.shared.in_hand.store(self.marks.len(), SeqCst);
-            let switched = self.switch();
-            self.shared.in_hand.store(0, SeqCst);
-            switched?;
-        }
-        let first = self.shared.buffer.captured();
-        let records = count_records(&self.out);
-        let chunk = self.shared.buffer.append(self.out.as_slice());
-        self.out.clear();
-        self.out.shrink_to(OUT_BYTES_KEPT);
-        let marks = std::mem::take(&mut self.marks);
-        let mut round = Round { taken_ns: self.taken_ns, issued_ns: monotonic_ns(), ..Round::default() };
-        {
-            let mut release = self.shared.releases();
-            let number = release.rounds.begin(round);
-            release.queue.push(first, &marks, number);
-        }
-        if let Some(chunk) = chunk {
-            self.shared.shipping().offer(&chunk, self.shared.buffer.durable());
-            let durable = self.writer.write(&[&chunk.bytes], Scn::ZERO)?;
-            round.written_ns = monotonic_ns();
-            self.shared.releases().rounds.written(round.written_ns);
-            self.shared.buffer.set_durable(durable);
-        }
-        self.note_progress(first, &marks);
-        self.shared.release(Cause::Local);
-        self.shared.buffer.notify();
-        round.ended_ns = monotonic_ns();
-        self.shared.releases().rounds.ended(round.ended_ns);
-        self.note_round(&round, records);
-        self.taken_ns = round.ended_ns;
-        self.marks = marks;
-        self.marks.clear();
-        Ok(())
-    }
-
-    fn note_round(&mut self, round: &Round, records: u64) {
-        let now = self.writer.counts();
-        let before = std::mem::replace(&mut self.counted, now);
-        let instruments = &self.shared.instruments;
-        let us = |from: u64, to: u64| to.saturating_sub(from) / 1000;
-        instruments.add(Statistic::RedoSize, now.bytes - before.bytes);
-        instruments.add(Statistic::RedoWrites, now.writes - before.writes);
-        instruments.add(Statistic::RedoBlocksWritten, now.blocks - before.blocks);
-        instruments.add(Statistic::RedoWastage, now.wastage - before.wastage);
-        instruments.add(Statistic::LogSwitches, now.switches - before.switches);
-        instruments.add(Statistic::RedoEntries, records);
-        instruments.add(Statistic::RedoWriteGatherTime, us(round.taken_ns, round.issued_ns));
-        instruments.add(Statistic::RedoWriteTime, us(round.taken_ns, round.written_ns));
-        instruments.add(Statistic::RedoWriteFinishTime, us(round.written_ns, round.ended_ns));
-        instruments.add(Statistic::RedoWriteTotalTime, us(round.taken_ns, round.ended_ns));
-    }
-
-    fn note_progress(&self, first: Scn, marks: &[CommitMark]) {
-        // The newest mark of each database is enough; marks of one database stand in order.
-        let mut last: Option<DatabaseId> = None;
-        for mark in marks.iter().rev() {
-            if last == Some(mark.database) {
-                continue;
-            }
-            last = Some(mark.database);
-            if let Some(served) = self.served.get(&mark.database.0)
-                && mark.release >= served.shared.local()
-            {
-                let scn = first + mark.end as u64;
-                served.shared.set_captured(mark.release, scn);
-                served.shared.set_local(mark.release);
-                self.shared.segment.set_scn(mark.database.0, scn.0);
-            }
-        }
     }
 
     /// Marks the databases dirty whose WAL has grown without a notice: processes without Standfast, and

@@ -182,19 +182,24 @@ impl Rounds {
         self.next - 1
     }
 
-    /// The local log has the newest round.
-    pub fn written(&mut self, written_ns: u64) {
-        if let Some(newest) = self.kept.back_mut() {
-            newest.written_ns = written_ns;
-            newest.ended_ns = written_ns;
+    /// The local log has that round.
+    pub fn written(&mut self, number: u64, written_ns: u64) {
+        if let Some(round) = self.get_mut(number) {
+            round.written_ns = written_ns;
+            round.ended_ns = written_ns;
         }
     }
 
-    /// The newest round has ended.
-    pub fn ended(&mut self, ended_ns: u64) {
-        if let Some(newest) = self.kept.back_mut() {
-            newest.ended_ns = ended_ns.max(newest.written_ns);
+    /// That round has ended.
+    pub fn ended(&mut self, number: u64, ended_ns: u64) {
+        if let Some(round) = self.get_mut(number) {
+            round.ended_ns = ended_ns.max(round.written_ns);
         }
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut Round> {
+        let index = self.index(number)?;
+        self.kept.get_mut(index)
     }
 
     fn index(&self, number: u64) -> Option<usize> {

@@ -7,10 +7,11 @@
 
 mod holes;
 mod losses;
+mod under_way;
 
 use crate::error::LogError;
 use crate::groups::{Cut, LogIdentity, LogSwitch, Member, RedoLog, SwitchBlocked, header_for};
-use crate::members::{Failures, MemberWriters, QUEUED_MAX};
+use crate::members::{MemberWriters, UNDER_WAY_MAX};
 use crate::unreachable::Unreachable;
 use standfast_format::{BlockWriter, LogKind, StreamCrc, decode_block, encode_void, incarnation_tag};
 use standfast_instruments::{Event, Waiting, waiting};
@@ -19,12 +20,10 @@ use standfast_types::Scn;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use under_way::{UnderWay, pieces, sole, total};
 
 /// Redo of a piece, when there is much: large enough for the device's full speed.
 const PIECE_BYTES: usize = 1 << 20;
-/// The first piece is smaller, because nothing is being written while it is formatted.
-const FIRST_PIECE_BYTES: usize = PIECE_BYTES / 4;
-
 /// Blocks that are looked at for the turn of a file.
 const LOOK_FOR_TURN: u64 = 8;
 
@@ -55,10 +54,14 @@ pub struct LogWriter {
     /// Its living members.
     targets: Vec<Member>,
     members: MemberWriters,
+    /// Where what is durable ends.
     writer: BlockWriter,
+    under_way: VecDeque<UnderWay>,
     blocks_per_group: u32,
-    /// The first one for single writes; all of them in turns for writes in pieces.
-    buffers: [Arc<AlignedBuf>; QUEUED_MAX],
+    /// The first one for single writes; all of them in turns for writes that are begun one behind the other.
+    buffers: [Arc<AlignedBuf>; UNDER_WAY_MAX],
+    /// Writes of the latter kind so far.
+    begun: usize,
     poisoned: Option<(Scn, String)>,
     /// Found by recovery, and not made void yet.
     unreachable: Option<Unreachable>,
@@ -88,8 +91,10 @@ impl LogWriter {
             targets,
             members,
             writer,
+            under_way: VecDeque::new(),
             blocks_per_group,
             buffers: std::array::from_fn(|_| Arc::new(AlignedBuf::new(config.block_bytes))),
+            begun: 0,
             poisoned: None,
             unreachable,
             counts: WriteCounts::default(),
@@ -98,7 +103,7 @@ impl LogWriter {
         })
     }
 
-    /// Position after the last byte written.
+    /// Position after the last byte that is durable.
     pub fn position(&self) -> Scn {
         self.writer.position
     }
@@ -135,16 +140,27 @@ impl LogWriter {
 
     /// Blocks of the current group that redo may still fill.
     fn blocks_left(&self) -> usize {
-        self.blocks_per_group.saturating_sub(self.writer.number + 1) as usize
+        self.blocks_per_group.saturating_sub(self.ahead().number + 1) as usize
+    }
+
+    /// Where the next write starts.
+    fn ahead(&self) -> &BlockWriter {
+        self.under_way.back().map_or(&self.writer, |write| &write.writer)
     }
 
     /// Whether nothing has been written to the current group.
     pub fn group_is_empty(&self) -> bool {
-        self.writer.number == 1
+        self.ahead().number == 1
+    }
+
+    /// To be asked before every write but those that go behind the ones under way.
+    pub(crate) fn usable(&mut self) -> Result<(), LogError> {
+        self.end_all()?;
+        self.may_begin()
     }
 
     /// To be asked before every write. The first one makes void what recovery found behind the end.
-    pub(crate) fn usable(&mut self) -> Result<(), LogError> {
+    fn may_begin(&mut self) -> Result<(), LogError> {
         if let Some((at, cause)) = &self.poisoned {
             return Err(LogError::Poisoned { at: *at, cause: cause.clone() });
         }
@@ -168,9 +184,9 @@ impl LogWriter {
         Ok(())
     }
 
-    /// All blocks before the next one are durable.
+    /// The blocks of the writes under way are not known to be durable.
     fn next_write(&self) -> BlockWriter {
-        BlockWriter { durable_before: self.writer.number, ..self.writer }
+        BlockWriter { durable_before: self.writer.number, ..*self.ahead() }
     }
 
     fn poison(&mut self, cause: String) -> LogError {
@@ -215,8 +231,10 @@ impl LogWriter {
         let pieces = pieces(slices);
         let blocks: usize = pieces.iter().map(|piece| self.writer.blocks_for(total(piece))).sum();
         // Every piece ends with a block of its own; where the group has no room for these, there are no pieces.
-        if pieces.len() > 1 && blocks <= self.blocks_left() && self.members.can_queue() {
-            return self.write_in_pieces(&pieces, confirmed);
+        if pieces.len() > 1 && blocks <= self.blocks_left() && self.members.can_begin() {
+            pieces.iter().try_for_each(|piece| self.begin_write(piece, confirmed))?;
+            self.end_all()?;
+            return Ok(self.writer.position);
         }
         let mut writer = self.next_write();
         let buffer = self.buffer(writer.blocks_for(total(slices)));
@@ -224,63 +242,6 @@ impl LogWriter {
         self.write_blocks(used, self.writer.number)?;
         self.advance(writer, used);
         Ok(self.writer.position)
-    }
-
-    fn write_in_pieces(&mut self, pieces: &[&[&[u8]]], confirmed: Scn) -> Result<Scn, LogError> {
-        let written_to = self.targets.clone();
-        let mut queued = VecDeque::new();
-        let mut result = self.queue_pieces(&written_to, pieces, confirmed, &mut queued);
-        while let Some((writer, used)) = queued.pop_front() {
-            // Also after a failure: what is under way must have ended before anybody reads the files.
-            let wait = self.wait_for_write(self.writer.number);
-            let failures = self.members.await_oldest(written_to.len());
-            drop(wait);
-            if result.is_ok() {
-                result = self.piece_ended(&written_to, failures, writer, used);
-            }
-        }
-        result.map(|()| self.writer.position)
-    }
-
-    fn queue_pieces(
-        &mut self,
-        written_to: &[Member],
-        pieces: &[&[&[u8]]],
-        confirmed: Scn,
-        queued: &mut VecDeque<(BlockWriter, usize)>,
-    ) -> Result<(), LogError> {
-        let mut writer = self.next_write();
-        for (nth, piece) in pieces.iter().enumerate() {
-            if queued.len() == QUEUED_MAX
-                && let Some((writer, used)) = queued.pop_front()
-            {
-                let wait = self.wait_for_write(self.writer.number);
-                let failures = self.members.await_oldest(written_to.len());
-                drop(wait);
-                self.piece_ended(written_to, failures, writer, used)?;
-            }
-            let offset = u64::from(writer.number) * writer.block_bytes as u64;
-            let bytes = writer.blocks_for(total(piece)) * writer.block_bytes;
-            let buffer = &mut self.buffers[nth % QUEUED_MAX];
-            let used = writer.write(piece, confirmed, sole(buffer, bytes));
-            self.members.queue(written_to, buffer, used, offset);
-            queued.push_back((writer, used));
-        }
-        Ok(())
-    }
-
-    fn piece_ended(
-        &mut self,
-        written_to: &[Member],
-        failures: Failures,
-        writer: BlockWriter,
-        used: usize,
-    ) -> Result<(), LogError> {
-        if !failures.is_empty() {
-            self.go_on_without(written_to, failures)?;
-        }
-        self.advance(writer, used);
-        Ok(())
     }
 
     /// A write of `used` bytes of blocks is durable; `writer` is where the next one starts.
@@ -474,36 +435,8 @@ impl LogWriter {
     }
 }
 
-/// The content of a buffer that no write uses any more, since every write is awaited before its buffer's next
-/// turn; it grows to at least `bytes` bytes when it has to.
-fn sole(buffer: &mut Arc<AlignedBuf>, bytes: usize) -> &mut AlignedBuf {
-    if buffer.len() < bytes || Arc::get_mut(buffer).is_none() {
-        *buffer = Arc::new(AlignedBuf::new(bytes.next_multiple_of(BUFFER_STEP).max(buffer.len())));
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.await_without_use();
     }
-    match Arc::get_mut(buffer) {
-        Some(buffer) => buffer,
-        None => unreachable!("the buffer was just created"),
-    }
-}
-
-fn total(slices: &[&[u8]]) -> usize {
-    slices.iter().map(|slice| slice.len()).sum()
-}
-
-/// Runs of slices to be written one after the other; one run when there is not much.
-fn pieces<'p, 's>(slices: &'p [&'s [u8]]) -> Vec<&'p [&'s [u8]]> {
-    if total(slices) <= PIECE_BYTES {
-        return vec![slices];
-    }
-    let (mut pieces, mut begin, mut bytes) = (Vec::new(), 0, 0);
-    for (end, slice) in slices.iter().enumerate() {
-        let enough = if pieces.is_empty() { FIRST_PIECE_BYTES } else { PIECE_BYTES };
-        if bytes > 0 && bytes + slice.len() > enough {
-            pieces.push(&slices[begin..end]);
-            (begin, bytes) = (end, 0);
-        }
-        bytes += slice.len();
-    }
-    pieces.push(&slices[begin..]);
-    pieces
 }

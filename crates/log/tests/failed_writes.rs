@@ -77,7 +77,7 @@ fn record(seed: u8) -> Vec<u8> {
 }
 
 #[test]
-fn after_a_piece_that_failed_nothing_more_is_written_and_what_was_before_it_is_recovered() {
+fn after_a_piece_that_failed_no_further_one_is_begun_and_what_was_before_it_is_recovered() {
     let directory = std::env::temp_dir().join(format!("standfast-log-failed-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&directory);
     std::fs::create_dir_all(&directory).unwrap();
@@ -105,12 +105,14 @@ fn after_a_piece_that_failed_nothing_more_is_written_and_what_was_before_it_is_r
     let slices: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
     disk.left.store(2, SeqCst);
     assert!(matches!(writer.write(&slices, Scn(7)), Err(LogError::Poisoned { .. })));
-    assert_eq!(disk.after_failure.load(SeqCst), 0, "pieces were written behind the failed one");
-    assert_eq!(writer.counts().writes, 2);
+    // One piece may have been on its way beside the failed one, whichever of both came first.
+    let beside = disk.after_failure.load(SeqCst);
+    assert!(beside <= 1, "{beside} pieces were written behind the failed one");
+    assert!([1, 2].contains(&writer.counts().writes));
     let durable = writer.position();
     assert!(durable > Scn::START);
     assert!(matches!(writer.write(&slices[..1], Scn(7)), Err(LogError::Poisoned { .. })));
-    assert_eq!(disk.after_failure.load(SeqCst), 0);
+    assert_eq!(disk.after_failure.load(SeqCst), beside);
     drop(writer);
 
     let (_, writer, recovered) = RedoLog::open(Arc::new(DirectDisk), config).unwrap();

@@ -233,7 +233,8 @@ fn a_member_that_fails_in_the_middle_of_much_redo_does_not_hold_the_rest_up() {
         assert_eq!(memory.paths(), [member(&rig, 1, failing)]);
         let batch = rig.batch(99, 65_536);
         writer.write(&[&batch], Scn(7)).unwrap();
-        assert_eq!(devices.afterwards.load(SeqCst), 0);
+        // One may have been on its way beside the one that failed.
+        assert!(devices.afterwards.load(SeqCst) <= 1);
         rig.check_reads(&log, Scn::START);
         drop((log, writer));
         rig.config.distrusted = memory.paths();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use standfast_format::{LogKind, RecordBuilder, StreamCrc};
 use standfast_io::{DirectDisk, Disk};
 use standfast_log::{LogBuffer, LogConfig, LogError, LogIdentity, LogSwitch, LogWriter, RedoChunk, RedoLog};
-use standfast_types::{BATCH_BYTES_MAX, DatabaseId, IncarnationId, InstanceId, Scn};
+use standfast_types::{DatabaseId, IncarnationId, InstanceId, Scn};
 
 use super::{LogStation, LogUnderTest};
 use crate::{BenchError, Result};
@@ -22,8 +22,8 @@ const BUFFER_BYTES: usize = 16 << 20;
 const ROOM_BYTES: usize = BUFFER_BYTES - GATHER_BYTES;
 /// When this little is left all are.
 const REFILL_BYTES: usize = BUFFER_BYTES / 4;
-/// Redo of one write, when there is that much.
-const GATHER_BYTES: usize = BATCH_BYTES_MAX;
+/// Redo of one write, when there is that much: as a round of an instance.
+const GATHER_BYTES: usize = 1 << 20;
 /// The log goes round like the file of plain writes beside it, and is as large together.
 const GROUPS: usize = 2;
 const GROUP_BYTES: u64 = 128 << 20;
@@ -81,12 +81,20 @@ impl Rounds {
         Ok(Rounds { disk, config, writer })
     }
 
+    /// As the commit path does when there is more redo: begins the write and comes back for the next one. Returns how
+    /// far redo is durable.
     fn write(&mut self, chunks: &[Arc<RedoChunk>]) -> std::result::Result<Scn, LogError> {
+        if chunks.is_empty() {
+            self.writer.end_oldest()?;
+            return Ok(self.writer.position());
+        }
         if self.writer.room() < GATHER_BYTES {
+            self.writer.end_all()?;
             self.next_group()?;
         }
         let slices: Vec<&[u8]> = chunks.iter().map(|chunk| &*chunk.bytes).collect();
-        self.writer.write(&slices, Scn::ZERO)
+        self.writer.begin_write(&slices, Scn::ZERO)?;
+        Ok(self.writer.position())
     }
 
     fn next_group(&mut self) -> std::result::Result<(), LogError> {
@@ -150,21 +158,21 @@ impl Shared {
 
     /// The log writer's thread.
     fn write_all(&self, mut rounds: Rounds) {
-        let mut position = rounds.writer.position();
+        let mut taken = rounds.writer.position();
         while !self.ended.load(Ordering::SeqCst) {
-            let chunks = self.buffer.chunks(position, GATHER_BYTES).unwrap_or_default();
-            if chunks.is_empty() {
-                self.buffer.wait(position, Scn(u64::MAX), IDLE);
+            let chunks = self.buffer.chunks(taken, GATHER_BYTES).unwrap_or_default();
+            if chunks.is_empty() && !rounds.writer.is_under_way() {
+                self.buffer.wait(taken, Scn(u64::MAX), IDLE);
                 continue;
             }
             match rounds.write(&chunks) {
-                Ok(durable) => position = durable,
+                Ok(durable) => self.buffer.set_durable(durable),
                 Err(error) => {
                     *self.failed() = Some(error.to_string());
                     return self.room.notify_all();
                 }
             }
-            self.buffer.set_durable(position);
+            taken = chunks.last().map_or(taken, |chunk| chunk.end());
             self.let_in();
         }
     }

@@ -1,6 +1,6 @@
 //! Log switches of a primary, and what commits wait for meanwhile.
 
-use super::{Primary, PrimaryShared};
+use super::{Primary, PrimaryShared, Then};
 use crate::error::InstanceError;
 use crate::now_us;
 use standfast_instruments::{Event, Statistic, Waiting, waiting};
@@ -38,7 +38,7 @@ impl Primary {
             return Ok(());
         }
         self.switch()?;
-        self.write_out()
+        self.write_out(Then::Wait)
     }
 
     /// Whether the current log holds more than the notes with which every log begins.
@@ -59,6 +59,7 @@ impl Primary {
 
     /// Begins the next log; waits, under its name, while there is no group for it.
     pub(super) fn switch(&mut self) -> Result<(), InstanceError> {
+        self.end_writes()?;
         let begun = Instant::now();
         let mut wait: Option<Waiting> = None;
         let mut blocked = false;

@@ -14,15 +14,19 @@ impl LogWriter {
         written_to: &[Member],
         failures: Failures,
     ) -> Result<(), LogError> {
-        if failures.len() >= written_to.len() {
+        let is_living = |path: &Path| self.targets.iter().any(|member| member.path == path);
+        let has_it = |(index, member): (usize, &Member)| {
+            is_living(&member.path) && failures.iter().all(|(failed, _)| *failed != index)
+        };
+        // A member that lacks the write before this one does not count, although it may have this one.
+        if !written_to.iter().enumerate().any(has_it) {
             let cause = failures.first().map_or_else(String::new, |(_, error)| error.to_string());
             return Err(self.poison(cause));
         }
-        let is_living = |path: &Path| self.targets.iter().any(|member| member.path == path);
         let lost: Vec<(PathBuf, String)> = failures
             .into_iter()
             .map(|(index, error)| (written_to[index].path.clone(), error.to_string()))
-            // What was queued behind the write that failed fails, too.
+            // What was under way behind the write that failed may have failed, too.
             .filter(|(path, _)| is_living(path))
             .collect();
         if lost.is_empty() {

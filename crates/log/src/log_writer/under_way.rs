@@ -1,0 +1,142 @@
+//! Writes under way: while one is made the next one is formatted, and handed to the device beside it.
+//!
+//! They count in their order, whichever the device has first: what is behind one that is not durable is no redo after a
+//! power loss, and its blocks do not say that it had been.
+
+use super::{BUFFER_STEP, LogWriter, PIECE_BYTES};
+use crate::error::LogError;
+use crate::groups::Member;
+use crate::members::UNDER_WAY_MAX;
+use standfast_format::BlockWriter;
+use standfast_io::AlignedBuf;
+use standfast_types::Scn;
+use std::sync::Arc;
+
+/// The first piece is smaller, because nothing is being written while it is formatted.
+const FIRST_PIECE_BYTES: usize = PIECE_BYTES / 4;
+
+/// A write that was begun and not awaited.
+pub(super) struct UnderWay {
+    /// Where the one behind it starts.
+    pub(super) writer: BlockWriter,
+    /// Bytes of blocks.
+    used: usize,
+    written_to: Vec<Member>,
+}
+
+impl LogWriter {
+    /// Begins to write consecutive slices of the stream, at most [`LogWriter::room`], behind the writes under way. Waits
+    /// for the oldest of these when there are as many as may be. [`LogWriter::position`] says how far redo is durable
+    /// as far as was awaited; every other kind of write awaits all of them first. Each slice holds whole records.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn begin_write(&mut self, slices: &[&[u8]], confirmed: Scn) -> Result<(), LogError> {
+        self.may_begin()?;
+        if !self.members.can_begin() {
+            return self.write(slices, confirmed).map(drop);
+        }
+        if self.under_way.len() == UNDER_WAY_MAX {
+            self.end_oldest()?;
+        }
+        let mut writer = self.next_write();
+        let offset = u64::from(writer.number) * writer.block_bytes as u64;
+        let bytes = writer.blocks_for(total(slices)) * writer.block_bytes;
+        let buffer = &mut self.buffers[self.begun % UNDER_WAY_MAX];
+        let used = writer.write(slices, confirmed, sole(buffer, bytes));
+        self.members.begin(&self.targets, buffer, used, offset);
+        self.begun += 1;
+        self.under_way.push_back(UnderWay { writer, used, written_to: self.targets.clone() });
+        Ok(())
+    }
+
+    /// Waits for the oldest write under way, if there is one.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn end_oldest(&mut self) -> Result<(), LogError> {
+        let Some(UnderWay { writer, used, written_to }) = self.under_way.pop_front() else { return Ok(()) };
+        let wait = self.wait_for_write(self.writer.number);
+        let failures = self.members.await_oldest(written_to.len());
+        drop(wait);
+        if !failures.is_empty()
+            && let Err(poisoned) = self.go_on_without(&written_to, failures)
+        {
+            self.await_without_use();
+            return Err(poisoned);
+        }
+        self.advance(writer, used);
+        Ok(())
+    }
+
+    /// Ends the writes that need not be waited for.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn end_those_done(&mut self) -> Result<(), LogError> {
+        while let Some(oldest) = self.under_way.front()
+            && self.members.oldest_has_ended(oldest.written_to.len())
+        {
+            self.end_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all writes under way.
+    ///
+    /// # Errors
+    /// As [`LogWriter::write`].
+    pub fn end_all(&mut self) -> Result<(), LogError> {
+        while !self.under_way.is_empty() {
+            self.end_oldest()?;
+        }
+        Ok(())
+    }
+
+    /// Whether a write was begun that has not been awaited.
+    pub fn is_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// What is under way must have ended before anybody else reads or writes the files.
+    pub(super) fn await_without_use(&mut self) {
+        while let Some(write) = self.under_way.pop_front() {
+            // Nobody was told of it.
+            let _ = self.members.await_oldest(write.written_to.len());
+        }
+    }
+}
+
+/// The content of a buffer that no write uses any more, since every write is awaited before its buffer's next
+/// turn; it grows to at least `bytes` bytes when it has to.
+pub(super) fn sole(buffer: &mut Arc<AlignedBuf>, bytes: usize) -> &mut AlignedBuf {
+    if buffer.len() < bytes || Arc::get_mut(buffer).is_none() {
+        *buffer = Arc::new(AlignedBuf::new(bytes.next_multiple_of(BUFFER_STEP).max(buffer.len())));
+    }
+    match Arc::get_mut(buffer) {
+        Some(buffer) => buffer,
+        None => unreachable!("the buffer was just created"),
+    }
+}
+
+pub(super) fn total(slices: &[&[u8]]) -> usize {
+    slices.iter().map(|slice| slice.len()).sum()
+}
+
+/// Runs of slices to be written one after the other; one run when there is not much.
+pub(super) fn pieces<'p, 's>(slices: &'p [&'s [u8]]) -> Vec<&'p [&'s [u8]]> {
+    if total(slices) <= PIECE_BYTES {
+        return vec![slices];
+    }
+    let (mut pieces, mut begin, mut bytes) = (Vec::new(), 0, 0);
+    for (end, slice) in slices.iter().enumerate() {
+        let enough = if pieces.is_empty() { FIRST_PIECE_BYTES } else { PIECE_BYTES };
+        if bytes > 0 && bytes + slice.len() > enough {
+            pieces.push(&slices[begin..end]);
+            (begin, bytes) = (end, 0);
+        }
+        bytes += slice.len();
+    }
+    pieces.push(&slices[begin..]);
+    pieces
+}
