@@ -296,6 +296,7 @@ impl LogWriter {
     /// # Errors
     /// As [`LogWriter::write`].
     pub fn switch(&mut self, time_us: u64) -> Result<Result<LogSwitch, SwitchBlocked>, LogError> {
+        self.end_all()?;
         let switch = LogSwitch {
             sequence: self.writer.sequence + 1,
             first_scn: self.writer.position,

@@ -6,7 +6,7 @@
 //! Such writes are begun in order and may end in any; the caller hears of them in order. After a power loss any of
 //! those under way may be there, as any part of a single write may.
 //!
-//! None is begun after one of the same member is known to have failed. A group that has lost a member has fewer files
+//! None is made behind one of the same member that is known to have failed. A group that has lost a member has fewer files
 //! than there are writers: the last ones then have nothing to do.
 //!
 //! What a failed write of one member means for the log is decided by the log writer; here it is only told which failed.
@@ -40,7 +40,7 @@ struct Write {
 /// See the module.
 pub struct MemberWriters {
     members: Vec<MemberWriter>,
-    /// Writes begun, and those of them that were awaited.
+    /// Writes so far, and those of them that were awaited.
     begun: usize,
     awaited: usize,
     /// On a disk that wants writes one after the other.
@@ -78,7 +78,15 @@ impl MemberWriters {
     }
 
     /// Writes the first `bytes` bytes of `data` at `offset` of every member, durably. Nothing must be under way.
-    pub fn write(&self, members: &[Member], data: &Arc<AlignedBuf>, bytes: usize, offset: u64) -> Failures {
+    pub fn write(
+        &mut self,
+        members: &[Member],
+        data: &Arc<AlignedBuf>,
+        bytes: usize,
+        offset: u64,
+    ) -> Failures {
+        let nth = self.begun;
+        (self.begun, self.awaited) = (nth + 1, nth + 1);
         if let Some(in_turns) = &self.in_turns {
             return in_turns.make(members.iter().map(|member| &member.file), &data[..bytes], offset);
         }
@@ -91,7 +99,7 @@ impl MemberWriters {
         let Some((first, others)) = members.split_first() else { return failures };
         let helpers = || self.members.iter().skip(1).filter_map(|member| member.lanes[0].as_ref());
         for (helper, member) in helpers().zip(others) {
-            helper.begin(&member.file, data, bytes, offset);
+            helper.begin(Job::new(nth, &member.file, data, bytes, offset));
         }
         note((0, first.file.write_durable(&data[..bytes], offset)));
         (1..members.len()).zip(helpers().map(Helper::end)).for_each(note);
@@ -121,7 +129,7 @@ impl MemberWriters {
             }
             None => {
                 for (helper, member) in lane(&self.members, self.begun).zip(members) {
-                    helper.begin(&member.file, data, bytes, offset);
+                    helper.begin(Job::new(self.begun, &member.file, data, bytes, offset));
                 }
             }
         }
@@ -191,26 +199,44 @@ struct MemberWriter {
     failed: Arc<Failed>,
 }
 
-/// The file to which a write has failed, if any. It is never written again; a member that is made anew is another file.
+/// The file to which a write has failed, if any, and which one. None behind that one is made; a member that is made anew is
+/// another file.
 #[derive(Default)]
-struct Failed(Mutex<Option<Arc<dyn LogFile>>>);
+struct Failed(Mutex<Option<(Arc<dyn LogFile>, usize)>>);
 
 impl Failed {
-    fn is(&self, file: &Arc<dyn LogFile>) -> bool {
+    fn is_before(&self, job: &Job) -> bool {
         let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.as_ref().is_some_and(|failed| std::ptr::addr_eq(Arc::as_ptr(failed), Arc::as_ptr(file)))
+        failed.as_ref().is_some_and(|(file, nth)| *nth < job.nth && is_same(file, &job.file))
     }
 
-    fn note(&self, file: Arc<dyn LogFile>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+    fn note(&self, job: &Job) {
+        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = failed.as_ref().is_some_and(|(file, nth)| *nth < job.nth && is_same(file, &job.file));
+        if !known {
+            *failed = Some((job.file.clone(), job.nth));
+        }
     }
 }
 
+/// Whether it is the same open file.
+fn is_same(one: &Arc<dyn LogFile>, other: &Arc<dyn LogFile>) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
 struct Job {
+    /// Number of the write.
+    nth: usize,
     file: Arc<dyn LogFile>,
     data: Arc<AlignedBuf>,
     bytes: usize,
     offset: u64,
+}
+
+impl Job {
+    fn new(nth: usize, file: &Arc<dyn LogFile>, data: &Arc<AlignedBuf>, bytes: usize, offset: u64) -> Job {
+        Job { nth, file: file.clone(), data: data.clone(), bytes, offset }
+    }
 }
 
 struct Helper {
@@ -226,16 +252,16 @@ impl Helper {
         let (outgoing, results) = sync_channel(UNDER_WAY_MAX);
         let failed = failed.clone();
         std::thread::Builder::new().name("lgwr-member".into()).spawn(move || {
-            for Job { file, data, bytes, offset } in incoming {
-                let result = match failed.is(&file) {
+            for job in incoming {
+                let result = match failed.is_before(&job) {
                     true => Err(Error::other("not written, because a write before it failed")),
-                    false => file.write_durable(&data[..bytes], offset),
+                    false => job.file.write_durable(&job.data[..job.bytes], job.offset),
                 };
                 if result.is_err() {
-                    failed.note(file);
+                    failed.note(&job);
                 }
                 // The buffer goes back to the log writer before it hears of the end of the write.
-                drop(data);
+                drop(job);
                 if outgoing.send(result).is_err() {
                     return;
                 }
@@ -245,8 +271,8 @@ impl Helper {
     }
 
     /// When the thread has ended, [`Helper::end`] says so.
-    fn begin(&self, file: &Arc<dyn LogFile>, data: &Arc<AlignedBuf>, bytes: usize, offset: u64) {
-        let _ = self.jobs.send(Job { file: file.clone(), data: data.clone(), bytes, offset });
+    fn begin(&self, job: Job) {
+        let _ = self.jobs.send(job);
     }
 
     fn has_ended(&mut self) -> bool {

@@ -218,6 +218,23 @@ fn a_member_that_lacks_the_write_before_does_not_make_one_count() {
     assert_eq!((recovered.end, recovered.lost), (first, None));
 }
 
+#[test]
+fn a_log_switch_awaits_what_is_under_way() {
+    let device = Device::default();
+    let (mut rig, mut writer) = begun("switch", 1, &device);
+    device.plan(&rig.config.member_directories[0], 2 * BLOCK, Plan::Late);
+    begin(&mut rig, &mut writer, 2);
+    let end = begin(&mut rig, &mut writer, 3);
+    let switch = writer.switch(7).unwrap().unwrap();
+    assert_eq!((switch.first_scn, switch.sequence), (end, 2));
+    let end = begin(&mut rig, &mut writer, 4);
+    // Not awaited: that the writer is gone means that nothing writes any more.
+    drop(writer);
+    let (log, _, recovered) = rig.reopen();
+    assert_eq!((recovered.end, recovered.sequence, recovered.lost), (end, 2, None));
+    rig.check_reads(&log, Scn::START);
+}
+
 fn record(rng: &mut Rng) -> Vec<u8> {
     let mut out = Vec::new();
     let image = vec![rng.between(0, 255) as u8; 512 << rng.between(0, 3)];
