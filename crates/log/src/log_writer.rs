@@ -24,6 +24,7 @@ use under_way::{UnderWay, pieces, sole, total};
 
 /// Redo of a piece, when there is much: large enough for the device's full speed.
 const PIECE_BYTES: usize = 1 << 20;
+
 /// Blocks that are looked at for the turn of a file.
 const LOOK_FOR_TURN: u64 = 8;
 

@@ -231,18 +231,42 @@ mod tests {
     use super::*;
     use rusqlite::OpenFlags;
 
-    fn database(name: &str) -> (std::path::PathBuf, Connection) {
-        let path = std::env::temp_dir().join(format!("standfast-guard-{name}-{}.db", std::process::id()));
-        for suffix in ["", "-wal", "-shm"] {
-            let _ = std::fs::remove_file(format!("{}{suffix}", path.display()));
+    /// A database file that is removed with its WAL in the end.
+    struct File(std::path::PathBuf);
+
+    impl File {
+        fn remove(&self) {
+            for suffix in ["", "-wal", "-shm"] {
+                let _ = std::fs::remove_file(format!("{}{suffix}", self.0.display()));
+            }
         }
+    }
+
+    impl std::ops::Deref for File {
+        type Target = std::path::Path;
+
+        fn deref(&self) -> &std::path::Path {
+            &self.0
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            self.remove();
+        }
+    }
+
+    fn database(name: &str) -> (File, Connection) {
+        let file = std::env::temp_dir().join(format!("standfast-guard-{name}-{}.db", std::process::id()));
+        let file = File(file);
+        file.remove();
         let vfs = register_guard_vfs(None).unwrap();
         let connection =
-            Connection::open_with_flags_and_vfs(&path, OpenFlags::default(), vfs.as_str()).unwrap();
+            Connection::open_with_flags_and_vfs(&*file, OpenFlags::default(), vfs.as_str()).unwrap();
         connection
             .execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1)")
             .unwrap();
-        (path, connection)
+        (file, connection)
     }
 
     #[test]
@@ -251,7 +275,7 @@ mod tests {
         let guard = Guard::of(&connection).unwrap();
         guard.hold_write_lock().unwrap();
         guard.hold_checkpoint_lock().unwrap();
-        let other = Connection::open(&path).unwrap();
+        let other = Connection::open(&*path).unwrap();
         other.busy_timeout(Duration::ZERO).unwrap();
         assert!(other.execute_batch("INSERT INTO t VALUES(2)").is_err());
         let busy: i64 = other.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(0)).unwrap();
@@ -298,7 +322,7 @@ mod tests {
         connection.execute_batch(FILL).unwrap();
         assert_eq!(total(&connection), 36_001);
         connection.execute_batch("COMMIT").unwrap();
-        assert_eq!(total(&Connection::open(&path).unwrap()), 36_001);
+        assert_eq!(total(&Connection::open(&*path).unwrap()), 36_001);
     }
 
     /// A read of this connection must not write, over what others have committed since, the frames that its own
@@ -309,10 +333,10 @@ mod tests {
         connection.execute_batch("PRAGMA cache_size=4; BEGIN IMMEDIATE").unwrap();
         connection.execute_batch(FILL).unwrap();
         connection.execute_batch("ROLLBACK").unwrap();
-        let other = Connection::open(&path).unwrap();
+        let other = Connection::open(&*path).unwrap();
         other.execute_batch(FILL).unwrap();
         assert_eq!((total(&connection), total(&other)), (36_001, 36_001));
-        let fresh = Connection::open(&path).unwrap();
+        let fresh = Connection::open(&*path).unwrap();
         let verdict: String = fresh.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!((verdict.as_str(), total(&fresh)), ("ok", 36_001));
     }

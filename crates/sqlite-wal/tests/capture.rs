@@ -32,6 +32,14 @@ fn pages_of(connection: &Connection) -> Vec<Vec<u8>> {
     pages
 }
 
+impl Drop for Rig {
+    fn drop(&mut self) {
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{suffix}", self.path.display()));
+        }
+    }
+}
+
 impl Rig {
     fn new(name: &str, page_size: u32) -> Rig {
         let path = std::env::temp_dir().join(format!("standfast-capture-{name}-{}.db", std::process::id()));

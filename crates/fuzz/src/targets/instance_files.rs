@@ -151,4 +151,5 @@ fn segment(bytes: &[u8]) {
     if written.is_ok() && grown.is_ok() {
         assert!(Segment::open(&path, *b"of nobody at all").is_err());
     }
+    let _ = std::fs::remove_file(path);
 }
