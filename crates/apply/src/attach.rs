@@ -7,6 +7,9 @@ use crate::{ApplyError, ApplyEvent, ApplyReport, StartPoint};
 use standfast_types::{DatabaseId, PageSize, Scn};
 use std::path::Path;
 
+/// Page cache of a database that shares with very many, in KiB.
+const CACHE_KIB_MIN: u32 = 256;
+
 impl Apply {
     /// Opens a database that was copied here at `start`, or that has been applied to since. To be called for
     /// every database of the catalogue before [`Apply::recover`], each time with the start of its life.
@@ -36,6 +39,7 @@ impl Apply {
             database.outcome = Some(Err(ApplyError::Stopped { name: name.to_owned(), scn }));
         }
         self.databases.insert(id, database);
+        self.share_out_cache();
         Ok(())
     }
 
@@ -61,6 +65,7 @@ impl Apply {
     /// When the journal cannot be written.
     pub fn detach(&mut self, id: DatabaseId) -> Result<(), ApplyError> {
         self.databases.remove(&id);
+        self.share_out_cache();
         let forgotten = self.journal.forget(id);
         forgotten.map_err(|source| self.journal_error(source))
     }
@@ -78,7 +83,7 @@ impl Apply {
             page_size,
             vfs: self.guard_vfs.clone(),
             vfs_base: self.vfs_base.clone(),
-            cache_kib: self.limits.cache_kib,
+            cache_kib: cache_share(self.limits.cache_kib, self.databases.len() + 1),
         })
     }
 
@@ -124,7 +129,16 @@ impl Apply {
             database.condition = Condition::Live;
         }
         self.databases.insert(id, database);
+        self.share_out_cache();
         Ok(())
+    }
+
+    /// What the kernel keeps of the files anyway is not kept here for hundreds of databases, too.
+    fn share_out_cache(&mut self) {
+        let share = cache_share(self.limits.cache_kib, self.databases.len());
+        for database in self.databases.values_mut() {
+            database.file.set_cache(share);
+        }
     }
 
     /// The file of a database that was protected under the same name before is kept, under a name of its own.
@@ -154,5 +168,55 @@ impl Apply {
             self.collect(report);
         }
         self.detach(id)
+    }
+}
+
+/// Page cache in KiB of each of `databases`, of which one may have `alone`.
+fn cache_share(alone: u32, databases: usize) -> u32 {
+    let databases = u32::try_from(databases).unwrap_or(u32::MAX).max(1);
+    (alone / databases).max(CACHE_KIB_MIN.min(alone))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::{ApplyConfig, Limits};
+    use standfast_io::DirectDisk;
+    use standfast_testkit::TempDir;
+    use std::sync::Arc;
+
+    #[test]
+    fn databases_share_the_page_cache_down_to_the_least() {
+        let shares = [0, 1, 2, 8, 32, 33, 5000].map(|databases| cache_share(8192, databases));
+        assert_eq!(shares, [8192, 8192, 4096, 1024, 256, 256, 256]);
+        assert_eq!(cache_share(64, 40), 64, "who wants less has it");
+    }
+
+    #[test]
+    fn the_page_cache_is_shared_out_anew_when_databases_come_and_go() {
+        let directory = TempDir::new("cache-share").unwrap();
+        let config = ApplyConfig {
+            directory: directory.path().to_owned(),
+            journal: directory.join("journal"),
+            disk: Arc::new(DirectDisk),
+            vfs_base: None,
+            workers: 0,
+            limits: Limits::default(),
+        };
+        let mut apply = Apply::open(config, Box::new(|_| Ok(()))).unwrap();
+        let start = StartPoint { scn: Scn::START, redo_from: Scn::START, empty: true };
+        let attach = |apply: &mut Apply, number: u16| {
+            let page_size = PageSize::new(4096).unwrap();
+            apply.attach_existing(DatabaseId(number), &format!("{number}.db"), page_size, start).unwrap();
+            apply.databases.values().map(|database| database.file.cache_kib()).collect::<Vec<_>>()
+        };
+        assert_eq!(attach(&mut apply, 1), [8192]);
+        assert_eq!(attach(&mut apply, 2), [4096; 2]);
+        assert_eq!(attach(&mut apply, 3), [2730; 3]);
+        apply.detach(DatabaseId(1)).unwrap();
+        let left: Vec<_> = apply.databases.values().map(|database| database.file.cache_kib()).collect();
+        assert_eq!(left, [4096; 2]);
     }
 }

@@ -26,7 +26,7 @@ pub struct Limits {
     pub image_bytes: usize,
     /// Redo of one open transaction held in memory before it goes to a file, in bytes.
     pub pending_bytes: usize,
-    /// SQLite's page cache of one database, in KiB.
+    /// SQLite's page caches of all databases together, in KiB. None has less than 256 KiB, if this is not less.
     pub cache_kib: u32,
     /// Frames between two checkpoints of a database.
     pub checkpoint_frames: u32,

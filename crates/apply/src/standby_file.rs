@@ -111,6 +111,14 @@ impl StandbyFile {
         self.with_wal(|wal| cut_stale_frames(wal, &header, page_size))
     }
 
+    /// Changes the size of the page cache, in KiB. One that cannot be changed stays as it is: it costs memory or time,
+    /// and nothing else.
+    pub fn set_cache(&mut self, kib: u32) {
+        if kib != self.plan.cache_kib && self.connection.execute_batch(&cache_size(kib)).is_ok() {
+            self.plan.cache_kib = kib;
+        }
+    }
+
     /// Opens the database again, because what a connection learns of a database once (text encoding, reserved
     /// bytes) may have changed with its whole content.
     ///
@@ -432,6 +440,18 @@ impl Drop for StandbyFile {
     }
 }
 
+#[cfg(test)]
+impl StandbyFile {
+    /// Size of the page cache as SQLite has it, in KiB.
+    pub fn cache_kib(&self) -> i64 {
+        self.connection.query_row("PRAGMA cache_size", [], |row| row.get::<_, i64>(0)).map_or(0, |size| -size)
+    }
+}
+
+fn cache_size(kib: u32) -> String {
+    format!("PRAGMA cache_size=-{kib}")
+}
+
 fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
     if create && plan.vfs_base.is_none() {
         // SQLite would let everybody read it, and whoever may read the original is not known here. The log and the
@@ -452,9 +472,8 @@ fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
             connection.execute_batch(&format!("PRAGMA page_size={page_bytes}; PRAGMA journal_mode=WAL"))?;
         }
         connection.execute_batch(&format!(
-            "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-{}; \
-             PRAGMA mmap_size=0",
-            plan.cache_kib
+            "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA mmap_size=0; {}",
+            cache_size(plan.cache_kib)
         ))?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false)?;
