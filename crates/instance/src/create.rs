@@ -35,6 +35,7 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
         distrusted: Vec::new(),
         unnamed_groups: usize::from(kind == LogKind::Standby),
         layout: None,
+        family: None,
     }
 }
 

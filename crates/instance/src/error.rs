@@ -114,7 +114,7 @@ impl InstanceError {
         match self {
             InstanceError::Config(_) | InstanceError::Log(standfast_log::LogError::Geometry { .. }) => 2,
             InstanceError::Reports(error) if error.is_usage() => 2,
-            InstanceError::Refused { .. } => 3,
+            InstanceError::Refused { .. } | InstanceError::Log(standfast_log::LogError::Foreign { .. }) => 3,
             InstanceError::Answered { code, .. } => *code,
             InstanceError::NotRunning { .. } => 4,
             InstanceError::AlreadyRunning { .. } => 5,

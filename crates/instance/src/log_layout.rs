@@ -77,6 +77,7 @@ pub fn log_config(config: &Config, paths: &Paths, control: &Control, kind: LogKi
         archive_directory: paths.archive.clone(),
         distrusted: control.stale_members.iter().map(absolute).collect(),
         layout: None,
+        family: Some(control.family),
     };
     let members = |layout: &RedoLayout| {
         layout.members.iter().map(|(letter, directory)| (*letter, absolute(directory))).collect()

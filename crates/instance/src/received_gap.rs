@@ -266,7 +266,8 @@ impl ReceivedLog {
     fn remove_archived(&self, unwanted: &dyn Fn(&LogFileHeader) -> bool) -> Result<(), InstanceError> {
         self.shared.log.remove_archived_if(unwanted)?;
         let (disk, directory) = (&self.environment.disk, &self.environment.paths.archive);
-        for log in archived_logs(disk.as_ref(), directory)? {
+        let family = self.environment.control().family;
+        for log in archived_logs(disk.as_ref(), directory, Some(family))? {
             if unwanted(&log.header) {
                 disk.remove(&log.path).map_err(InstanceError::io("remove the archived log", &log.path))?;
             }

@@ -5,7 +5,7 @@ use crate::error::LogError;
 use crate::groups::{ArchivedLog, RedoLog, read_header};
 use standfast_format::{BlockWriter, LogFileHeader, LogKind, incarnation_tag, payload_capacity};
 use standfast_io::{AlignedBuf, Disk};
-use standfast_types::{IncarnationId, IncarnationNo, Scn};
+use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
 use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = "arc";
@@ -21,11 +21,18 @@ pub(crate) fn archive_path(
     directory.join(format!("{incarnation}_{sequence:08}_{incarnation_id}.{SUFFIX}"))
 }
 
-/// All complete archived logs in `directory`, oldest first. Files that are not ours are left alone.
+/// All complete archived logs of `family` in `directory`, oldest first; those of all without. Other files are left alone.
 ///
 /// # Errors
 /// When the directory cannot be read.
-pub fn archived_logs(disk: &dyn Disk, directory: &Path) -> Result<Vec<ArchivedLog>, LogError> {
+pub fn archived_logs(
+    disk: &dyn Disk,
+    directory: &Path,
+    family: Option<InstanceId>,
+) -> Result<Vec<ArchivedLog>, LogError> {
+    let counts = |header: &LogFileHeader| {
+        header.next_scn.is_some() && family.is_none_or(|family| header.instance == family)
+    };
     let mut logs = Vec::new();
     for path in disk.list(directory).map_err(LogError::io("list the archived logs in", directory))? {
         if path.extension().is_none_or(|extension| extension != SUFFIX) {
@@ -33,7 +40,7 @@ pub fn archived_logs(disk: &dyn Disk, directory: &Path) -> Result<Vec<ArchivedLo
         }
         let file = disk.open(&path).map_err(LogError::io("open the archived log", &path))?;
         let bytes = file.len().map_err(LogError::io("read the size of the archived log", &path))?;
-        if let Some(header) = read_header(file.as_ref(), &path)?.filter(|header| header.next_scn.is_some()) {
+        if let Some(header) = read_header(file.as_ref(), &path)?.filter(counts) {
             logs.push(ArchivedLog { path, header, bytes });
         }
     }

@@ -1,5 +1,5 @@
 use standfast_format::DecodeError;
-use standfast_types::Scn;
+use standfast_types::{InstanceId, Scn};
 use std::path::PathBuf;
 
 /// Why the redo log cannot go on.
@@ -108,6 +108,18 @@ pub enum LogError {
         from: Scn,
         /// It had reached this position at least.
         to: Scn,
+    },
+    /// A file holds redo of another instance and its standbys.
+    #[error(
+        "redo log {path} holds redo of instance {found} or a standby of it, and this one belongs to instance {family}\nhint: is the right volume mounted there, and does redo.members name directories that only this instance uses? What is there was not changed"
+    )]
+    Foreign {
+        /// File concerned.
+        path: PathBuf,
+        /// Whose redo it holds.
+        found: InstanceId,
+        /// Whose it should.
+        family: InstanceId,
     },
     /// A file holds newer redo than the groups that are known.
     #[error(

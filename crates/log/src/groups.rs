@@ -35,6 +35,21 @@ pub struct LogConfig {
     pub distrusted: Vec<PathBuf>,
     /// Groups and members, when they are no longer those of the first four settings: these are what the log began with.
     pub layout: Option<Layout>,
+    /// Whose redo the files hold, by [`LogIdentity::instance`]: files of others are neither believed nor changed. `None`
+    /// takes what is there.
+    pub family: Option<InstanceId>,
+}
+
+impl LogConfig {
+    /// Refuses a file with redo of another instance.
+    pub(crate) fn check_owner(&self, path: &Path, header: &LogFileHeader) -> Result<(), LogError> {
+        match self.family {
+            Some(family) if family != header.instance => {
+                Err(LogError::Foreign { path: path.to_owned(), found: header.instance, family })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Whose redo a log holds.
@@ -303,15 +318,20 @@ impl RedoLog {
     pub fn create_living_files(disk: &dyn Disk, config: &LogConfig) -> Vec<LogError> {
         let layout = config.layout();
         let create = |(path, bytes): (PathBuf, u64)| {
+            let failed = |error| LogError::io("create the redo log", &path)(error);
             let create = || {
-                match disk.open(&path) {
-                    Ok(file) if file.len()? >= bytes => return Ok(()),
-                    Ok(_) => disk.remove(&path)?,
-                    Err(_) => {}
+                if let Ok(file) = disk.open(&path) {
+                    if let Ok(Some(header)) = read_header(file.as_ref(), &path) {
+                        config.check_owner(&path, &header)?;
+                    }
+                    if file.len().map_err(failed)? >= bytes {
+                        return Ok(());
+                    }
+                    disk.remove(&path).map_err(failed)?;
                 }
-                disk.create(&path, bytes).map(drop)
+                disk.create(&path, bytes).map(drop).map_err(failed)
             };
-            create().map_err(LogError::io("create the redo log", &path)).err()
+            create().err()
         };
         let files = layout.groups.iter().flat_map(|(number, bytes)| {
             layout.paths_at(config.kind, number - 1).into_iter().map(|path| (path, *bytes))

@@ -14,7 +14,7 @@
 use crate::archive::archived_logs;
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
-use crate::groups::{ArchivedLog, Catalog, Group, Member, RedoLog};
+use crate::groups::{ArchivedLog, Catalog, Group, LogConfig, Member, RedoLog};
 use standfast_format::{LogFileHeader, StreamCrc};
 use standfast_io::Disk;
 use standfast_types::{IncarnationId, IncarnationNo, Scn};
@@ -133,11 +133,11 @@ pub(crate) struct Leftover {
 pub(crate) fn give_up(
     disk: &dyn Disk,
     groups: &mut [Group],
-    directory: &Path,
+    config: &LogConfig,
     hole: Hole,
 ) -> Result<Leftover, LogError> {
     let begins = |group: &Group| group.header.map(|header| header.first_scn);
-    let archived = archived_logs(disk, directory)?;
+    let archived = archived_logs(disk, &config.archive_directory, config.family)?;
     // The first log beyond may be archived already and its group hold a later one.
     let headers = groups.iter().filter_map(|group| group.header).chain(archived.iter().map(|log| log.header));
     let beyond = headers.into_iter().find(|header| header.first_scn == hole.to);

@@ -105,6 +105,7 @@ pub(crate) fn open_groups(disk: &dyn Disk, config: &LogConfig) -> Result<Opened,
             continue;
         };
         let mut group = open_members(disk, config, index, &config.distrusted)?;
+        check_owners(&mut group)?;
         check_geometry(&mut group, config, bytes)?;
         group.check_alive()?;
         groups.push(group);
@@ -152,7 +153,7 @@ fn open_members(
 ) -> Result<OpenGroup, LogError> {
     let mut group = OpenGroup::default();
     for path in config.layout().paths_at(config.kind, index) {
-        match open_member(disk, &path) {
+        match open_member(disk, config, &path) {
             Ok((member, header)) => {
                 let distrusted = distrusted.contains(&path);
                 group.members.push(OpenMember { member, header, distrusted });
@@ -165,10 +166,22 @@ fn open_members(
     Ok(group)
 }
 
-fn open_member(disk: &dyn Disk, path: &Path) -> Result<(Member, Option<LogFileHeader>), LogError> {
+fn open_member(
+    disk: &dyn Disk,
+    config: &LogConfig,
+    path: &Path,
+) -> Result<(Member, Option<LogFileHeader>), LogError> {
     let file = disk.open(path).map_err(LogError::io("open the redo log", path))?;
     let header = read_header(file.as_ref(), path)?;
+    header.map_or(Ok(()), |header| config.check_owner(path, &header))?;
     Ok((Member { file, path: path.to_owned() }, header))
+}
+
+/// A log is not opened where one of its files is another instance's: to go on without that one would be to make it a
+/// member again at the next start.
+fn check_owners(group: &mut OpenGroup) -> Result<(), LogError> {
+    let foreign = group.dropped.iter().position(|(_, cause)| matches!(cause, LogError::Foreign { .. }));
+    foreign.map_or(Ok(()), |index| Err(group.dropped.swap_remove(index).1))
 }
 
 /// Fewer groups than there are files would leave out redo, and more would look like files that were lost.
@@ -224,7 +237,11 @@ fn check_unlisted(
             if number.is_none_or(|number| layout.groups.contains_key(&number)) {
                 continue;
             }
-            let Ok((_, Some(header))) = open_member(disk, &path) else { continue };
+            let header = match open_member(disk, config, &path) {
+                Ok((_, Some(header))) => header,
+                Err(foreign @ LogError::Foreign { .. }) => return Err(foreign),
+                _ => continue,
+            };
             if newest.is_none_or(|newest| order(&header) > newest) {
                 return Err(LogError::Unlisted { path });
             }

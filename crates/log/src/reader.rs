@@ -65,7 +65,8 @@ impl RedoLog {
     /// The archived log that holds `at` and was not there when the log was opened.
     fn archived_since(&self, at: Scn) -> Result<ArchivedLog, LogError> {
         let (oldest, directory) = (self.oldest(), &self.config().archive_directory);
-        let found = archived_logs(self.disk.as_ref(), directory)?.into_iter().find(|log| log.holds(at));
+        let archived = archived_logs(self.disk.as_ref(), directory, self.config().family)?;
+        let found = archived.into_iter().find(|log| log.holds(at));
         let log = found.ok_or_else(|| match at < oldest.min(self.checkpoint()) {
             true => LogError::TooOld { at, oldest },
             // No log is removed that recovery needs, nor one between others.

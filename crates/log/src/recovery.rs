@@ -87,14 +87,14 @@ impl RedoLog {
         }
         let (mut groups, notices) = opened.finish();
         let leftover = match hole {
-            Some(hole) => give_up(disk.as_ref(), &mut groups, &config.archive_directory, hole)?,
+            Some(hole) => give_up(disk.as_ref(), &mut groups, &config, hole)?,
             None => Leftover::default(),
         };
         let newest = newest_group(&groups).ok_or_else(|| LogError::NoGroups {
             directory: config.member_directories.first().cloned().unwrap_or_default(),
         })?;
         let (current, header) = newest;
-        let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
+        let archived = archived_logs(disk.as_ref(), &config.archive_directory, config.family)?;
         close_older_groups(&mut groups, current, &archived)?;
         let source = source_of(&groups[current], &header);
         let scan = scan(source.clone())?;
@@ -133,7 +133,7 @@ impl RedoLog {
         stream_crc: StreamCrc,
     ) -> Result<(Arc<RedoLog>, LogWriter), LogError> {
         let (groups, notices) = open_for_new(disk.as_ref(), &config)?;
-        let archived = archived_logs(disk.as_ref(), &config.archive_directory)?;
+        let archived = archived_logs(disk.as_ref(), &config.archive_directory, config.family)?;
         let block_bytes = config.block_bytes;
         let first = config.layout().groups.first_key_value().map_or(0, |(number, _)| number - 1);
         let catalog = Catalog::new(groups, first, archived);
@@ -307,6 +307,7 @@ impl RedoLog {
             distrusted: Vec::new(),
             unnamed_groups: 0,
             layout: None,
+            family: None,
         };
         Ok(Arc::new(RedoLog::new(disk, config, Catalog::new(vec![group], 0, Vec::new()), Vec::new())))
     }

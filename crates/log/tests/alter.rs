@@ -102,6 +102,7 @@ fn config(control: &Control) -> LogConfig {
         distrusted: control.stale.clone(),
         unnamed_groups: 0,
         layout: Some(control.layout.clone()),
+        family: None,
     }
 }
 

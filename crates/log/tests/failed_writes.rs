@@ -93,6 +93,7 @@ fn after_a_piece_that_failed_no_further_one_is_begun_and_what_was_before_it_is_r
         distrusted: Vec::new(),
         unnamed_groups: 0,
         layout: None,
+        family: None,
     };
     RedoLog::create_files(&disk, &config).unwrap();
     let identity =

@@ -53,6 +53,7 @@ fn config(kind: LogKind, place: &str) -> LogConfig {
         distrusted: Vec::new(),
         unnamed_groups: 0,
         layout: None,
+        family: None,
     }
 }
 
@@ -123,7 +124,7 @@ fn live(disk: &Arc<dyn Disk>, stream: &[u8], acknowledged: &mut Scn) -> Result<(
     check(&log, stream, end);
     assert_eq!(writer.stream_crc(), crc_at(stream, end));
 
-    let originals = archived_logs(disk.as_ref(), Path::new("/primary/archive"))?;
+    let originals = archived_logs(disk.as_ref(), Path::new("/primary/archive"), None)?;
     receive(&log, &mut writer, stream, begin_of(2) + 4000, acknowledged)?;
     if writer.position() < begin_of(5) {
         let end = writer.position();
@@ -262,7 +263,7 @@ fn an_archived_log_with_one_wrong_bit_or_without_its_end_is_not_whole() {
     let stream = stream();
     let machine = machine(3, &stream);
     let disk = machine.disk();
-    let log = archived_logs(&disk, Path::new("/primary/archive")).unwrap().swap_remove(2);
+    let log = archived_logs(&disk, Path::new("/primary/archive"), None).unwrap().swap_remove(2);
     let whole = verify_archived(&disk, &log.path, begin_of(2) + 100).unwrap();
     assert_eq!(whole.end_crc, crc_at(&stream, begin_of(3)));
     assert_eq!(whole.crc_at, Some(crc_at(&stream, begin_of(2) + 100)));
@@ -293,7 +294,7 @@ fn archived_logs_that_fill_a_hole_stay_until_it_is_filled_or_they_lead_on() {
         receive(&log, &mut writer, &stream, begin_of(1) + 4000, &mut acknowledged).unwrap();
         let from = writer.position();
         writer.jump(&switch_to(4), IDENTITY, crc_at(&stream, begin_of(4))).unwrap().unwrap();
-        let originals = archived_logs(disk.as_ref(), Path::new("/primary/archive")).unwrap();
+        let originals = archived_logs(disk.as_ref(), Path::new("/primary/archive"), None).unwrap();
         for original in &originals[1..if filled { 4 } else { 3 }] {
             fetch(disk.as_ref(), &log, original).unwrap();
             let applied = log.end_before_hole().unwrap();
@@ -322,7 +323,7 @@ fn archived_logs_lead_on_only_where_the_running_sums_agree() {
     let disk: Arc<dyn Disk> = Arc::new(machine.disk());
     let (log, writer, _) = RedoLog::open(disk.clone(), config(LogKind::Standby, "/standby")).unwrap();
     assert_eq!(writer.position(), Scn::START);
-    for original in archived_logs(disk.as_ref(), Path::new("/primary/archive")).unwrap() {
+    for original in archived_logs(disk.as_ref(), Path::new("/primary/archive"), None).unwrap() {
         if original.header.sequence != 4 && original.header.sequence <= LOGS as u64 {
             fetch(disk.as_ref(), &log, &original).unwrap();
         }

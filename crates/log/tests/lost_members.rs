@@ -295,6 +295,7 @@ impl Site {
             distrusted: Vec::new(),
             unnamed_groups: 0,
             layout: None,
+            family: None,
         };
         let disk = Arc::new(machine.disk());
         RedoLog::create_files(disk.as_ref(), &config).unwrap();

@@ -7,8 +7,10 @@ mod common;
 use common::{IDENTITY, Rig, START};
 use standfast_format::{BLOCK_HEADER_BYTES, StreamCrc};
 use standfast_io::DirectDisk;
-use standfast_log::{LogConfig, LogError, LogIdentity, MemberNotice, RedoLog, archive_group};
-use standfast_types::{IncarnationId, Scn};
+use standfast_log::{
+    LogConfig, LogError, LogIdentity, MemberNotice, RedoLog, archive_group, archived_logs, remove_archived,
+};
+use standfast_types::{IncarnationId, InstanceId, Scn};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -327,4 +329,93 @@ fn an_error_names_what_was_being_done_the_file_and_a_remedy() {
     for words in ["cannot create the redo log", "online_1a.log", "\nhint: ", "not a directory"] {
         assert!(refused.contains(words), "no `{words}` in: {refused}");
     }
+}
+
+/// A log of another instance, which has got further, with an archived log.
+fn others(name: &str, group_bytes: u64) -> Rig {
+    let mut rig = Rig::new(name, 2, BLOCK);
+    RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
+    rig.config.family = Some(OTHER.instance);
+    rig.config.group_bytes = group_bytes;
+    RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
+    let (disk, config) = (Arc::new(DirectDisk), rig.config.clone());
+    let (log, mut writer) = RedoLog::start(disk, config, OTHER, START, StreamCrc(0)).unwrap();
+    for seed in 1..=2 {
+        let batch = rig.batch(seed, 512);
+        writer.write(&[&batch], Scn(3)).unwrap();
+        writer.switch(5).unwrap().unwrap();
+    }
+    archive_group(&log, 0, &mut || {}).unwrap().unwrap();
+    rig
+}
+
+const OTHER: LogIdentity =
+    LogIdentity { instance: InstanceId([2; 16]), incarnation: 1, incarnation_id: IncarnationId([8; 8]) };
+
+/// Every file of both members, whole.
+fn content(rig: &Rig) -> Vec<Vec<u8>> {
+    let members = (1..=3).flat_map(|group| [0, 1].map(|member| rig.member(group, member)));
+    members.map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+fn is_foreign(error: &LogError) -> bool {
+    matches!(error, LogError::Foreign { found, family, .. } if (*found, *family) == (OTHER.instance, IDENTITY.instance))
+}
+
+#[test]
+fn a_directory_with_the_log_of_another_instance_is_refused_and_nothing_is_changed() {
+    let mut rig = Rig::filled("mounted-wrongly", 5);
+    let others = others("mounted-wrongly-other", 64 << 10);
+    let ours = std::fs::read(rig.member(1, 1)).unwrap();
+    std::fs::copy(others.member(1, 1), rig.member(1, 1)).unwrap();
+    let before = content(&rig);
+    for distrusted in [Vec::new(), vec![rig.member(1, 1)]] {
+        let config = LogConfig { distrusted, ..rig.config.clone() };
+        let refused = RedoLog::open(Arc::new(DirectDisk), config).err().unwrap();
+        assert!(is_foreign(&refused), "{refused}");
+        assert!(refused.to_string().contains("online_1b.log"), "{refused}");
+        assert!(content(&rig) == before, "something was written");
+    }
+    std::fs::write(rig.member(1, 1), ours).unwrap();
+    assert!(rig.expect_everything().is_empty());
+}
+
+#[test]
+fn a_log_that_begins_leaves_files_of_another_instance_alone() {
+    let rig = Rig::new("begins-beside", 2, BLOCK);
+    // Shorter ones, which would be made anew if they were ours.
+    let others = others("begins-beside-other", 32 << 10);
+    for group in 1..=2 {
+        std::fs::copy(others.member(group, 1), rig.member(group, 1)).unwrap();
+    }
+    let before = content(&rig);
+    let failed = RedoLog::create_living_files(&DirectDisk, &rig.config);
+    assert!(failed.len() == 2 && failed.iter().all(is_foreign), "{failed:?}");
+    assert!(content(&rig) == before);
+    let (log, _writer) = rig.start();
+    assert_eq!(log.dropped_members(), [rig.member(1, 1), rig.member(2, 1)]);
+    for group in 1..=2 {
+        let at = (group - 1) * 2 + 1;
+        assert!(std::fs::read(rig.member(group, 1)).unwrap() == before[at], "group {group} was written to");
+    }
+}
+
+#[test]
+fn archived_logs_of_another_instance_are_neither_counted_nor_removed() {
+    let rig = Rig::filled("archived-beside", 5);
+    let others = others("archived-beside-other", 64 << 10);
+    let [theirs] = &archived_logs(&DirectDisk, &others.config.archive_directory, None).unwrap()[..] else {
+        panic!("one archived log")
+    };
+    let copy = rig.config.archive_directory.join(theirs.path.file_name().unwrap());
+    std::fs::copy(&theirs.path, &copy).unwrap();
+    let (log, mut writer, _) = rig.reopen();
+    writer.switch(5).unwrap().unwrap();
+    archive_group(&log, 0, &mut || {}).unwrap().unwrap();
+    drop((log, writer));
+    let (log, _writer, _) = rig.reopen();
+    assert_eq!(remove_archived(&log, 0, rig.end()).unwrap().len(), 1);
+    let left = archived_logs(&DirectDisk, &rig.config.archive_directory, None).unwrap();
+    assert_eq!(left.iter().map(|log| &log.path).collect::<Vec<_>>(), [&copy]);
+    rig.check_reads(&log, Scn::START);
 }

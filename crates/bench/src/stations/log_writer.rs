@@ -55,6 +55,7 @@ impl RunningLog {
             distrusted: Vec::new(),
             unnamed_groups: 0,
             layout: None,
+            family: None,
         };
         RedoLog::create_files(&DirectDisk, &config).map_err(failed)?;
         let rounds = Rounds::start(config).map_err(failed)?;

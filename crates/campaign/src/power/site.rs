@@ -77,6 +77,7 @@ impl Geometry {
             distrusted: Vec::new(),
             unnamed_groups: usize::from(kind == LogKind::Standby),
             layout: None,
+            family: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! A device of the redo log fails while the instance runs, and another one lives.
 
 use crate::support::{
-    INSERT, Place, add_destination, assert_same, await_alert, await_status, must, rows, start,
+    INSERT, Place, add_destination, assert_same, await_alert, await_status, must, refuses, rows, start,
 };
 use standfast_campaign::instance::Instance;
 use std::path::Path;
@@ -53,6 +53,49 @@ fn a_member_that_fails_under_load_is_dropped_loudly_and_no_commit_fails_or_is_lo
         assert_eq!(rows(&database), 1 + 80);
         let status = primary.status().unwrap();
         assert_eq!(status.text("/log/groups/0/lost_members/0"), "", "{}", status.json());
+    }
+}
+
+#[test]
+fn a_start_where_the_volume_of_another_instance_is_mounted_is_refused_and_changes_nothing() {
+    let place = Place::new("exchanged-volumes");
+    let mut instances = ["south", "east"].map(|name| {
+        let more = [&["--group-bytes", "8388608"], &TWO_MEMBERS[..]].concat();
+        let mut instance = Instance::init(&place.programs, &place.path(name), name, &more).unwrap();
+        start(&mut instance);
+        let database = place.database(&format!("{name}.db"));
+        must(&instance, &["protect", &database.to_string_lossy()]);
+        let mut application = place.application(&database);
+        (0..10).for_each(|_| _ = application.run(INSERT));
+        application.close();
+        instance.stop().unwrap();
+        instance
+    });
+    let exchange = || {
+        let [south, east] = ["south/redo2", "east/redo2"].map(|name| place.path(name));
+        let aside = place.path("aside");
+        for (from, to) in [(&south, &aside), (&east, &south), (&aside, &east)] {
+            std::fs::rename(from, to).unwrap();
+        }
+    };
+    let files = || {
+        let names = ["south/redo", "south/redo2", "east/redo", "east/redo2"];
+        let files = names.iter().flat_map(|name| std::fs::read_dir(place.path(name)).unwrap());
+        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        files.sort();
+        files.into_iter().map(|path| (std::fs::read(&path).unwrap(), path)).collect::<Vec<_>>()
+    };
+    exchange();
+    let before = files();
+    for instance in &instances {
+        let hint = "hint: is the right volume mounted there";
+        refuses(instance, &["start"], 3, &["redo2/online_1b.log holds redo of instance", hint]);
+    }
+    assert!(files() == before, "a file was changed");
+    exchange();
+    for (instance, name) in instances.iter_mut().zip(["south", "east"]) {
+        start(instance);
+        assert_eq!(rows(&place.path(&format!("{name}.db"))), 1 + 10);
     }
 }
 

@@ -64,6 +64,7 @@ fn groups(bytes: &[u8], members: usize) {
         groups: GROUPS,
         unnamed_groups: 0,
         layout: None,
+        family: None,
         group_bytes: GROUP_BYTES as u64,
         block_bytes: 512,
         archive_directory: "/a".into(),

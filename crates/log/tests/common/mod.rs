@@ -46,6 +46,7 @@ impl Rig {
             distrusted: Vec::new(),
             unnamed_groups: 0,
             layout: None,
+            family: Some(IDENTITY.instance),
         };
         RedoLog::create_files(&DirectDisk, &config).unwrap();
         Rig { directory, config, stream: Vec::new() }
