@@ -12,14 +12,18 @@ const EARNED: u32 = 2;
 const CREDIT_MAX: u32 = 32;
 /// Without credit every so-manieth wait is looked at, to find out whether that has become worth while.
 const PROBE_EVERY: u32 = 64;
-/// Bits of the word that hold the credit; the rest counts waits without one.
-const CREDIT_BITS: u32 = 8;
+/// So often at most that is doubled, each time that the credit is used up, until looking has earned all of it.
+const RARER_MAX: u32 = 4;
+/// The word: the credit, how often probes have become rarer, and waits without credit in the rest.
+const CREDIT_BITS: u32 = 6;
+const RARER_BITS: u32 = 3;
+const ONE_WAIT: u32 = 1 << (CREDIT_BITS + RARER_BITS);
 
 /// Looks until `there` or `most_us` are over; true when it was there. `word` remembers how it went before.
 pub(crate) fn look(word: &AtomicU32, most_us: u64, there: impl Fn() -> bool) -> bool {
     let state = word.load(Relaxed);
     if !is_worth_while(state) {
-        word.store(state.wrapping_add(1 << CREDIT_BITS), Relaxed);
+        word.store(state.wrapping_add(ONE_WAIT), Relaxed);
         return false;
     }
     let end = monotonic_ns() + most_us * 1_000;
@@ -39,20 +43,28 @@ pub(crate) fn look(word: &AtomicU32, most_us: u64, there: impl Fn() -> bool) -> 
     found
 }
 
+/// Credit, and how often probes have become rarer.
+fn parts(state: u32) -> (u32, u32) {
+    (state & ((1 << CREDIT_BITS) - 1), state >> CREDIT_BITS & ((1 << RARER_BITS) - 1))
+}
+
 fn is_worth_while(state: u32) -> bool {
-    let (credit, waits) = (state & ((1 << CREDIT_BITS) - 1), state >> CREDIT_BITS);
-    credit > 0 || waits % PROBE_EVERY == PROBE_EVERY - 1
+    let ((credit, rarer), waits) = (parts(state), state / ONE_WAIT);
+    let every = PROBE_EVERY << rarer;
+    credit > 0 || waits % every == every - 1
 }
 
 /// The state after a look.
 fn after(state: u32, found: bool) -> u32 {
-    let credit = state & ((1 << CREDIT_BITS) - 1);
-    match (found, credit) {
+    let (credit, rarer) = match (found, parts(state)) {
         // A probe that finds something is believed for a while.
-        (true, 0) => COST,
-        (true, credit) => (credit + EARNED).min(CREDIT_MAX),
-        (false, credit) => credit.saturating_sub(COST),
-    }
+        (true, (0, rarer)) => (COST, rarer),
+        (true, (credit, _)) if credit + EARNED >= CREDIT_MAX => (CREDIT_MAX, 0),
+        (true, (credit, rarer)) => (credit + EARNED, rarer),
+        (false, (credit, rarer)) if credit <= COST => (0, (rarer + 1).min(RARER_MAX)),
+        (false, (credit, rarer)) => (credit - COST, rarer),
+    };
+    credit | rarer << CREDIT_BITS
 }
 
 #[cfg(test)]
@@ -74,7 +86,11 @@ mod tests {
         assert_eq!(looks(true, 63), 0);
         assert_eq!(looks(true, 100), 100, "from the 64th wait on");
         assert_eq!(looks(false, 4), 4, "the credit lasts four times");
-        assert_eq!(looks(false, 640), 10, "one of 64");
+        assert_eq!(looks(false, 128 + 256 + 512 + 1024), 4, "ever rarer");
+        assert_eq!(looks(false, 2048), 2, "but not never");
+        assert_eq!(looks(true, 1023), 0);
+        assert_eq!(looks(true, 20), 20);
+        assert_eq!(looks(false, 4 + 128), 4 + 1, "what has paid for long is soon tried again");
     }
 
     #[test]
