@@ -46,7 +46,7 @@ impl Default for Limits {
             image_bytes: 32 << 20,
             pending_bytes: 16 << 20,
             cache_kib: 8 << 10,
-            checkpoint_frames: 12_000,
+            checkpoint_frames: 4_000,
             reset_frames: 16_000,
             journal_bytes: 1 << 20,
             horizon_bytes: 64 << 20,
