@@ -83,7 +83,7 @@ impl Apply {
             page_size,
             vfs: self.guard_vfs.clone(),
             vfs_base: self.vfs_base.clone(),
-            cache_kib: cache_share(self.limits.cache_kib, self.databases.len() + 1),
+            cache_kib: self.limits.cache_kib,
         })
     }
 

@@ -234,13 +234,16 @@ impl Site<'_> {
         }
     }
 
-    /// Removes files that are not used any more; those that cannot be removed are named.
+    /// Removes files that are not used any more; those that cannot be removed, or are of another instance, are named.
     fn remove(&self, files: Vec<PathBuf>) -> Vec<PathBuf> {
-        let left: Vec<PathBuf> =
-            files.into_iter().filter(|path| self.environment.disk.remove(path).is_err()).collect();
+        let (disk, family) = (self.environment.disk.as_ref(), self.environment.control().family);
+        let is_foreign =
+            |path: &PathBuf| matches!(RedoLog::owner(disk, path), Ok(Some(owner)) if owner != family);
+        let stays = |path: &PathBuf| is_foreign(path) || disk.remove(path).is_err();
+        let left: Vec<PathBuf> = files.into_iter().filter(stays).collect();
         for path in &left {
             let path = path.display();
-            self.environment.alert.say(format!("{path} is not used any more and cannot be removed"));
+            self.environment.alert.say(format!("{path} is not used any more and was not removed"));
         }
         left
     }

@@ -88,12 +88,17 @@ impl RedoLog {
     /// # Errors
     /// When it cannot be read.
     pub fn owner(disk: &dyn Disk, path: &Path) -> Result<Option<InstanceId>, LogError> {
-        let file = disk.open(path).map_err(LogError::io("open the redo log", path))?;
-        Ok(read_header(file.as_ref(), path)?.map(|header| header.instance))
+        Ok(RedoLog::header_at(disk, path)?.map(|header| header.instance))
     }
 
-    /// A zeroed file in the place of whatever is there.
+    pub(crate) fn header_at(disk: &dyn Disk, path: &Path) -> Result<Option<LogFileHeader>, LogError> {
+        let file = disk.open(path).map_err(LogError::io("open the redo log", path))?;
+        read_header(file.as_ref(), path)
+    }
+
+    /// A zeroed file in the place of whatever is there, but for what is of another instance.
     fn make_file(&self, path: &Path, bytes: u64) -> Result<Member, LogError> {
+        self.config.check_file(self.disk.as_ref(), path)?;
         self.disk.remove(path).map_err(LogError::io("remove the old file of the redo log", path))?;
         let file = self.disk.create(path, bytes).map_err(LogError::io("create the redo log", path))?;
         Ok(Member { file, path: path.to_owned() })

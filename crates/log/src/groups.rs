@@ -50,6 +50,14 @@ impl LogConfig {
             _ => Ok(()),
         }
     }
+
+    /// As [`LogConfig::check_owner`], of whatever is at `path`, before another file takes its place.
+    pub(crate) fn check_file(&self, disk: &dyn Disk, path: &Path) -> Result<(), LogError> {
+        match RedoLog::header_at(disk, path) {
+            Ok(Some(header)) => self.check_owner(path, &header),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Whose redo a log holds.
@@ -320,10 +328,8 @@ impl RedoLog {
         let create = |(path, bytes): (PathBuf, u64)| {
             let failed = |error| LogError::io("create the redo log", &path)(error);
             let create = || {
+                config.check_file(disk, &path)?;
                 if let Ok(file) = disk.open(&path) {
-                    if let Ok(Some(header)) = read_header(file.as_ref(), &path) {
-                        config.check_owner(&path, &header)?;
-                    }
                     if file.len().map_err(failed)? >= bytes {
                         return Ok(());
                     }

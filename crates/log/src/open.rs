@@ -200,6 +200,7 @@ fn check_number_of_groups(disk: &dyn Disk, config: &LogConfig) -> Result<(), Log
     let files = directories.flat_map(|directory| disk.list(directory).unwrap_or_default());
     match files.filter_map(number).max() {
         Some((found, path)) if found != config.groups => {
+            config.check_file(disk, &path)?;
             // A standby has more groups than its configuration names, as many as it was given beyond that.
             let (found, configured) = (found as u64, config.groups as u64);
             let beyond = config.unnamed_groups as u64;

@@ -419,3 +419,18 @@ fn archived_logs_of_another_instance_are_neither_counted_nor_removed() {
     assert_eq!(left.iter().map(|log| &log.path).collect::<Vec<_>>(), [&copy]);
     rig.check_reads(&log, Scn::START);
 }
+
+#[test]
+fn no_file_of_another_instance_is_replaced_by_a_new_group_or_taken_for_a_setting() {
+    let rig = Rig::filled("replaced", 5);
+    let others = others("replaced-other", 64 << 10);
+    let (log, _writer, _) = rig.reopen();
+    let fourth = rig.config.member_directories[0].join("online_4a.log");
+    std::fs::copy(others.member(1, 0), &fourth).unwrap();
+    let refused = log.make_group(64 << 10).err().unwrap();
+    assert!(is_foreign(&refused), "{refused}");
+    assert!(std::fs::read(&fourth).unwrap() == std::fs::read(others.member(1, 0)).unwrap());
+    drop((log, _writer));
+    let refused = RedoLog::open(Arc::new(DirectDisk), rig.config.clone()).err().unwrap();
+    assert!(is_foreign(&refused), "{refused}");
+}

@@ -100,6 +100,23 @@ fn a_start_where_the_volume_of_another_instance_is_mounted_is_refused_and_change
 }
 
 #[test]
+fn a_member_that_is_dropped_takes_no_files_of_another_instance_with_it() {
+    let place = Place::new("dropped-foreign");
+    let [mut south, _east] = ["south", "east"].map(|name| {
+        let more = [&["--group-bytes", "8388608"], &TWO_MEMBERS[..]].concat();
+        Instance::init(&place.programs, &place.path(name), name, &more).unwrap()
+    });
+    start(&mut south);
+    std::fs::rename(place.path("south/redo2"), place.path("aside")).unwrap();
+    std::fs::rename(place.path("east/redo2"), place.path("south/redo2")).unwrap();
+    let theirs = place.path("south/redo2/online_1b.log");
+    let before = std::fs::read(&theirs).unwrap();
+    must(&south, &["log", "member", "drop", &place.path("south/redo2").to_string_lossy()]);
+    await_alert(&south, "online_1b.log is not used any more and was not removed");
+    assert!(std::fs::read(&theirs).unwrap() == before);
+}
+
+#[test]
 fn what_a_member_lacks_that_failed_is_not_made_up_when_it_is_all_that_is_left() {
     let place = Place::new("member-alone");
     let mut primary = primary_with_two_members(&place);
