@@ -219,6 +219,8 @@ pub mod shm {
     pub const CHECKPOINT_LOCK: c_int = 1;
     /// The first of the five locks of readers.
     pub const READ_LOCK_FIRST: c_int = 3;
+    /// The first of those that have a mark of their own: how far the log may be moved while a reader holds the lock.
+    pub const READ_MARK_FIRST: c_int = READ_LOCK_FIRST + 1;
 }
 
 /// `SQLITE_LOCK_EXCLUSIVE` of `xLock`.

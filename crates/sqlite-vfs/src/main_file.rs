@@ -193,16 +193,27 @@ impl MainFile {
     /// The published wal-index header; `None` before it is mapped. Exact while the caller holds the write
     /// lock; otherwise it may change meanwhile, which SQLite itself finds out and tries again.
     pub fn log_point(&self) -> Option<LogPoint> {
+        let [frame, _, _, _, salt, other] = self.index_words(4)?;
+        Some(LogPoint { frame, salts: [salt, other] })
+    }
+
+    /// The marks of the read locks from [`shm::READ_MARK_FIRST`] on: the last frame of a reader's snapshot, or of an older
+    /// one. Those that nobody has used are beyond all frames.
+    pub fn read_marks(&self) -> Option<[u32; 4]> {
+        self.index_words(26)
+    }
+
+    /// Words of the first region of the wal-index, each read by itself; `None` before it is mapped.
+    fn index_words<const N: usize>(&self, first: usize) -> Option<[u32; N]> {
         let words = self.wal_index.get();
         if words.is_null() {
             return None;
         }
-        let word = |index: usize| {
+        Some(std::array::from_fn(|nth| {
             // SAFETY: the region is mapped, shared, page-aligned and at least 32 KiB; other processes write
             // it, hence atomically. SQLite unmaps it only through xShmUnmap, which clears the pointer.
-            unsafe { AtomicU32::from_ptr(words.add(index)) }.load(std::sync::atomic::Ordering::SeqCst)
-        };
-        Some(LogPoint { frame: word(4), salts: [word(8), word(9)] })
+            unsafe { AtomicU32::from_ptr(words.add(first + nth)) }.load(std::sync::atomic::Ordering::SeqCst)
+        }))
     }
 
     /// The shared memory of the instance, for readers: a missing one is looked for once a second.

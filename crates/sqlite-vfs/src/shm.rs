@@ -6,7 +6,7 @@
 
 use crate::bindings::{code, shm};
 use crate::commit::{self, Pending};
-use crate::main_file::{MainFile, WriteLock};
+use crate::main_file::{LogPoint, MainFile, WriteLock};
 use crate::report::{Cause, report};
 use crate::turn::{self, Turn};
 use standfast_session::{Session, SessionWait, monotonic_ns};
@@ -15,6 +15,10 @@ use std::time::Duration;
 
 /// A transaction waits at its start for at most this long while the log is being reset.
 const GATE_WAIT: Duration = Duration::from_millis(20);
+
+/// A reader needs a mark that is not beyond its snapshot; how far it is behind matters only to checkpoints, which move no
+/// frames beyond the mark of a reader. They leave this many at most to the next one.
+const MARK_BEHIND_AT_MOST: u32 = 64;
 
 /// The read lock of a transaction that has committed is dropped at once, where its thread gets a processor, unless another
 /// statement is still open. That one is told by the pages that it reads, or by taking longer.
@@ -30,6 +34,7 @@ impl MainFile {
             // The instance is the only one that checkpoints: the log may hold what is not captured yet. A
             // range that begins here is the rebuilding of the wal-index, which moves no frames.
             (shm::CHECKPOINT_LOCK, true) if count == 1 && lock => code::BUSY,
+            (shm::READ_MARK_FIRST.., true) if count == 1 && lock && self.has_read_mark() => code::BUSY,
             (shm::READ_LOCK_FIRST.., false) if lock => self.lock_read(offset, count),
             (shm::READ_LOCK_FIRST.., false) => self.unlock_read(offset, count),
             _ => self.real_shm_lock(offset, count, flags),
@@ -44,6 +49,18 @@ impl MainFile {
             Some(method) => unsafe { method(self.real, offset, count, flags) },
             None => code::IOERR,
         }
+    }
+
+    /// Whether a transaction that is about to begin finds a read mark that serves. Where SQLite finds none that is exactly
+    /// its snapshot, it takes a lock for itself to move one there, and gives it back: two system calls a transaction, on
+    /// a database that is written to all the time. Told that somebody holds it, SQLite takes the best mark that there is.
+    fn has_read_mark(&self) -> bool {
+        let behind = |LogPoint { frame, .. }: LogPoint| {
+            let marks = self.read_marks()?.into_iter().filter(|mark| *mark <= frame);
+            Some(frame - marks.max()?)
+        };
+        self.read_locks.get() == 0
+            && self.log_point().and_then(behind).is_some_and(|behind| behind <= MARK_BEHIND_AT_MOST)
     }
 
     fn lock_read(&self, offset: c_int, count: c_int) -> c_int {

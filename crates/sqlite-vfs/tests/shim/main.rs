@@ -6,6 +6,7 @@ mod commit;
 mod fake;
 mod host;
 mod locks;
+mod read_marks;
 mod refusals;
 mod support;
 mod visibility;
