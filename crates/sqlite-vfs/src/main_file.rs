@@ -198,7 +198,8 @@ impl MainFile {
     }
 
     /// The marks of the read locks from [`shm::READ_MARK_FIRST`] on: the last frame of a reader's snapshot, or of an older
-    /// one. Those that nobody has used are beyond all frames.
+    /// one. Those that nobody has used are beyond all frames. They stand behind the two copies of the header (24 words), the
+    /// number of frames that were moved, and the mark of the first read lock.
     pub fn read_marks(&self) -> Option<[u32; 4]> {
         self.index_words(26)
     }

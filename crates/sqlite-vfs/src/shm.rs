@@ -17,7 +17,7 @@ use std::time::Duration;
 const GATE_WAIT: Duration = Duration::from_millis(20);
 
 /// A reader needs a mark that is not beyond its snapshot; how far it is behind matters only to checkpoints, which move no
-/// frames beyond the mark of a reader. They leave this many at most to the next one.
+/// frames beyond the mark of a reader: they leave about so many more to the next one.
 const MARK_BEHIND_AT_MOST: u32 = 64;
 
 /// The read lock of a transaction that has committed is dropped at once, where its thread gets a processor, unless another

@@ -40,21 +40,38 @@ fn without_the_shim(path: &Path) -> Connection {
     Connection::open_with_flags_and_vfs(path, OpenFlags::SQLITE_OPEN_READ_WRITE, c"unix").unwrap()
 }
 
+/// Writes 640 frames and more; how often the newest mark moved, which is never far behind.
+fn marks_moved(connection: &Connection, index: &WalIndex) -> u32 {
+    let (begin, mut moved) = (index.frames(), 0);
+    while index.frames() < begin + 640 {
+        let before = index.mark();
+        insert(connection).unwrap();
+        moved += u32::from(index.mark() != before);
+        let behind = index.frames() - index.mark();
+        assert!(behind <= 64 + 8, "{behind} frames behind: what a checkpoint leaves is no longer little");
+    }
+    moved
+}
+
 #[test]
 fn a_mark_is_moved_when_it_is_far_behind_and_not_for_every_transaction() {
     let (_scratch, _instance, path) = protected("marks");
     let connection = open(&path);
     insert(&connection).unwrap();
-    let index = WalIndex::of(&path);
-    let (begin, mut moved) = (index.frames(), 0);
-    while index.frames() < begin + 640 {
-        let before = index.mark();
-        insert(&connection).unwrap();
-        moved += u32::from(index.mark() != before);
-        let written = index.frames() - index.mark();
-        assert!(written <= 64 + 8, "{written} frames behind: what a checkpoint leaves is no longer little");
-    }
+    let moved = marks_moved(&connection, &WalIndex::of(&path));
     assert!((5..=10).contains(&moved), "moved {moved} times in 640 frames");
+}
+
+#[test]
+fn a_mark_that_a_reader_holds_does_not_keep_others_from_newer_ones() {
+    let (_scratch, _instance, path) = protected("held");
+    let (reader, writer) = (open(&path), open(&path));
+    insert(&writer).unwrap();
+    reader.execute_batch("BEGIN").unwrap();
+    let rows = count(&reader);
+    let moved = marks_moved(&writer, &WalIndex::of(&path));
+    assert!((5..=10).contains(&moved), "moved {moved} times in 640 frames");
+    assert_eq!(count(&reader), rows, "it has kept its snapshot");
 }
 
 #[test]
