@@ -16,7 +16,6 @@ use standfast_session::Segment;
 use standfast_sqlite_wal::guard::Guard;
 use standfast_sqlite_wal::log_length::{is_long, share};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_types::{DatabaseId, Scn};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -35,7 +34,6 @@ const PASSES_BEFORE_GATE: u64 = 4;
 /// How checkpoints of a database stand.
 struct Progress {
     passive_at: u32,
-    write_back: WriteBack,
     frames_seen: u32,
     last_synced_commit: Scn,
     gate_again: Instant,
@@ -52,6 +50,9 @@ pub struct CheckpointCounts {
     pub gates: u64,
     /// Longest gate, microseconds.
     pub gate_us_max: u64,
+    /// Frames that were handed to the disk before a checkpoint asked for it, see
+    /// [`DatabaseWriter`](crate::database_writer::DatabaseWriter).
+    pub early_frames: u64,
 }
 
 /// See the module.
@@ -174,7 +175,6 @@ impl Checkpointer {
         let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(database));
         let active = progress.frames_seen != frames;
         progress.frames_seen = frames;
-        progress.write_back.advance(frames);
         if frames < progress.passive_at {
             progress.passive_at = 0;
         }
@@ -286,11 +286,9 @@ impl Checkpointer {
 
 impl Progress {
     fn new(database: &Database) -> Progress {
-        let (record, frames) = (database.record(), database.captured_frames());
         Progress {
             passive_at: 0,
-            write_back: WriteBack::new(&record.path, record.page_size.bytes(), frames),
-            frames_seen: frames,
+            frames_seen: database.captured_frames(),
             last_synced_commit: Scn::ZERO,
             gate_again: Instant::now(),
         }

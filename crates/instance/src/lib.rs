@@ -22,6 +22,7 @@ pub mod control;
 mod control_socket;
 pub mod create;
 pub mod database;
+pub mod database_writer;
 mod destination_commands;
 pub mod destination_config;
 pub mod destination_groups;

@@ -1,4 +1,4 @@
-//! The threads of a running primary: log writer, checkpointer, archiver, housekeeper.
+//! The threads of a running primary: log writer, checkpointer, database writer, archiver, housekeeper.
 
 mod wiring;
 
@@ -7,6 +7,7 @@ pub use wiring::{CheckpointOrder, Wiring};
 use crate::archive_lag::ArchiveLag;
 use crate::candidates::Candidates;
 use crate::checkpointer::{CheckpointCounts, Checkpointer};
+use crate::database_writer::DatabaseWriter;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failed_files::FailedFiles;
@@ -16,10 +17,10 @@ use standfast_instruments::{Event, waiting};
 use standfast_log::{LogError, LogWriter, RedoLog, archive_group, remove_archived};
 use standfast_session::DatabaseState;
 use standfast_types::Scn;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use wiring::ArchiveOrder;
 
@@ -30,6 +31,8 @@ const LOOK_AROUND: Duration = Duration::from_millis(100);
 const CROWD: usize = 6;
 const CHECKPOINT_ROUND: Duration = Duration::from_millis(2);
 const QUIET_ROUND: Duration = Duration::from_millis(500);
+/// The database writer looks so often what there is to hand to the disk.
+const WRITE_BACK_ROUND: Duration = Duration::from_millis(2);
 /// Rounds without activity after which the checkpointer goes quiet.
 const QUIET_AFTER: u32 = 25;
 const ARCHIVE_RETRY: Duration = Duration::from_millis(500);
@@ -51,6 +54,7 @@ pub struct PrimaryThreads {
     others: Mutex<Vec<JoinHandle<()>>>,
     failed: Arc<Mutex<Option<String>>>,
     counts: Arc<Mutex<CheckpointCounts>>,
+    early_frames: Arc<AtomicU64>,
     /// See [`Checkpointer::hurry`].
     hurry: Arc<AtomicBool>,
 }
@@ -75,6 +79,7 @@ impl PrimaryThreads {
         let hurry = checkpointer.hurry();
         let quiet = Arc::new(AtomicBool::new(false));
         let counts: Arc<Mutex<CheckpointCounts>> = Arc::default();
+        let early_frames: Arc<AtomicU64> = Arc::default();
         let mut others = Vec::new();
         let io = InstanceError::io("begin the threads of the instance in", &environment.paths.directory);
         let spawn = |name: &'static str, run: Work| {
@@ -101,11 +106,24 @@ impl PrimaryThreads {
             Ok(handle) => (handle, io),
             Err(error) => return Err(io(error)),
         };
+        let database_writer = spawn("dbw0", {
+            let writer = DatabaseWriter::new(shared.clone(), early_frames.clone());
+            let (stop, quiet) = (wiring.stop.clone(), quiet.clone());
+            Box::new(move || run_database_writer(writer, &stop, &quiet))
+        });
+        let database_writer = match database_writer {
+            Ok(handle) => handle,
+            Err(error) => return Err(io(error)),
+        };
+        let wakes = database_writer.thread().clone();
+        others.push(database_writer);
         let threads: [(&str, Work); 3] = [
             ("ckpt", {
                 let (environment, log, orders) = (environment.clone(), log.clone(), wiring.checkpoints.1);
                 let counts = counts.clone();
-                Box::new(move || run_checkpointer(&environment, checkpointer, &log, &orders, &quiet, &counts))
+                Box::new(move || {
+                    run_checkpointer(&environment, checkpointer, &log, &orders, (&quiet, &wakes), &counts)
+                })
             }),
             ("arc0", {
                 let (environment, log, orders) = (environment.clone(), log.clone(), wiring.archives.1);
@@ -133,6 +151,7 @@ impl PrimaryThreads {
             others: Mutex::new(others),
             failed,
             counts,
+            early_frames,
             hurry,
         })
     }
@@ -149,7 +168,8 @@ impl PrimaryThreads {
 
     /// What the checkpointer has done since the start.
     pub fn checkpoint_counts(&self) -> CheckpointCounts {
-        *self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        let counts = *self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        CheckpointCounts { early_frames: self.early_frames.load(Relaxed), ..counts }
     }
 
     /// Runs `work` on the log itself and waits for it, also while a log switch waits.
@@ -358,7 +378,7 @@ fn run_checkpointer(
     mut checkpointer: Checkpointer,
     log: &RedoLog,
     orders: &Receiver<CheckpointOrder>,
-    quiet: &AtomicBool,
+    (quiet, wakes): (&AtomicBool, &Thread),
     counts: &Mutex<CheckpointCounts>,
 ) {
     precise_sleeps();
@@ -385,7 +405,10 @@ fn run_checkpointer(
                 failed.look(environment, checkpointer.shared());
                 let _ = answer.send(result.and_then(|()| checkpointer.all_believed()));
             }
-            Ok(CheckpointOrder::WakeUp) => calm_rounds = 0,
+            Ok(CheckpointOrder::WakeUp) => {
+                calm_rounds = 0;
+                wakes.unpark();
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
         // Nobody sends it again: while it is not reached the log may be full, and no switch brings another one.
@@ -401,6 +424,20 @@ fn run_checkpointer(
             environment.alert.say(news);
         }
         *counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = checkpointer.counts();
+    }
+}
+
+/// While the checkpointer is quiet this thread sleeps, and is woken with it.
+fn run_database_writer(mut writer: DatabaseWriter, stop: &AtomicBool, quiet: &AtomicBool) {
+    precise_sleeps();
+    while !stop.load(SeqCst) {
+        let idle = waiting(Event::RdbmsIpcMessage);
+        match quiet.load(SeqCst) {
+            true => std::thread::park(),
+            false => std::thread::park_timeout(WRITE_BACK_ROUND),
+        }
+        drop(idle);
+        writer.round();
     }
 }
 

@@ -27,14 +27,15 @@ impl WriteBack {
         WriteBack { path: path.into(), frame_bytes, file: None, frames }
     }
 
-    /// Starts writing the frames up to `frames` without waiting. Fewer than before: the WAL began anew.
-    pub fn advance(&mut self, frames: u32) {
+    /// Starts writing the frames up to `frames` without waiting, and returns how many those were. Fewer than before: the
+    /// WAL began anew.
+    pub fn advance(&mut self, frames: u32) -> u32 {
         if frames < self.frames {
             self.frames = 0;
         }
         let new = frames - self.frames;
         if new < FRAMES_MIN {
-            return;
+            return 0;
         }
         if self.file.is_none() {
             // SQLite's locks are on the database and the -shm; closing a descriptor of the -wal drops none. Where
@@ -45,5 +46,6 @@ impl WriteBack {
             start_writing(file, u64::from(self.frames) * self.frame_bytes, u64::from(new) * self.frame_bytes);
         }
         self.frames = frames;
+        new
     }
 }

@@ -1,4 +1,5 @@
-//! Tests: a checkpoint at leisure makes haste when its instance stops, so that a stop or a failover does not wait.
+//! Tests: a checkpoint at leisure makes haste when its instance stops, so that a stop or a failover does not wait, and
+//! does not keep what is written meanwhile from the disk.
 
 use super::link::next_redo;
 use super::primary::PrimaryHost;
@@ -62,6 +63,37 @@ fn a_stop_of_the_primary_ends_the_leisure_of_the_checkpoint_under_way() {
     stopping.join().unwrap().unwrap();
     let syncs = machine.boundaries() - before;
     assert!(syncs < PORTIONS / 2, "{syncs} sync boundaries after the stop had begun");
+}
+
+#[test]
+fn what_is_written_while_a_checkpoint_is_under_way_is_handed_to_the_disk() {
+    let (machine, _geometry, _segment, mut host) = small_primary();
+    host.shared.ship_through(Arc::new(NoShipping));
+    write_many_pages(&machine, &mut host);
+    let PrimaryHost { primary, environment, source, .. } = host;
+    let (arrive, arrived) = channel();
+    let (go_on, may_go_on) = channel::<()>();
+    machine.at_boundary(5, move || {
+        arrive.send(()).unwrap();
+        let _ = may_go_on.recv();
+    });
+    let log = source.redo_log().clone();
+    let threads =
+        PrimaryThreads::start(&environment, Wiring::default(), primary, log, Box::new(|| Scn(u64::MAX)))
+            .unwrap();
+    arrived.recv_timeout(PATIENCE).expect("a checkpoint syncs its portions");
+    let handed = || threads.checkpoint_counts().early_frames;
+    let before = handed();
+    let application = open_plain(&machine, Path::new("/app/d1.db")).unwrap();
+    let pages = 100;
+    application
+        .execute_batch(&format!(
+            "INSERT INTO data SELECT 2, 1, zeroblob({pages} * page_size) FROM pragma_page_size"
+        ))
+        .unwrap();
+    wait_until("what came meanwhile is handed over", PATIENCE, || handed() >= before + pages);
+    drop(go_on);
+    threads.stop(true).unwrap();
 }
 
 /// Sync boundaries of the step in which a standby applies and checkpoints many pages. It is told to stop at the

@@ -2,6 +2,8 @@
 
 use crate::support::{INSERT, PATIENCE, Place, await_status, must, refuses, rows, start};
 use standfast_campaign::instance::Instance;
+use standfast_testkit::wait_until;
+use std::path::Path;
 
 #[test]
 fn a_directory_without_an_instance_is_a_matter_of_configuration() {
@@ -94,6 +96,40 @@ fn checkpoints_are_counted_in_the_status() {
     assert!(checkpoints["passive"].as_u64() > Some(0) && checkpoints["gate_us_max"].as_u64() > Some(0));
     let said = must(&primary, &["status"]);
     assert!(said.contains("checkpoints: passive ") && said.contains("longest gate "), "{said}");
+}
+
+/// An instance at rest looks for no new frames: whoever writes then wakes what hands them to the disk.
+#[test]
+fn frames_written_after_a_rest_are_handed_to_the_disk_early() {
+    let place = Place::new("early-frames");
+    let mut primary = place.instance("south");
+    start(&mut primary);
+    let database = place.database("app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut application = place.application(&database);
+    for times in 1..=2 {
+        await_rest(&primary, "dbw0");
+        application.run("INSERT INTO t(x) VALUES(zeroblob(1000000))");
+        await_status(&primary, "the frames were handed over", |status| {
+            status.number("/checkpoints/early_frames") >= times * 240
+        });
+    }
+}
+
+/// A thread of the instance does not run any more: in ten looks its count of context switches stays as it is.
+fn await_rest(instance: &Instance, thread: &str) {
+    let tasks = format!("/proc/{}/task", instance.process().unwrap().pid());
+    let read = |task: &Path, file| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+    let mut tasks = std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
+    let task = tasks.find(|task| read(task, "comm").trim() == thread).expect(thread);
+    let (mut last, mut looks) = (String::new(), 0);
+    wait_until("the thread rests", PATIENCE, || {
+        let status = read(&task, "status");
+        let now = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
+        looks = if last == now { looks + 1 } else { 0 };
+        now.clone_into(&mut last);
+        looks == 10
+    });
 }
 
 /// What a log alone may have is not there for each of many: that would be 100 MB a database.

@@ -23,6 +23,7 @@ fn work_of(name: &str) -> Option<Work> {
         "lgwr" => Work::Write,
         "mrp0" => Work::Apply,
         "ckpt" => Work::Other("checkpoint"),
+        "dbw0" => Work::Other("database writer"),
         "pmon" => Work::Other("process monitor"),
         "tmon" => Work::Other("redo transport monitor"),
         "arcl" => Work::Other("archive local"),
