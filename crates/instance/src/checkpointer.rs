@@ -181,12 +181,11 @@ impl Checkpointer {
         if frames - progress.passive_at >= passive_frames {
             progress.passive_at = frames;
             // A log that is long already must not grow while pages are moved at leisure.
-            let pace = if frames < reset_frames / 2 {
-                Pace::LeisurelyUntil(self.hurry.clone())
+            let moved = if frames < reset_frames / 2 {
+                passive(&database.connection(), &Pace::LeisurelyUntil(self.hurry.clone()))
             } else {
-                Pace::AtOnce
+                passive_and_synced(&database.connection(), &self.hurry)
             };
-            let moved = passive(&database.connection(), &pace);
             self.judge(database, moved);
             self.counts.passive += 1;
         }
@@ -207,7 +206,7 @@ impl Checkpointer {
         let connection = database.connection();
         // What comes while a pass moves is left to the next one, and each is shorter: the gate gets the last of it.
         for _ in 0..PASSES_BEFORE_GATE {
-            let moved = passive(&connection, &Pace::AtOnce);
+            let moved = passive_and_synced(&connection, &self.hurry);
             self.judge(database, moved);
             if database.failure().is_some() {
                 return;
@@ -365,6 +364,16 @@ fn passive(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error
         Ok(guard) => guard.at_pace(pace, || checkpoint(connection, "PASSIVE")),
         Err(_) => Ok(false),
     }
+}
+
+/// The same without pauses, and what was moved is synced in any case, so that it is not left to the sync behind the gate.
+fn passive_and_synced(connection: &Connection, hurry: &Arc<AtomicBool>) -> Result<bool, rusqlite::Error> {
+    let moved = passive(connection, &Pace::SteadilyUntil(hurry.clone()))?;
+    if let Ok(guard) = Guard::of(connection) {
+        let _wait = waiting(Event::DbFileSync);
+        guard.sync_moved()?;
+    }
+    Ok(moved)
 }
 
 /// A TRUNCATE checkpoint, whose truncation the guard swallows: the log starts anew. The new generation is

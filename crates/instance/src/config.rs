@@ -245,7 +245,7 @@ pub struct CheckpointConfig {
 
 impl Default for CheckpointConfig {
     fn default() -> Self {
-        CheckpointConfig { passive_frames: 4_000, reset_frames: 24_000, gate_ms: 40 }
+        CheckpointConfig { passive_frames: 8_000, reset_frames: 24_000, gate_ms: 40 }
     }
 }
 

@@ -187,6 +187,19 @@ impl<'c> Guard<'c> {
         result
     }
 
+    /// Syncs what checkpoints of this connection have moved since the last sync of the database. SQLite's own one comes only
+    /// when a checkpoint has moved everything, which it never has while others write.
+    ///
+    /// # Errors
+    /// SQLite's, as of a checkpoint.
+    pub fn sync_moved(&self) -> Result<(), rusqlite::Error> {
+        // SAFETY: the borrowed connection keeps the file open, and runs nothing meanwhile.
+        match unsafe { guard_vfs::sync_written(self.file) } {
+            ffi::SQLITE_OK => Ok(()),
+            code => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
+        }
+    }
+
     /// Installs what is asked before a checkpoint of this connection moves anything; see [`guard_vfs`].
     ///
     /// # Errors

@@ -9,7 +9,7 @@
 
 #![allow(clippy::missing_safety_doc)]
 
-use crate::pace::{PAUSE_MAX, Portions};
+use crate::pace::{AfterPortion, PAUSE_MAX, Portions};
 use rusqlite::ffi;
 use standfast_io::fault::{self, Fault};
 use standfast_types::FrameRun;
@@ -28,6 +28,8 @@ pub struct GuardState {
     pub checkpoint_held: AtomicBool,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
     portions: Mutex<Portions>,
+    /// The database was written to since its last sync.
+    unsynced: AtomicBool,
     /// Frames of the open transaction that are not in the WAL yet.
     frames: Mutex<FrameRun>,
 }
@@ -268,7 +270,32 @@ unsafe fn sync_kind(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         Kind::Other => false,
     };
     // SAFETY: as above.
-    if failed { ffi::SQLITE_IOERR_FSYNC } else { unsafe { sync_below(file, flags) } }
+    let code = if failed { ffi::SQLITE_IOERR_FSYNC } else { unsafe { sync_below(file, flags) } };
+    // SAFETY: as above.
+    let guard = unsafe { &*file.cast::<GuardFile>() };
+    if code == ffi::SQLITE_OK
+        && guard.kind == Kind::Main
+        && let Some(state) = guard.state()
+    {
+        state.unsynced.store(false, SeqCst);
+    }
+    code
+}
+
+/// Syncs a main database file that was written to since its last sync.
+///
+/// # Safety
+/// `guard` is that of a connection that is open and not in use.
+pub unsafe fn sync_written(guard: *mut GuardFile) -> c_int {
+    // SAFETY: the caller promises an open file.
+    unsafe {
+        match (*guard).state() {
+            Some(state) if state.unsynced.load(SeqCst) => {
+                sync_kind(guard.cast(), ffi::SQLITE_SYNC_NORMAL | ffi::SQLITE_SYNC_DATAONLY)
+            }
+            _ => ffi::SQLITE_OK,
+        }
+    }
 }
 
 unsafe extern "C" fn shm_lock(
@@ -336,20 +363,23 @@ unsafe extern "C" fn write(
     if let Err(code) = written {
         return code;
     }
-    let portion_ends =
-        guard.kind == Kind::Main && guard.state().is_some_and(|state| state.portions().page_written());
+    let Some(state) = guard.state().filter(|_| guard.kind == Kind::Main) else { return ffi::SQLITE_OK };
+    state.unsynced.store(true, SeqCst);
+    let portion = state.portions().page_written();
     // SAFETY: as above.
-    if portion_ends { unsafe { end_portion(file) } } else { ffi::SQLITE_OK }
+    portion.map_or(ffi::SQLITE_OK, |after| unsafe { end_portion(file, after) })
 }
 
-/// Syncs what was written of the database and then leaves the disk to others.
+/// Syncs what was written of the database and then, at leisure, leaves the disk to others.
 // SAFETY: as for `sync_kind`.
-unsafe fn end_portion(file: *mut ffi::sqlite3_file) -> c_int {
+unsafe fn end_portion(file: *mut ffi::sqlite3_file, after: AfterPortion) -> c_int {
     let begun = Instant::now();
     // SAFETY: see `below`.
     let synced = unsafe { sync_kind(file, ffi::SQLITE_SYNC_NORMAL | ffi::SQLITE_SYNC_DATAONLY) };
-    // Nothing tells when the log writer has had its turn.
-    std::thread::sleep(begun.elapsed().min(PAUSE_MAX));
+    if after == AfterPortion::Pause {
+        // Nothing tells when the log writer has had its turn.
+        std::thread::sleep(begun.elapsed().min(PAUSE_MAX));
+    }
     synced
 }
 

@@ -2,14 +2,16 @@
 //!
 //! The sync of a checkpoint hands thousands of scattered pages to the disk at once, and the log writer's next write
 //! waits behind them. At leisure, pages go in portions: each is synced by itself and followed by a pause as long as
-//! that took.
+//! that took. Where a log is long there is no time for pauses, and portions are larger.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-/// Pages of a portion.
+/// Pages of a portion at leisure.
 pub const PORTION_PAGES: u32 = 64;
+/// Pages of a portion without a pause.
+pub const STEADY_PORTION_PAGES: u32 = 256;
 /// Longest pause between two portions.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(10);
 
@@ -19,6 +21,8 @@ pub enum Pace {
     /// All of it.
     #[default]
     AtOnce,
+    /// Portion after portion, until the flag is set: then there is hurry.
+    SteadilyUntil(Arc<AtomicBool>),
     /// Half of the time, until the flag is set: then there is hurry.
     LeisurelyUntil(Arc<AtomicBool>),
 }
@@ -31,23 +35,34 @@ pub(crate) struct Portions {
     pages: u32,
 }
 
+/// What follows the sync of a portion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterPortion {
+    NextOne,
+    Pause,
+}
+
 impl Portions {
     /// A checkpoint at `pace` begins.
     pub fn begin(&mut self, pace: Pace) {
         *self = Portions { pace, pages: 0 };
     }
 
-    /// A page was written. Whether it is the last one of a portion.
-    pub fn page_written(&mut self) -> bool {
-        let Pace::LeisurelyUntil(hurry) = &self.pace else { return false };
+    /// A page was written. Something, when it is the last one of a portion.
+    pub fn page_written(&mut self) -> Option<AfterPortion> {
+        let (hurry, portion, after) = match &self.pace {
+            Pace::AtOnce => return None,
+            Pace::SteadilyUntil(hurry) => (hurry, STEADY_PORTION_PAGES, AfterPortion::NextOne),
+            Pace::LeisurelyUntil(hurry) => (hurry, PORTION_PAGES, AfterPortion::Pause),
+        };
         if hurry.load(SeqCst) {
-            return false;
+            return None;
         }
         self.pages += 1;
-        if self.pages < PORTION_PAGES {
-            return false;
+        if self.pages < portion {
+            return None;
         }
         self.pages = 0;
-        true
+        Some(after)
     }
 }

@@ -1,10 +1,10 @@
-//! What a checkpoint at leisure does to the disk, counted in syncs.
+//! What a checkpoint does to the disk at each pace, counted in syncs.
 
 #![allow(clippy::unwrap_used)]
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
-use standfast_sqlite_wal::pace::{PORTION_PAGES, Pace};
+use standfast_sqlite_wal::pace::{PORTION_PAGES, Pace, STEADY_PORTION_PAGES};
 use standfast_testkit::SimMachine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -50,6 +50,13 @@ impl Rig {
         self.machine.boundaries() - before
     }
 
+    /// Syncs of [`Guard::sync_moved`].
+    fn syncs_of_the_rest(&self) -> u64 {
+        let before = self.machine.boundaries();
+        Guard::of(&self.connection).unwrap().sync_moved().unwrap();
+        self.machine.boundaries() - before
+    }
+
     fn syncs_at(&self, pace: &Pace) -> u64 {
         Guard::of(&self.connection).unwrap().at_pace(pace, || self.syncs())
     }
@@ -72,7 +79,7 @@ fn a_checkpoint_at_leisure_syncs_every_portion_by_itself() {
 #[test]
 fn a_checkpoint_in_a_hurry_syncs_nothing_more_than_sqlite_does() {
     let hurry = Arc::new(AtomicBool::new(true));
-    for pace in [Pace::AtOnce, leisurely_until(&hurry)] {
+    for pace in [Pace::AtOnce, Pace::SteadilyUntil(hurry.clone()), leisurely_until(&hurry)] {
         let rig = Rig::new();
         rig.fill();
         assert_eq!(rig.syncs_at(&pace), ALWAYS, "{pace:?}");
@@ -88,6 +95,52 @@ fn a_checkpoint_at_leisure_hurries_from_the_moment_that_it_is_told_to() {
         rig.machine.at_boundary(1 + portion, move || told.store(true, SeqCst));
         assert_eq!(rig.syncs_at(&leisurely_until(&hurry)), ALWAYS + portion, "told during portion {portion}");
     }
+}
+
+#[test]
+fn a_steady_checkpoint_syncs_larger_portions_by_themselves() {
+    let rig = Rig::new();
+    let portions = rig.fill() * u64::from(PORTION_PAGES) / u64::from(STEADY_PORTION_PAGES);
+    assert!(portions > 0);
+    assert_eq!(rig.syncs_at(&Pace::SteadilyUntil(Arc::default())), ALWAYS + portions);
+}
+
+/// SQLite syncs the database when all frames are in it. While others write that never comes, and a thousand pages were left to
+/// the sync behind the gate.
+#[test]
+fn what_a_checkpoint_has_moved_while_others_write_is_synced_when_asked_for_and_once() {
+    let rig = Rig::new();
+    rig.fill();
+    assert_eq!(rig.syncs_of_the_rest(), 0, "nothing was moved");
+    let reader =
+        Connection::open_with_flags_and_vfs("/app.db", OpenFlags::default(), rig.machine.vfs_name()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+    rig.connection.execute_batch("INSERT INTO t VALUES(1)").unwrap();
+    let before = rig.machine.boundaries();
+    rig.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+    assert_eq!(rig.machine.boundaries() - before, 1, "of the WAL, and not of the database");
+    assert_eq!([rig.syncs_of_the_rest(), rig.syncs_of_the_rest()], [1, 0]);
+    reader.execute_batch("COMMIT").unwrap();
+    assert_eq!(rig.syncs(), ALWAYS);
+    assert_eq!(rig.syncs_of_the_rest(), 0, "SQLite has synced it");
+}
+
+#[test]
+fn a_sync_of_what_was_moved_that_fails_says_so_and_is_due_again() {
+    let rig = Rig::new();
+    rig.fill();
+    let reader =
+        Connection::open_with_flags_and_vfs("/app.db", OpenFlags::default(), rig.machine.vfs_name()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+    rig.connection.execute_batch("INSERT INTO t VALUES(1)").unwrap();
+    rig.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+    rig.machine.fail_at(1);
+    let failed = Guard::of(&rig.connection).unwrap().sync_moved().unwrap_err();
+    assert_eq!(
+        failed.sqlite_error().map(|error| error.extended_code),
+        Some(rusqlite::ffi::SQLITE_IOERR_FSYNC)
+    );
+    assert_eq!(rig.syncs_of_the_rest(), 1);
 }
 
 #[test]

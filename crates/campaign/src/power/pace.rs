@@ -9,10 +9,12 @@ use super::standby;
 use super::truth::open_plain;
 use standfast_apply::Limits;
 use standfast_instance::applier::Applier;
+use standfast_instance::config::CheckpointConfig;
 use standfast_instance::primary::NoShipping;
 use standfast_instance::primary_threads::{PrimaryThreads, Wiring};
 use standfast_instance::received_log::ReceivedLog;
 use standfast_session::DatabaseState;
+use standfast_sqlite_wal::pace::STEADY_PORTION_PAGES;
 use standfast_testkit::{SimMachine, wait_until};
 use standfast_transport::{RedoSource, StandbyLog};
 use standfast_types::Scn;
@@ -22,13 +24,17 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// Pages of a portion are 64: so many at least.
-const PORTIONS: u64 = 70;
+const PORTIONS: u64 = 130;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One transaction of many pages, more than it takes for a checkpoint and fewer than make one urgent.
 fn write_many_pages(machine: &Arc<SimMachine>, host: &mut PrimaryHost) {
+    write_pages(machine, host, PORTIONS * 64);
+}
+
+/// One transaction of at least so many pages.
+fn write_pages(machine: &Arc<SimMachine>, host: &mut PrimaryHost, pages: u64) {
     let application = open_plain(machine, Path::new("/app/d1.db")).unwrap();
-    let pages = PORTIONS * 64;
     application
         .execute_batch(&format!(
             "INSERT INTO data SELECT 1, 1, zeroblob({pages} * page_size) FROM pragma_page_size"
@@ -63,6 +69,24 @@ fn a_stop_of_the_primary_ends_the_leisure_of_the_checkpoint_under_way() {
     stopping.join().unwrap().unwrap();
     let syncs = machine.boundaries() - before;
     assert!(syncs < PORTIONS / 2, "{syncs} sync boundaries after the stop had begun");
+}
+
+/// Else all of it would be left to the sync behind the gate, while commits wait.
+#[test]
+fn a_checkpoint_of_a_long_log_syncs_portions_on_the_way() {
+    let (machine, _geometry, _segment, mut host) = small_primary();
+    host.shared.ship_through(Arc::new(NoShipping));
+    let pages = u64::from(CheckpointConfig::default().reset_frames) / 2;
+    write_pages(&machine, &mut host, pages);
+    let PrimaryHost { primary, environment, source, .. } = host;
+    let before = machine.boundaries();
+    let log = source.redo_log().clone();
+    let threads =
+        PrimaryThreads::start(&environment, Wiring::default(), primary, log, Box::new(|| Scn(u64::MAX)))
+            .unwrap();
+    let portions = pages / u64::from(STEADY_PORTION_PAGES);
+    wait_until("portions are synced", PATIENCE, || machine.boundaries() - before >= portions);
+    threads.stop(true).unwrap();
 }
 
 #[test]
