@@ -24,6 +24,11 @@ impl DatabaseWriter {
         DatabaseWriter { shared, logs: HashMap::new(), early_frames }
     }
 
+    /// Nothing is expected for a while: no file is held meanwhile.
+    pub fn rest(&mut self) {
+        self.logs.values_mut().for_each(WriteBack::close);
+    }
+
     /// Goes over all databases once. Nothing is durable by it, and nothing that it meets is an error: what it does not
     /// hand over, a sync finds.
     pub fn round(&mut self) {

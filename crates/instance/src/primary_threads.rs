@@ -433,7 +433,10 @@ fn run_database_writer(mut writer: DatabaseWriter, stop: &AtomicBool, quiet: &At
     while !stop.load(SeqCst) {
         let idle = waiting(Event::RdbmsIpcMessage);
         match quiet.load(SeqCst) {
-            true => std::thread::park(),
+            true => {
+                writer.rest();
+                std::thread::park();
+            }
             false => std::thread::park_timeout(WRITE_BACK_ROUND),
         }
         drop(idle);

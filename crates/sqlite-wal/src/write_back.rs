@@ -27,6 +27,11 @@ impl WriteBack {
         WriteBack { path: path.into(), frame_bytes, file: None, frames }
     }
 
+    /// Closes the file, which is opened again when it is needed: one that was removed meanwhile is not held.
+    pub fn close(&mut self) {
+        self.file = None;
+    }
+
     /// Starts writing the frames up to `frames` without waiting, and returns how many those were. Fewer than before: the
     /// WAL began anew.
     pub fn advance(&mut self, frames: u32) -> u32 {
@@ -47,5 +52,34 @@ impl WriteBack {
         }
         self.frames = frames;
         new
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use standfast_testkit::TempDir;
+
+    #[test]
+    fn frames_are_handed_over_in_pieces_and_anew_after_a_reset_and_no_file_is_held_at_rest() {
+        let directory = TempDir::new("write-back").unwrap();
+        let wal = directory.path().join("app.db-wal");
+        std::fs::write(&wal, [1; 4096]).unwrap();
+        let held = |log: &WriteBack| log.file.is_some();
+        let mut log = WriteBack::new(&directory.path().join("app.db"), 4096, 10);
+        assert_eq!((log.advance(10 + FRAMES_MIN - 1), held(&log)), (0, false));
+        assert_eq!((log.advance(10 + FRAMES_MIN), held(&log)), (FRAMES_MIN, true));
+        log.close();
+        assert!(!held(&log));
+        assert_eq!((log.advance(20), held(&log)), (0, false), "few of a new log");
+        assert_eq!(
+            (log.advance(FRAMES_MIN), held(&log)),
+            (FRAMES_MIN, true),
+            "all of them: the log began anew"
+        );
+        log.close();
+        std::fs::remove_file(&wal).unwrap();
+        assert_eq!((log.advance(3 * FRAMES_MIN), held(&log)), (2 * FRAMES_MIN, false), "no file is no error");
     }
 }
