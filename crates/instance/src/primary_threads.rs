@@ -35,6 +35,8 @@ const QUIET_ROUND: Duration = Duration::from_millis(500);
 const WRITE_BACK_ROUND: Duration = Duration::from_millis(2);
 /// Rounds without activity after which the checkpointer goes quiet.
 const QUIET_AFTER: u32 = 25;
+/// After 256 KiB read or written, which take a device about as long.
+const ARCHIVE_PAUSE: Duration = Duration::from_millis(1);
 const ARCHIVE_RETRY: Duration = Duration::from_millis(500);
 
 /// What a thread runs.
@@ -509,13 +511,20 @@ fn run_archiver(
 /// When a copy cannot be written.
 pub fn archive_all(log: &RedoLog, bytes_max: u64, needed_from: Scn) -> Result<(), LogError> {
     for (group, _) in log.to_archive() {
-        // A pause between pieces leaves the device to the log writer.
         let wait = waiting(Event::LogArchiveIo);
-        archive_group(log, group, &mut || std::thread::sleep(Duration::from_millis(2)))?;
+        archive_group(log, group, &mut || leave_the_device(log))?;
         drop(wait);
     }
     remove_archived(log, bytes_max, needed_from)?;
     Ok(())
+}
+
+/// Between pieces of an archived log: a pause leaves the device to who writes redo, unless there soon would be no group
+/// that he can go on in.
+pub(crate) fn leave_the_device(log: &RedoLog) {
+    if log.to_archive().len() <= 1 {
+        std::thread::sleep(ARCHIVE_PAUSE);
+    }
 }
 
 /// Sleeps of this thread end when they should, not up to 50 us later.

@@ -6,6 +6,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::members::note_members;
 use crate::primary::log_switch::{event_of, wait_for};
+use crate::primary_threads::leave_the_device;
 use crate::standby::{BUFFER_BYTES, StandbyShared};
 use crate::{forwarding, lost_redo, sizing};
 use standfast_format::{LogKind, StreamCrc};
@@ -490,9 +491,8 @@ pub fn archive_confirmed(environment: &Environment, shared: &StandbyShared) -> R
         if next > shared.archivable() {
             break;
         }
-        // A pause between pieces leaves the device to the receiver.
         let wait = waiting(Event::LogArchiveIo);
-        archive_group(log, group, &mut || std::thread::sleep(Duration::from_millis(2)))?;
+        archive_group(log, group, &mut || leave_the_device(log))?;
         drop(wait);
     }
     let needed = shared.forwarding().map_or(Scn(u64::MAX), |forwarding| forwarding.needed_from());

@@ -3,13 +3,16 @@
 
 use crate::error::LogError;
 use crate::groups::{ArchivedLog, RedoLog, read_header};
+use crate::reader::Most;
 use standfast_format::{BlockWriter, LogFileHeader, LogKind, incarnation_tag, payload_capacity};
 use standfast_io::{AlignedBuf, Disk};
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
 use std::path::{Path, PathBuf};
 
 const SUFFIX: &str = "arc";
-const COPY_BYTES: usize = 1 << 20;
+/// Read from the group, or written to the copy, between two calls of the pace: what stands in front of a durable write
+/// takes a device as long as that write or longer.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Where the archived log with this number belongs.
 pub(crate) fn archive_path(
@@ -49,7 +52,8 @@ pub fn archived_logs(
 }
 
 /// Copies the full group with this index to the archive directory; returns the log, or `None` when the
-/// group is not full or is archived already. `pace` is called between pieces of at most 1 MiB.
+/// group is not full or is archived already. `pace` is called between pieces of at most 256 KiB, of the group that is read
+/// and of the copy.
 ///
 /// # Errors
 /// `Io`, for example when the volume is full: nothing is left behind and the call may be repeated.
@@ -114,8 +118,8 @@ fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut
         durable_before: 0,
     };
     let next = header.next_scn.unwrap_or(header.first_scn);
-    let piece_bytes = COPY_BYTES / block_bytes * payload_capacity(block_bytes);
-    let mut blocks = AlignedBuf::new(COPY_BYTES);
+    let piece_bytes = PIECE_BYTES / block_bytes * payload_capacity(block_bytes);
+    let mut blocks = AlignedBuf::new(PIECE_BYTES);
     header.encode(&mut blocks[..block_bytes]);
     target.write(&blocks[..block_bytes], 0).map_err(LogError::io("write the archived log", part))?;
     let mut piece = Vec::new();
@@ -125,7 +129,10 @@ fn copy(log: &RedoLog, header: &LogFileHeader, part: &Path, pace: &mut dyn FnMut
         while piece.len() < want {
             let before = piece.len();
             let from = writer.position + before as u64;
-            log.read(from, next, want - before, &mut piece)?;
+            log.read_piece(from, next, Most { bytes: want - before, of_file: PIECE_BYTES }, &mut piece)?;
+            if piece.len() < want {
+                pace();
+            }
         }
         let offset = u64::from(writer.number) * block_bytes as u64;
         let used = writer.write(&[&piece], next, &mut blocks);

@@ -13,6 +13,7 @@ use standfast_format::{
 use standfast_types::Scn;
 use std::collections::BTreeMap;
 
+/// Read at once where nothing else is said.
 const READ_BYTES: usize = 1 << 20;
 /// Blocks without payload that may be damaged one behind the other, as in one sector of 4 KiB: no redo is missing then.
 const EMPTY_BLOCKS_MAX: u32 = 8;
@@ -61,6 +62,8 @@ impl Source {
 /// See the module.
 pub(crate) struct Blocks {
     source: Source,
+    /// Read at once, at least one block.
+    read_bytes: usize,
     buffer: Vec<u8>,
     buffered_first: u32,
     buffered: usize,
@@ -87,6 +90,7 @@ impl Blocks {
         let (expected, crc) = (source.header.first_scn, source.header.stream_crc);
         Ok(Blocks {
             source,
+            read_bytes: READ_BYTES,
             buffer: Vec::new(),
             buffered_first: 0,
             buffered: 0,
@@ -96,6 +100,11 @@ impl Blocks {
             crc,
             blocks,
         })
+    }
+
+    /// Reads no more than so many bytes at once, if that is a block.
+    pub fn in_pieces_of(self, bytes: usize) -> Blocks {
+        Blocks { read_bytes: bytes.min(READ_BYTES), ..self }
     }
 
     fn block_bytes(&self) -> usize {
@@ -116,7 +125,7 @@ impl Blocks {
         }
         let size = self.block_bytes();
         let offset = self.offset(self.number);
-        let mut count = (READ_BYTES / size).min((self.blocks - self.number) as usize);
+        let mut count = (self.read_bytes / size).clamp(1, (self.blocks - self.number) as usize);
         self.buffer.resize(count * size, 0);
         let from = self.source.read_at(&mut self.buffer, offset).or_else(|_| {
             // Each member may have its bad sector within the piece, and this block be readable in one of them.

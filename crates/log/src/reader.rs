@@ -8,6 +8,15 @@ use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
 use standfast_instruments::{Event, waiting};
 use standfast_types::Scn;
 
+/// How much is read in one call.
+#[derive(Clone, Copy)]
+pub(crate) struct Most {
+    /// Of the stream.
+    pub bytes: usize,
+    /// Of the file, padding included.
+    pub of_file: usize,
+}
+
 /// Where a cut goes.
 pub(crate) struct CutPlace {
     pub group: usize,
@@ -105,14 +114,26 @@ impl RedoLog {
     /// # Errors
     /// `TooOld` or `Missing` when no log holds `from`; `Lost` when it is damaged there; `Io`. `out` is then as it was.
     pub fn read(&self, from: Scn, upto: Scn, bytes_max: usize, out: &mut Vec<u8>) -> Result<(), LogError> {
-        if from >= upto || bytes_max == 0 {
+        self.read_piece(from, upto, Most { bytes: bytes_max, of_file: usize::MAX }, out)
+    }
+
+    /// As [`RedoLog::read`], and stops early as well when `most.of_file` bytes of the log have been read for it: in a log
+    /// of small batches most of them are padding.
+    pub(crate) fn read_piece(
+        &self,
+        from: Scn,
+        upto: Scn,
+        most: Most,
+        out: &mut Vec<u8>,
+    ) -> Result<(), LogError> {
+        if from >= upto || most.bytes == 0 {
             return Ok(());
         }
         loop {
             let source = self.source_of(from)?;
             let header = source.header;
             let path = source.members.first().map(|member| member.path.clone()).unwrap_or_default();
-            let failure = match read_some(source, from, upto, bytes_max, out) {
+            let failure = match read_some(source, from, upto, most, out) {
                 Ok(true) => return Ok(()),
                 Ok(false) => LogError::Lost { path: path.clone(), at: from },
                 Err(error) => error,
@@ -123,7 +144,7 @@ impl RedoLog {
             }
             let copy = self.catalog().archived.iter().find(|log| log.holds(from)).cloned();
             let Some(copy) = copy.filter(|copy| copy.path != path) else { return Err(failure) };
-            return match self.open_archived(copy).map(|copy| read_some(copy, from, upto, bytes_max, out)) {
+            return match self.open_archived(copy).map(|copy| read_some(copy, from, upto, most, out)) {
                 Ok(Ok(true)) => Ok(()),
                 _ => Err(failure),
             };
@@ -200,38 +221,29 @@ impl RedoLog {
 }
 
 /// Whether there was anything; `out` is as it was when there was not.
-fn read_some(
-    source: Source,
-    from: Scn,
-    upto: Scn,
-    bytes_max: usize,
-    out: &mut Vec<u8>,
-) -> Result<bool, LogError> {
+fn read_some(source: Source, from: Scn, upto: Scn, most: Most, out: &mut Vec<u8>) -> Result<bool, LogError> {
     let before = out.len();
     let _wait = waiting(Event::LogFileSequentialRead);
-    let read = read_from(source, from, upto, bytes_max, out);
+    let read = read_from(source, from, upto, most, out);
     if read.is_err() {
         out.truncate(before);
     }
     read.map(|()| out.len() > before)
 }
 
-fn read_from(
-    source: Source,
-    from: Scn,
-    upto: Scn,
-    bytes_max: usize,
-    out: &mut Vec<u8>,
-) -> Result<(), LogError> {
+fn read_from(source: Source, from: Scn, upto: Scn, most: Most, out: &mut Vec<u8>) -> Result<(), LogError> {
     let (first_block, stretch_end) = source.stretch(from);
     let upto = stretch_end.map_or(upto, |end| end.min(upto));
-    let mut blocks = Blocks::new(source)?;
+    let block_bytes = source.header.block_bytes as usize;
+    let mut blocks = Blocks::new(source)?.in_pieces_of(most.of_file);
     blocks.skip_towards(from, first_block)?;
-    let limit = upto.bytes_since(from).min(bytes_max as u64) as usize;
+    let limit = upto.bytes_since(from).min(most.bytes as u64) as usize;
     let start = out.len();
     let mut position = from;
-    while out.len() - start < limit {
+    let mut of_file = 0;
+    while out.len() - start < limit && (of_file < most.of_file || out.len() == start) {
         let Some((header, payload)) = blocks.next()? else { break };
+        of_file += block_bytes;
         if header.end() <= position {
             continue;
         }

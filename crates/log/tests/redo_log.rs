@@ -128,6 +128,35 @@ fn a_group_is_not_reused_before_it_is_archived_and_checkpointed() {
     assert!(writer.switch(1).unwrap().is_ok());
 }
 
+/// In a log of small batches nearly all that is read for its archived copy is padding.
+#[test]
+fn an_archiver_may_pause_after_each_256_kib_that_it_reads_or_writes() {
+    for (batch_bytes, batches, pieces) in [(100, 511, 8), (65_536, 30, 8 + 8)] {
+        let name = format!("paced-{batch_bytes}");
+        let mut rig = Rig::with_groups_of(2 << 20, &name, 1, 4096);
+        let (log, mut writer) = rig.start();
+        for i in 0..batches {
+            let batch = rig.batch(i as u8, batch_bytes);
+            writer.write(&[&batch], Scn(0)).unwrap();
+        }
+        writer.switch(2).unwrap().unwrap();
+        let mut pauses = 0;
+        archive_group(&log, log.to_archive()[0].0, &mut || pauses += 1).unwrap().unwrap();
+        assert!(
+            (pieces - 3..=pieces + 3).contains(&pauses),
+            "{pauses} pauses with batches of {batch_bytes} bytes"
+        );
+        drop((log, writer));
+        RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
+        RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
+        let start = LogSwitch { sequence: 2, first_scn: rig.end(), time_us: 1, first_record: 0 };
+        let crc = StreamCrc::default().after(&rig.stream);
+        let (log, _) =
+            RedoLog::start(Arc::new(DirectDisk), rig.config.clone(), IDENTITY, start, crc).unwrap();
+        rig.check_reads(&log, Scn::START);
+    }
+}
+
 #[test]
 fn a_cut_voids_the_surplus_within_a_group_and_across_groups() {
     for across in [false, true] {

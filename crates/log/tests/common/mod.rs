@@ -29,6 +29,10 @@ impl Drop for Rig {
 
 impl Rig {
     pub fn new(name: &str, members: usize, block_bytes: usize) -> Rig {
+        Rig::with_groups_of(64 << 10, name, members, block_bytes)
+    }
+
+    pub fn with_groups_of(group_bytes: u64, name: &str, members: usize, block_bytes: usize) -> Rig {
         let directory = std::env::temp_dir().join(format!("standfast-log-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         let member_directories: Vec<_> = (0..members).map(|i| directory.join(format!("m{i}"))).collect();
@@ -40,7 +44,7 @@ impl Rig {
             kind: LogKind::Online,
             member_directories,
             groups: 3,
-            group_bytes: 64 << 10,
+            group_bytes,
             block_bytes,
             archive_directory,
             distrusted: Vec::new(),
