@@ -368,9 +368,9 @@ impl StandbyFile {
         self.seen_pages = self.pages;
     }
 
-    /// Starts writing the WAL to the disk, which has `frames` frames now.
-    pub fn write_back(&mut self, frames: u32) {
-        self.write_back.advance(frames);
+    /// The WAL on its way to the disk.
+    pub fn write_back(&mut self) -> &mut WriteBack {
+        &mut self.write_back
     }
 
     /// Copies frames into the database file as far as readers allow, without waiting for them.

@@ -10,6 +10,10 @@ use standfast_io::fault::{self, Fault};
 use standfast_sqlite_wal::log_length::{is_long, share};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, PageSize, Scn};
+use std::cmp::Reverse;
+
+/// Where the WALs of many databases are to be handed to the disk, this part of them at a time.
+const PART_OF_MANY: usize = 8;
 
 /// A database as seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +106,11 @@ impl Apply {
                 continue;
             }
             let now = database.file.checkpointed()?;
-            database.file.write_back(now.frames);
+            let write_back = database.file.write_back();
+            write_back.grew_to(now.frames);
+            if matches!(pace, Pace::AtOnce) {
+                write_back.hand_all();
+            }
             match database.clock.due(now, every, reset_at) {
                 Due::Nothing => {}
                 what => due.push((database, what)),
@@ -129,6 +137,17 @@ impl Apply {
         });
         self.collect(report);
         self.note_floors()
+    }
+
+    /// Hands some of what was written to WALs to the disk, early and in small pieces; false when nothing is left that is
+    /// worth it. At [`Pace::AtOnce`] a checkpoint that is due hands over everything.
+    pub fn write_back(&mut self) -> bool {
+        let logs = self.databases.values_mut().map(|database| database.file.write_back());
+        let mut ready: Vec<_> = logs.filter_map(|log| Some((log.left()?, log))).collect();
+        ready.sort_unstable_by_key(|(left, _)| Reverse(*left));
+        let some = ready.len().div_ceil(PART_OF_MANY);
+        ready.iter_mut().take(some).for_each(|(_, log)| _ = log.hand_piece());
+        ready.iter().any(|(_, log)| log.left().is_some())
     }
 
     /// A database whose WAL is all in its file has been synced in passing; and a position in a WAL that is

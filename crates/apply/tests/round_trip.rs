@@ -233,6 +233,28 @@ fn wal_frames(standby: &TempDir, name: &str) -> u32 {
     u32::from_ne_bytes(index[16..20].try_into().unwrap())
 }
 
+/// What was applied goes to the disk in pieces of 256 KiB between the steps, and at once where apply is behind.
+#[test]
+fn what_was_applied_is_handed_to_the_disk_piece_by_piece_unless_apply_is_behind() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
+    primary.run(&mut Stream::default(), "CREATE TABLE t(id INTEGER PRIMARY KEY, body BLOB)");
+    primary.attach(&mut stream);
+    let mut apply = fresh(&standby, 0, Limits { checkpoint_frames: 10_000, ..Limits::default() });
+    for (pace, pieces) in [(Pace::LeisurelyUntil(Default::default()), 4..=8), (Pace::AtOnce, 0..=0)] {
+        (0..8).for_each(|_| primary.run(&mut stream, &insert(50, 3_000)));
+        follow_well(&mut apply, &stream);
+        assert!(!apply.write_back(), "nothing before a step has ended");
+        apply.checkpoint_if_due(&pace, &mut Default::default()).unwrap();
+        let mut handed = 0;
+        while apply.write_back() {
+            handed += 1;
+        }
+        assert!(pieces.contains(&handed), "{handed} pieces before the last one, at {pace:?}");
+    }
+}
+
 #[test]
 fn many_databases_with_long_logs_share_their_length() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());

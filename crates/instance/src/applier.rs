@@ -103,6 +103,11 @@ impl Applier {
         Ok(report)
     }
 
+    /// Hands some of what was written to the disk, early; false when nothing is left that is worth it.
+    pub fn write_back(&mut self) -> bool {
+        self.apply.write_back()
+    }
+
     /// Redo that is to be applied now and is not, in bytes.
     pub fn backlog(&self) -> u64 {
         self.due.0.saturating_sub(self.shared.applied().0)

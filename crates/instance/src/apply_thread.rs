@@ -29,6 +29,8 @@ const APPLY_TOGETHER: Duration = Duration::from_millis(4);
 const APPLY_REST: u32 = 8;
 /// But it never rests longer than this.
 const APPLY_TOGETHER_MAX: Duration = Duration::from_millis(40);
+/// So often while it rests a piece of what it has written is handed to the disk.
+const WRITE_BACK_ROUND: Duration = Duration::from_millis(4);
 
 /// Applies until the standby is stopped; gives back what applies, for a failover.
 ///
@@ -166,8 +168,19 @@ fn apply_until_stopped(
             shared.wait_for_news(held_back.map_or(idle, |due| due.min(idle)));
         } else if applier.backlog() < APPLY_BEHIND_BYTES {
             let _wait = waiting(Event::RecoveryIdle);
-            shared.let_more_come((began.elapsed() * APPLY_REST).clamp(APPLY_TOGETHER, APPLY_TOGETHER_MAX));
+            rest(shared, applier, (began.elapsed() * APPLY_REST).clamp(APPLY_TOGETHER, APPLY_TOGETHER_MAX));
         }
     }
     Ok(())
+}
+
+/// Lets more come, and meanwhile what was applied goes to the disk little by little: all at once it would hold up the
+/// next write of the standby log, which commits wait for.
+fn rest(shared: &StandbyShared, applier: &mut Applier, time: Duration) {
+    let until = Instant::now() + time;
+    let left = || until.saturating_duration_since(Instant::now());
+    while !left().is_zero() && !shared.is_stopping() && applier.write_back() {
+        shared.let_more_come(WRITE_BACK_ROUND.min(left()));
+    }
+    shared.let_more_come(left());
 }

@@ -37,8 +37,8 @@ impl DatabaseWriter {
         for database in databases.iter().filter(|database| database.failure().is_none()) {
             let Some(header) = database.header() else { continue };
             let log = self.logs.entry(database.id()).or_insert_with(|| write_back_of(database));
-            let handed = log.advance(header.frames());
-            self.early_frames.fetch_add(handed.into(), Relaxed);
+            log.grew_to(header.frames());
+            self.early_frames.fetch_add(log.hand_all().into(), Relaxed);
         }
     }
 }

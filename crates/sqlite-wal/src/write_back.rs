@@ -1,5 +1,5 @@
 //! New WAL bytes are handed to the disk early and in small pieces: a sync that finds everything written competes
-//! less with the log writer.
+//! less with durable writes of redo.
 
 use standfast_io::behind::start_writing;
 use standfast_types::WAL_FRAME_HEADER_BYTES;
@@ -7,24 +7,32 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Frames that are worth a system call.
-const FRAMES_MIN: u32 = 64;
+/// What is handed over at once: more would hold up a durable write that comes right behind it longer than that write
+/// takes, and less is not worth a system call.
+const PIECE_BYTES: u64 = 256 << 10;
+/// Where much is left a piece is this part of it, so that a WAL that grows fast is handed over as fast, a little later.
+const PART_OF_MUCH: u32 = 8;
 
 /// How far the WAL of one database has been handed to the disk.
 pub struct WriteBack {
     path: PathBuf,
     frame_bytes: u64,
+    piece_frames: u32,
     file: Option<File>,
+    /// Frames that the WAL has.
     frames: u32,
+    /// Those that have been handed over; never more.
+    handed: u32,
 }
 
 impl WriteBack {
-    /// For the WAL of `database`, whose first `frames` frames have been handed over.
+    /// For the WAL of `database`, which has `frames` frames that have been handed over.
     pub fn new(database: &Path, page_bytes: usize, frames: u32) -> WriteBack {
         let mut path = OsString::from(database);
         path.push("-wal");
         let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_bytes) as u64;
-        WriteBack { path: path.into(), frame_bytes, file: None, frames }
+        let piece_frames = (PIECE_BYTES / frame_bytes).max(1) as u32;
+        WriteBack { path: path.into(), frame_bytes, piece_frames, file: None, frames, handed: frames }
     }
 
     /// Closes the file, which is opened again when it is needed: one that was removed meanwhile is not held.
@@ -32,26 +40,44 @@ impl WriteBack {
         self.file = None;
     }
 
-    /// Starts writing the frames up to `frames` without waiting, and returns how many those were. Fewer than before: the
-    /// WAL began anew.
-    pub fn advance(&mut self, frames: u32) -> u32 {
+    /// The WAL has `frames` frames now. Fewer than before: it began anew.
+    pub fn grew_to(&mut self, frames: u32) {
         if frames < self.frames {
-            self.frames = 0;
+            self.handed = 0;
         }
-        let new = frames - self.frames;
-        if new < FRAMES_MIN {
-            return 0;
-        }
+        self.frames = frames;
+    }
+
+    /// Frames that have not been handed over, if they are a piece.
+    pub fn left(&self) -> Option<u32> {
+        Some(self.frames - self.handed).filter(|left| *left >= self.piece_frames)
+    }
+
+    /// Starts writing the next piece without waiting, and returns how many frames it has.
+    pub fn hand_piece(&mut self) -> u32 {
+        self.left().map_or(0, |left| self.hand(self.piece_frames.max(left / PART_OF_MUCH)))
+    }
+
+    /// Starts writing all that is there if it is a piece, and returns how many frames those were.
+    pub fn hand_all(&mut self) -> u32 {
+        self.left().map_or(0, |left| self.hand(left))
+    }
+
+    fn hand(&mut self, frames: u32) -> u32 {
         if self.file.is_none() {
             // SQLite's locks are on the database and the -shm; closing a descriptor of the -wal drops none. Where
             // it cannot be opened everything goes on, less smoothly.
             self.file = File::open(&self.path).ok();
         }
         if let Some(file) = &self.file {
-            start_writing(file, u64::from(self.frames) * self.frame_bytes, u64::from(new) * self.frame_bytes);
+            start_writing(
+                file,
+                u64::from(self.handed) * self.frame_bytes,
+                u64::from(frames) * self.frame_bytes,
+            );
         }
-        self.frames = frames;
-        new
+        self.handed += frames;
+        frames
     }
 }
 
@@ -66,20 +92,36 @@ mod tests {
         let directory = TempDir::new("write-back").unwrap();
         let wal = directory.path().join("app.db-wal");
         std::fs::write(&wal, [1; 4096]).unwrap();
-        let held = |log: &WriteBack| log.file.is_some();
         let mut log = WriteBack::new(&directory.path().join("app.db"), 4096, 10);
-        assert_eq!((log.advance(10 + FRAMES_MIN - 1), held(&log)), (0, false));
-        assert_eq!((log.advance(10 + FRAMES_MIN), held(&log)), (FRAMES_MIN, true));
+        let piece = log.piece_frames;
+        assert_eq!(piece, 63, "256 KiB");
+        let mut grow = |frames| {
+            log.grew_to(frames);
+            (log.hand_piece(), log.file.is_some())
+        };
+        assert_eq!(grow(10 + piece - 1), (0, false));
+        assert_eq!(grow(10 + piece), (piece, true));
+        assert_eq!(grow(20), (0, true), "few of a new log");
+        assert_eq!(grow(piece), (piece, true), "all of them: the log began anew");
         log.close();
-        assert!(!held(&log));
-        assert_eq!((log.advance(20), held(&log)), (0, false), "few of a new log");
-        assert_eq!(
-            (log.advance(FRAMES_MIN), held(&log)),
-            (FRAMES_MIN, true),
-            "all of them: the log began anew"
-        );
-        log.close();
+        assert!(log.file.is_none());
         std::fs::remove_file(&wal).unwrap();
-        assert_eq!((log.advance(3 * FRAMES_MIN), held(&log)), (2 * FRAMES_MIN, false), "no file is no error");
+        log.grew_to(3 * piece);
+        assert_eq!((log.hand_all(), log.file.is_some()), (2 * piece, false), "no file is no error");
+    }
+
+    #[test]
+    fn what_came_at_once_is_handed_over_piece_by_piece_and_much_of_it_in_larger_ones() {
+        let mut log = WriteBack::new(Path::new("absent.db"), 4096, 0);
+        let piece = log.piece_frames;
+        log.grew_to(3 * piece + 5);
+        assert_eq!([(); 4].map(|()| log.hand_piece()), [piece, piece, piece, 0]);
+        log.grew_to(100_000);
+        let mut rounds = 0;
+        while log.hand_piece() > 0 {
+            rounds += 1;
+        }
+        assert!((20..60).contains(&rounds), "{rounds}: an eighth each time");
+        assert_eq!(WriteBack::new(Path::new("absent.db"), 65_536, 0).piece_frames, 3);
     }
 }
