@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 /// What is handed over at once: more would hold up a durable write that comes right behind it longer than that write
 /// takes, and less is not worth a system call.
 const PIECE_BYTES: u64 = 256 << 10;
+/// So many small frames are one, too: what commits seldom is not left to the sync of a checkpoint.
+const PIECE_FRAMES_MAX: u64 = 64;
 /// Where much is left a piece is this part of it, so that a WAL that grows fast is handed over as fast, a little later.
 const PART_OF_MUCH: u32 = 8;
 
@@ -31,7 +33,7 @@ impl WriteBack {
         let mut path = OsString::from(database);
         path.push("-wal");
         let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_bytes) as u64;
-        let piece_frames = (PIECE_BYTES / frame_bytes).max(1) as u32;
+        let piece_frames = (PIECE_BYTES / frame_bytes).clamp(1, PIECE_FRAMES_MAX) as u32;
         WriteBack { path: path.into(), frame_bytes, piece_frames, file: None, frames, handed: frames }
     }
 
@@ -122,6 +124,8 @@ mod tests {
             rounds += 1;
         }
         assert!((20..60).contains(&rounds), "{rounds}: an eighth each time");
-        assert_eq!(WriteBack::new(Path::new("absent.db"), 65_536, 0).piece_frames, 3);
+        let pieces = [512, 65_536]
+            .map(|page_bytes| WriteBack::new(Path::new("absent.db"), page_bytes, 0).piece_frames);
+        assert_eq!(pieces, [64, 3]);
     }
 }
