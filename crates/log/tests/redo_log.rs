@@ -128,6 +128,16 @@ fn a_group_is_not_reused_before_it_is_archived_and_checkpointed() {
     assert!(writer.switch(1).unwrap().is_ok());
 }
 
+/// Of everything written so far, with new online logs: as after log 1 was archived.
+fn check_reads_from_archives(rig: &Rig) {
+    RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
+    RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
+    let start = LogSwitch { sequence: 2, first_scn: rig.end(), time_us: 1, first_record: 0 };
+    let crc = StreamCrc::default().after(&rig.stream);
+    let (log, _) = RedoLog::start(Arc::new(DirectDisk), rig.config.clone(), IDENTITY, start, crc).unwrap();
+    rig.check_reads(&log, Scn::START);
+}
+
 /// In a log of small batches nearly all that is read for its archived copy is padding.
 #[test]
 fn an_archiver_may_pause_after_each_256_kib_that_it_reads_or_writes() {
@@ -147,13 +157,7 @@ fn an_archiver_may_pause_after_each_256_kib_that_it_reads_or_writes() {
             "{pauses} pauses with batches of {batch_bytes} bytes"
         );
         drop((log, writer));
-        RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
-        RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
-        let start = LogSwitch { sequence: 2, first_scn: rig.end(), time_us: 1, first_record: 0 };
-        let crc = StreamCrc::default().after(&rig.stream);
-        let (log, _) =
-            RedoLog::start(Arc::new(DirectDisk), rig.config.clone(), IDENTITY, start, crc).unwrap();
-        rig.check_reads(&log, Scn::START);
+        check_reads_from_archives(&rig);
     }
 }
 
@@ -191,13 +195,7 @@ fn a_cut_voids_the_surplus_within_a_group_and_across_groups() {
         let (log, writer, _) = rig.reopen();
         rig.check_reads(&log, Scn::START);
         drop((log, writer));
-        RedoLog::remove_files(&DirectDisk, &rig.config).unwrap();
-        RedoLog::create_files(&DirectDisk, &rig.config).unwrap();
-        let start = LogSwitch { sequence: 2, first_scn: rig.end(), time_us: 1, first_record: 0 };
-        let crc = StreamCrc::default().after(&rig.stream);
-        let (log, _) =
-            RedoLog::start(Arc::new(DirectDisk), rig.config.clone(), IDENTITY, start, crc).unwrap();
-        rig.check_reads(&log, Scn::START);
+        check_reads_from_archives(&rig);
     }
 }
 
