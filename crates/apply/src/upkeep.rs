@@ -106,14 +106,15 @@ impl Apply {
                 continue;
             }
             let now = database.file.checkpointed()?;
+            let what = database.clock.due(now, every, reset_at);
             let write_back = database.file.write_back();
             write_back.grew_to(now.frames);
-            if matches!(pace, Pace::AtOnce) {
+            // A checkpoint syncs all of it right away.
+            if what != Due::Nothing || matches!(pace, Pace::AtOnce) {
                 write_back.hand_all();
             }
-            match database.clock.due(now, every, reset_at) {
-                Due::Nothing => {}
-                what => due.push((database, what)),
+            if what != Due::Nothing {
+                due.push((database, what));
             }
         }
         if due.is_empty() {
@@ -140,7 +141,7 @@ impl Apply {
     }
 
     /// Hands some of what was written to WALs to the disk, early and in small pieces; false when nothing is left that is
-    /// worth it. At [`Pace::AtOnce`] a checkpoint that is due hands over everything.
+    /// worth it. [`Apply::checkpoint_if_due`] leaves nothing to it at [`Pace::AtOnce`], nor of a database that is due.
     pub fn write_back(&mut self) -> bool {
         let logs = self.databases.values_mut().map(|database| database.file.write_back());
         let mut ready: Vec<_> = logs.filter_map(|log| Some((log.left()?, log))).collect();

@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use rusqlite::Connection;
-use standfast_apply::{Limits, Pace};
+use standfast_apply::{Apply, Limits, Pace};
 use standfast_testkit::{Rng, TempDir};
 use standfast_types::{WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use std::path::Path;
@@ -233,7 +233,7 @@ fn wal_frames(standby: &TempDir, name: &str) -> u32 {
     u32::from_ne_bytes(index[16..20].try_into().unwrap())
 }
 
-/// What was applied goes to the disk in pieces of 256 KiB between the steps, and at once where apply is behind.
+/// In pieces of 256 KiB between the steps; at once where apply is behind or a checkpoint follows.
 #[test]
 fn what_was_applied_is_handed_to_the_disk_piece_by_piece_unless_apply_is_behind() {
     let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
@@ -241,18 +241,43 @@ fn what_was_applied_is_handed_to_the_disk_piece_by_piece_unless_apply_is_behind(
     let mut primary = Primary::new(here.path(), 1, "app.db", 4096);
     primary.run(&mut Stream::default(), "CREATE TABLE t(id INTEGER PRIMARY KEY, body BLOB)");
     primary.attach(&mut stream);
-    let mut apply = fresh(&standby, 0, Limits { checkpoint_frames: 10_000, ..Limits::default() });
-    for (pace, pieces) in [(Pace::LeisurelyUntil(Default::default()), 4..=8), (Pace::AtOnce, 0..=0)] {
+    let mut apply = fresh(&standby, 0, Limits { checkpoint_frames: 1_000, ..Limits::default() });
+    let leisurely = || Pace::LeisurelyUntil(Default::default());
+    // At the third step a checkpoint is due, which syncs all of it.
+    for (pace, pieces) in [(leisurely(), 4..=8), (Pace::AtOnce, 0..=0), (leisurely(), 0..=0)] {
         (0..8).for_each(|_| primary.run(&mut stream, &insert(50, 3_000)));
         follow_well(&mut apply, &stream);
         assert!(!apply.write_back(), "nothing before a step has ended");
         apply.checkpoint_if_due(&pace, &mut Default::default()).unwrap();
-        let mut handed = 0;
-        while apply.write_back() {
-            handed += 1;
-        }
+        let handed = rounds_of_write_back(&mut apply);
         assert!(pieces.contains(&handed), "{handed} pieces before the last one, at {pace:?}");
     }
+}
+
+/// So many before the last one.
+fn rounds_of_write_back(apply: &mut Apply) -> u32 {
+    let mut rounds = 0;
+    while apply.write_back() {
+        rounds += 1;
+    }
+    rounds
+}
+
+#[test]
+fn what_was_applied_to_many_databases_is_not_handed_to_the_disk_at_once() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut apply = fresh(&standby, 0, Limits::default());
+    for id in 1..=16 {
+        let mut primary = Primary::new(here.path(), id, &format!("{id}.db"), 512);
+        primary.run(&mut Stream::default(), "CREATE TABLE t(id INTEGER PRIMARY KEY, body BLOB)");
+        primary.attach(&mut stream);
+        primary.run(&mut stream, &insert(80, 400));
+    }
+    follow_well(&mut apply, &stream);
+    apply.checkpoint_if_due(&Pace::LeisurelyUntil(Default::default()), &mut Default::default()).unwrap();
+    let rounds = rounds_of_write_back(&mut apply);
+    assert!((8..16).contains(&rounds), "{rounds}: two of them at a time first, then one");
 }
 
 #[test]

@@ -167,7 +167,6 @@ fn apply_until_stopped(
                 waiting(if held_back.is_some() { Event::RecoveryApplyDelay } else { Event::RecoveryIdle });
             shared.wait_for_news(held_back.map_or(idle, |due| due.min(idle)));
         } else if applier.backlog() < APPLY_BEHIND_BYTES {
-            let _wait = waiting(Event::RecoveryIdle);
             rest(shared, applier, (began.elapsed() * APPLY_REST).clamp(APPLY_TOGETHER, APPLY_TOGETHER_MAX));
         }
     }
@@ -178,9 +177,14 @@ fn apply_until_stopped(
 /// next write of the standby log, which commits wait for.
 fn rest(shared: &StandbyShared, applier: &mut Applier, time: Duration) {
     let until = Instant::now() + time;
-    let left = || until.saturating_duration_since(Instant::now());
-    while !left().is_zero() && !shared.is_stopping() && applier.write_back() {
-        shared.let_more_come(WRITE_BACK_ROUND.min(left()));
+    loop {
+        let round = if applier.write_back() { WRITE_BACK_ROUND } else { time };
+        let left = until.saturating_duration_since(Instant::now());
+        let wait = waiting(Event::RecoveryIdle);
+        shared.let_more_come(round.min(left));
+        drop(wait);
+        if left <= round || shared.is_stopping() {
+            return;
+        }
     }
-    shared.let_more_come(left());
 }

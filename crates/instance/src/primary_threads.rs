@@ -519,10 +519,9 @@ pub fn archive_all(log: &RedoLog, bytes_max: u64, needed_from: Scn) -> Result<()
     Ok(())
 }
 
-/// Between pieces of an archived log: a pause leaves the device to who writes redo, unless there soon would be no group
-/// that he can go on in.
+/// Between pieces of an archived log: a pause leaves the device to who writes redo, unless he is held up soon.
 pub(crate) fn leave_the_device(log: &RedoLog) {
-    if log.to_archive().len() <= 1 {
+    if !log.archiver_is_behind() {
         std::thread::sleep(ARCHIVE_PAUSE);
     }
 }

@@ -417,6 +417,11 @@ impl RedoLog {
         full
     }
 
+    /// Whether half of the groups or more wait to be archived: soon there would be none to go on in.
+    pub fn archiver_is_behind(&self) -> bool {
+        2 * self.to_archive().len() >= self.layout().groups.len()
+    }
+
     /// The group that may be written next, or why none may.
     pub(crate) fn next_group(&self) -> Result<usize, SwitchBlocked> {
         let catalog = self.catalog();

@@ -116,13 +116,16 @@ fn a_group_is_not_reused_before_it_is_archived_and_checkpointed() {
     for i in 0..2 {
         let batch = rig.batch(i, 512);
         writer.write(&[&batch], Scn(0)).unwrap();
+        assert!(!log.archiver_is_behind(), "{i} of 3 groups wait");
         assert!(writer.switch(1).unwrap().is_ok());
     }
+    assert!(log.archiver_is_behind(), "2 of 3 groups wait");
     let batch = rig.batch(9, 512);
     writer.write(&[&batch], Scn(0)).unwrap();
     assert_eq!(writer.switch(1).unwrap(), Err(SwitchBlocked::ArchivingNeeded));
     let (group, next) = log.to_archive()[0];
     archive_group(&log, group, &mut || {}).unwrap().unwrap();
+    assert!(!log.archiver_is_behind());
     assert_eq!(writer.switch(1).unwrap(), Err(SwitchBlocked::CheckpointIncomplete));
     log.set_checkpoint(next);
     assert!(writer.switch(1).unwrap().is_ok());

@@ -97,19 +97,19 @@ mod tests {
         let mut log = WriteBack::new(&directory.path().join("app.db"), 4096, 10);
         let piece = log.piece_frames;
         assert_eq!(piece, 63, "256 KiB");
-        let mut grow = |frames| {
+        let grow = |log: &mut WriteBack, frames| {
             log.grew_to(frames);
-            (log.hand_piece(), log.file.is_some())
+            (log.hand_all(), log.file.is_some())
         };
-        assert_eq!(grow(10 + piece - 1), (0, false));
-        assert_eq!(grow(10 + piece), (piece, true));
-        assert_eq!(grow(20), (0, true), "few of a new log");
-        assert_eq!(grow(piece), (piece, true), "all of them: the log began anew");
+        assert_eq!(grow(&mut log, 10 + piece - 1), (0, false));
+        assert_eq!(grow(&mut log, 10 + piece), (piece, true));
         log.close();
         assert!(log.file.is_none());
+        assert_eq!(grow(&mut log, 20), (0, false), "few of a new log");
+        assert_eq!(grow(&mut log, piece), (piece, true), "all of them: the log began anew");
+        log.close();
         std::fs::remove_file(&wal).unwrap();
-        log.grew_to(3 * piece);
-        assert_eq!((log.hand_all(), log.file.is_some()), (2 * piece, false), "no file is no error");
+        assert_eq!(grow(&mut log, 3 * piece), (2 * piece, false), "no file is no error");
     }
 
     #[test]
