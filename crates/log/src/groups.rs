@@ -450,37 +450,34 @@ impl RedoLog {
 
     /// Logs that begin after `after` and at or before `upto`, ascending.
     pub fn switches(&self, after: Scn, upto: Scn) -> Vec<LogSwitch> {
-        let mut found: Vec<LogSwitch> = self
-            .headers()
-            .into_iter()
-            .filter(|switch| after < switch.first_scn && switch.first_scn <= upto)
-            .collect();
-        found.sort_by_key(|switch| switch.first_scn);
-        found.dedup_by_key(|switch| switch.first_scn);
+        let mut found = self.begun();
+        found.retain(|log| after < log.first_scn && log.first_scn <= upto);
+        // Of those that begin where an empty one does the last one goes on.
+        found.reverse();
+        found.dedup_by_key(|log| log.first_scn);
+        found.reverse();
         found
     }
 
     /// The log that contains `at`, or would contain the next byte.
     pub fn log_containing(&self, at: Scn) -> Option<LogSwitch> {
-        self.headers()
-            .into_iter()
-            .filter(|switch| switch.first_scn <= at)
-            .max_by_key(|switch| switch.first_scn)
+        self.begun().into_iter().rfind(|log| log.first_scn <= at)
     }
 
-    fn headers(&self) -> Vec<LogSwitch> {
+    /// All that can be read, in the order in which they were begun.
+    fn begun(&self) -> Vec<LogSwitch> {
         let catalog = self.catalog();
         let online = catalog.groups.iter().filter_map(|group| group.header);
         let archived = catalog.archived.iter().map(|log| log.header);
-        online
-            .chain(archived)
-            .map(|header| LogSwitch {
-                sequence: header.sequence,
-                first_scn: header.first_scn,
-                time_us: header.first_time_us,
-                first_record: header.first_record,
-            })
-            .collect()
+        let mut headers: Vec<LogFileHeader> = online.chain(archived).collect();
+        headers.sort_by_key(order_begun);
+        let switch = |header: LogFileHeader| LogSwitch {
+            sequence: header.sequence,
+            first_scn: header.first_scn,
+            time_us: header.first_time_us,
+            first_record: header.first_record,
+        };
+        headers.into_iter().map(switch).collect()
     }
 
     /// First position of the log being filled.
@@ -491,8 +488,13 @@ impl RedoLog {
 
     /// First position of the oldest log that can be read.
     pub fn oldest(&self) -> Scn {
-        self.headers().into_iter().map(|switch| switch.first_scn).min().unwrap_or(Scn::ZERO)
+        self.begun().first().map_or(Scn::ZERO, |log| log.first_scn)
     }
+}
+
+/// Orders logs as they were begun: one that is empty begins where the next one does.
+pub(crate) fn order_begun(header: &LogFileHeader) -> (Scn, u32, u64) {
+    (header.first_scn, header.incarnation, header.sequence)
 }
 
 pub(crate) fn file_prefix(kind: LogKind) -> &'static str {

@@ -3,7 +3,7 @@
 use crate::archive::archived_logs;
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
-use crate::groups::{ArchivedLog, Cut, Group, Member, RedoLog};
+use crate::groups::{ArchivedLog, Cut, Group, Member, RedoLog, order_begun};
 use standfast_format::{BlockWriter, StreamCrc, incarnation_tag};
 use standfast_instruments::{Event, waiting};
 use standfast_types::Scn;
@@ -37,7 +37,7 @@ impl RedoLog {
             let header = holds(group)?;
             Some((index, header, group.cuts.clone()))
         });
-        if let Some((index, header, cuts)) = online.max_by_key(|(_, header, _)| header.first_scn) {
+        if let Some((index, header, cuts)) = online.max_by_key(|(_, header, _)| order_begun(header)) {
             let members = catalog.groups[index].members.clone();
             let mut source = Source { members, header, cuts: Vec::new() };
             drop(catalog);
@@ -185,7 +185,7 @@ impl RedoLog {
                 .iter()
                 .enumerate()
                 .filter(|(_, group)| group.header.is_some_and(|header| header.first_scn <= at))
-                .max_by_key(|(_, group)| group.header.map(|header| header.first_scn));
+                .max_by_key(|(_, group)| group.header.as_ref().map(order_begun));
             let found = found.and_then(|(index, group)| Some((index, group, group.header?)));
             let Some((index, group, header)) = found else {
                 return Err(LogError::TooOld { at, oldest: Scn::ZERO });

@@ -7,7 +7,9 @@
 use crate::archive::archived_logs;
 use crate::blocks::{Blocks, Source};
 use crate::error::LogError;
-use crate::groups::{Catalog, Cut, Group, LogConfig, LogIdentity, LogSwitch, Member, RedoLog, read_header};
+use crate::groups::{
+    Catalog, Cut, Group, LogConfig, LogIdentity, LogSwitch, Member, RedoLog, order_begun, read_header,
+};
 use crate::hole::{Hole, Leftover, give_up};
 use crate::log_writer::LogWriter;
 use crate::open::{OpenMember, Opened, open_for_new, open_groups};
@@ -227,7 +229,7 @@ fn confirmed_before(groups: &mut [Group], newest: &LogFileHeader) -> Result<Scn,
         .iter_mut()
         .filter_map(|group| Some((group.header.filter(|header| header != newest)?, group)))
         .collect();
-    older.sort_by_key(|(header, _)| std::cmp::Reverse(header.first_scn));
+    older.sort_by_key(|(header, _)| std::cmp::Reverse(order_begun(header)));
     for (header, group) in older {
         let scan = scan(source_of(group, &header))?;
         // Behind a damaged block there may be others.

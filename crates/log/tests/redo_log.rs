@@ -306,3 +306,40 @@ fn a_group_file_that_a_power_loss_left_short_is_made_again() {
     let (log, writer) = rig.start();
     drop((log, writer));
 }
+
+/// A standby that is made right before a switch has one, and may go on in a group that comes before it.
+#[test]
+fn a_log_that_is_empty_is_not_taken_for_the_one_that_goes_on_where_it_begins() {
+    let mut rig = Rig::new("empty", 1, 512);
+    let (log, mut writer) = rig.start();
+    for seed in 0..2 {
+        let batch = rig.batch(seed, 512);
+        writer.write(&[&batch], Scn(0)).unwrap();
+        assert!(writer.switch(1).unwrap().is_ok());
+    }
+    let (first, before) = (rig.end(), rig.stream.len());
+    for (group, _) in log.to_archive() {
+        archive_group(&log, group, &mut || {}).unwrap().unwrap();
+    }
+    log.set_checkpoint(first);
+    assert_eq!(writer.switch(1).unwrap().unwrap().sequence, 4, "the third one stays empty");
+    for (group, _) in log.to_archive() {
+        archive_group(&log, group, &mut || {}).unwrap().unwrap();
+    }
+    let batch = rig.batch(7, 512);
+    writer.write(&[&batch], Scn(0)).unwrap();
+    let there = |log: &RedoLog| {
+        (log.log_containing(rig.end()).unwrap().sequence, log.switches(Scn(first.0 - 1), first))
+    };
+    let (sequence, switches) = there(&log);
+    assert_eq!((sequence, switches.len(), switches[0].sequence), (4, 1, 4));
+    writer.cut(first + 10, Scn(0)).unwrap();
+    writer.cut(first, Scn(0)).unwrap();
+    drop((log, writer));
+    let (log, mut writer, recovered) = rig.reopen();
+    assert_eq!((recovered.end, recovered.sequence, there(&log).0), (first, 4, 4));
+    rig.stream.truncate(before);
+    let batch = rig.batch(8, 512);
+    assert_eq!(writer.write(&[&batch], Scn(0)).unwrap(), rig.end());
+    rig.check_reads(&log, Scn::START);
+}
