@@ -131,18 +131,9 @@ impl Session {
 
 impl TurnTicket {
     /// Sleeps until woken, at most `limit`. True when woken or when the lock is free, false when the time ran out.
-    ///
-    /// First it lets others run, once: where more of them want to than there are processors, the one who has the lock is
-    /// done by then, and neither a sleep nor a wake was needed.
     pub fn sleep(&self, limit: Duration) -> bool {
         let slot = self.segment.slot(self.slot);
         let word = &slot.lock.word;
-        if word.load(SeqCst) == WORD_WAITING {
-            std::thread::yield_now();
-            if self.may_try(self.segment.database(slot.database.load(SeqCst) as u16)) {
-                word.store(WORD_IDLE, SeqCst);
-            }
-        }
         if word.compare_exchange(WORD_WAITING, WORD_ASLEEP, SeqCst, SeqCst).is_err() {
             return true;
         }
