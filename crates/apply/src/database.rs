@@ -4,12 +4,17 @@ use crate::batch::Batch;
 use crate::checkpoint::{CheckpointClock, Due};
 use crate::overlay::Overlay;
 use crate::pending::Pending;
-use crate::standby_file::StandbyFile;
+use crate::standby_file::{Checkpointed, StandbyFile};
+use crate::standby_log::Log;
 use crate::{ApplyError, Limits};
 use standfast_format::{Record, decode_record};
+use standfast_sqlite_wal::tail::Room;
 use standfast_types::{DatabaseId, Scn};
 use std::io::ErrorKind;
 use std::path::Path;
+
+/// How often [`Database::is_to_be_synced`] is asked before a log of which nothing became durable since is synced as it is.
+const SYNC_PATIENCE: u32 = 10;
 
 /// A stretch of the redo stream: whole records.
 #[derive(Clone, Copy)]
@@ -80,6 +85,8 @@ pub struct Database {
     pub need: Scn,
     /// As `need`, but whatever the storage loses.
     pub floor: Scn,
+    /// `floor` and `need` when [`Database::is_to_be_synced`] was last asked, and how often since the first one moved.
+    asked: (Scn, Scn, u32),
     /// There are commits that were not synced.
     pub unsynced: bool,
     /// There are commits that are not in the journal.
@@ -121,6 +128,7 @@ impl Database {
             read: need,
             need,
             floor: need,
+            asked: (Scn::ZERO, Scn::ZERO, 0),
             unsynced: true,
             unnoted: false,
             revived: false,
@@ -251,6 +259,53 @@ impl Database {
         if self.condition == Condition::Live {
             self.need = self.pending.start().unwrap_or(self.read).max(self.need);
         }
+    }
+
+    /// What is due now for the log; see [`CheckpointClock::due`]. The tail of one is left alone until it is long, or has
+    /// more pages than it can be written anew with, unless it has grown far beyond its length because somebody reads all
+    /// the time. What was moved before it does not count while it grows.
+    pub fn what_is_due(&mut self, now: Checkpointed, every: u32, reset_at: u32) -> Due {
+        let moved_first = match self.file.log() {
+            Log::Lazy(tail) if self.grown => tail.moved(),
+            _ => 0,
+        };
+        let reset_at = reset_at + moved_first;
+        if now.frames >= reset_at / 2 * 3 {
+            self.file.forget_tail();
+        }
+        match self.file.room(now.frames) {
+            Room::Enough => {}
+            Room::TooLittle => self.file.forget_tail(),
+            Room::Full => {
+                self.clock = CheckpointClock::default();
+                return Due::Reset;
+            }
+        }
+        let due = self.clock.due(now, self.file.beginning(every), reset_at);
+        match self.file.log() {
+            Log::Lazy(_) if due == Due::Passive => Due::Nothing,
+            _ => due,
+        }
+    }
+
+    /// Redo before it is not needed for what is durable or will be by a sync of the log.
+    pub fn durable_need(&self) -> Scn {
+        match self.file.log() {
+            Log::Plain => self.need,
+            Log::WrittenAnew { .. } => self.floor,
+            Log::Lazy(tail) => tail.scn().max(self.floor),
+        }
+    }
+
+    /// Whether the log is not to wait any longer until it is written anew or moved. To be asked now and then.
+    pub fn is_to_be_synced(&mut self) -> bool {
+        if self.file.log() == Log::Plain {
+            return true;
+        }
+        let asked = if self.asked.0 == self.floor { self.asked.2 + 1 } else { 0 };
+        let rests = self.asked.1 == self.need;
+        self.asked = (self.floor, self.need, asked);
+        rests || asked >= SYNC_PATIENCE
     }
 
     /// Everything from the record at `scn` on replaces what the database holds, whatever that is.

@@ -4,7 +4,7 @@
 //! The way of a record: [`Apply::apply`] deals records to their databases (`apply`); each database turns commits
 //! into page images (`database`, `batch`, `overlay`), keeps pieces of transactions without a commit record
 //! aside (`pending`), verifies every image against the sum in the redo, and commits many transactions in one
-//! of SQLite (`standby_file`). The apply journal says which WAL position is which SCN (`journal`, `history`), so
+//! of SQLite (`standby_file`, `standby_log`). The apply journal says which WAL position is which SCN (`journal`, `history`), so
 //! that a killed standby goes on exactly where it was (`recover`). `upkeep` holds checkpoints and what may be
 //! forgotten.
 //!
@@ -27,6 +27,7 @@ mod pending;
 mod recover;
 mod replay;
 mod standby_file;
+mod standby_log;
 mod upkeep;
 
 pub use apply::{Apply, ApplyReport};

@@ -14,12 +14,12 @@
 
 use crate::ApplyError;
 use crate::never_vacuum::never_vacuum;
+use crate::standby_log::Log;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 use standfast_sqlite_wal::guard::Guard;
-use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::write_back::WriteBack;
-use standfast_sqlite_wal::{VfsFile, VfsFileKind, cut_stale_frames};
+use standfast_sqlite_wal::{VfsFile, cut_stale_frames};
 use standfast_types::{PageNo, PageSize, WalPosition};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -30,9 +30,7 @@ const WRITE: &str = "INSERT OR REPLACE INTO sqlite_dbpage(pgno,data) VALUES(?1,?
 const CUT: &str = "INSERT INTO temp.standfast_cut(pgno,data) VALUES(?1,NULL)";
 
 /// How long to wait for a process that recovers or writes the database while it is opened.
-const OPEN_WAIT: Duration = Duration::from_secs(5);
-/// How long a checkpoint that resets the WAL waits for readers; apply stands still meanwhile.
-const RESET_WAIT: Duration = Duration::from_millis(20);
+pub(crate) const OPEN_WAIT: Duration = Duration::from_secs(5);
 /// Where page 1 has the schema version, the size in pages, and the number of the pending-byte's page.
 const SCHEMA_VERSION: std::ops::Range<usize> = 40..44;
 const SIZE_IN_PAGES: std::ops::Range<usize> = 28..32;
@@ -66,12 +64,13 @@ pub struct Checkpointed {
 
 /// An open standby database whose write and checkpoint locks we hold.
 pub struct StandbyFile {
-    plan: FilePlan,
-    connection: Connection,
-    wal: Option<VfsFile>,
-    write_back: WriteBack,
+    pub(crate) plan: FilePlan,
+    pub(crate) connection: Connection,
+    pub(crate) wal: Option<VfsFile>,
+    pub(crate) write_back: WriteBack,
+    pub(crate) log: Log,
     /// Committed size.
-    pages: u32,
+    pub(crate) pages: u32,
     /// Size that `sqlite_dbpage` sees in the open transaction.
     seen_pages: u32,
     in_transaction: bool,
@@ -92,6 +91,7 @@ impl StandbyFile {
             connection,
             wal: None,
             write_back,
+            log: Log::Plain,
             pages: 0,
             seen_pages: 0,
             in_transaction: false,
@@ -99,6 +99,7 @@ impl StandbyFile {
         };
         file.read_header()?;
         file.take_locks()?;
+        file.mend_torn_log()?;
         file.cut_stale_frames()?;
         Ok(file)
     }
@@ -129,6 +130,7 @@ impl StandbyFile {
         let fresh = connect(&self.plan, false)?;
         self.release_locks();
         self.connection = fresh;
+        self.log = Log::Plain;
         self.read_header()?;
         self.take_locks()
     }
@@ -167,7 +169,7 @@ impl StandbyFile {
         }
     }
 
-    fn guard(&self) -> Result<Guard<'_>, ApplyError> {
+    pub(crate) fn guard(&self) -> Result<Guard<'_>, ApplyError> {
         Guard::of(&self.connection)
             .map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
     }
@@ -178,7 +180,7 @@ impl StandbyFile {
             .map_err(|source| self.sqlite("reading the header", source))
     }
 
-    fn sqlite(&self, doing: &'static str, source: rusqlite::Error) -> ApplyError {
+    pub(crate) fn sqlite(&self, doing: &'static str, source: rusqlite::Error) -> ApplyError {
         let name = self.plan.name.clone();
         match source {
             rusqlite::Error::SqliteFailure(error, _) if error.extended_code == ffi::SQLITE_IOERR_FSYNC => {
@@ -371,63 +373,6 @@ impl StandbyFile {
     /// The WAL on its way to the disk.
     pub fn write_back(&mut self) -> &mut WriteBack {
         &mut self.write_back
-    }
-
-    /// Copies frames into the database file as far as readers allow, without waiting for them.
-    ///
-    /// # Errors
-    /// `Sqlite`.
-    pub fn checkpoint(&self, pace: &Pace) -> Result<(), ApplyError> {
-        self.guard()?.at_pace(pace, || self.run_checkpoint("PRAGMA wal_checkpoint(PASSIVE)"))
-    }
-
-    /// Copies all frames and starts the WAL anew, if the readers are gone within 20 ms.
-    ///
-    /// # Errors
-    /// `Sqlite`.
-    pub fn reset_wal(&self) -> Result<(), ApplyError> {
-        let wait = |limit| {
-            self.connection.busy_timeout(limit).map_err(|source| self.sqlite("checkpointing", source))
-        };
-        wait(RESET_WAIT)?;
-        let result = self.run_checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
-        wait(OPEN_WAIT)?;
-        result
-    }
-
-    fn run_checkpoint(&self, sql: &str) -> Result<(), ApplyError> {
-        let run = || self.connection.prepare_cached(sql)?.query_row([], |_| Ok(()));
-        match run() {
-            Err(rusqlite::Error::SqliteFailure(error, _))
-                if error.code == rusqlite::ErrorCode::DatabaseBusy =>
-            {
-                Ok(())
-            }
-            other => other.map_err(|source| self.sqlite("checkpointing", source)),
-        }
-    }
-
-    /// Makes all commits survive a power loss.
-    ///
-    /// # Errors
-    /// `SyncFailed`.
-    pub fn sync_wal(&mut self) -> Result<(), ApplyError> {
-        self.with_wal(VfsFile::sync)
-    }
-
-    fn with_wal(&mut self, work: impl FnOnce(&mut VfsFile) -> std::io::Result<()>) -> Result<(), ApplyError> {
-        let failed = |error: std::io::Error| ApplyError::SyncFailed {
-            name: self.plan.name.clone(),
-            why: error.to_string(),
-        };
-        let mut wal = match self.wal.take() {
-            Some(wal) => wal,
-            None => VfsFile::open(self.plan.vfs_base.as_deref(), &self.plan.path, VfsFileKind::Wal)
-                .map_err(failed)?,
-        };
-        let done = work(&mut wal).map_err(failed);
-        self.wal = Some(wal);
-        done
     }
 }
 

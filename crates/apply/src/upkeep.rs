@@ -5,6 +5,7 @@ use crate::checkpoint::Due;
 use crate::crew::share_out;
 use crate::database::{Condition, Database, Done};
 use crate::history::Fact;
+use crate::standby_log::Log;
 use crate::{ApplyError, ApplyReport};
 use standfast_io::fault::{self, Fault};
 use standfast_sqlite_wal::log_length::{is_long, share};
@@ -66,11 +67,41 @@ impl Apply {
     /// # Errors
     /// When the journal cannot be written; a WAL that cannot be synced makes its database fail.
     pub fn sync(&mut self, report: &mut ApplyReport) -> Result<Scn, ApplyError> {
+        self.sync_where(report, |_| true)
+    }
+
+    /// As [`Apply::sync`], but what will be worth less place on the disk when the log is next written anew is left
+    /// for a while: until nothing comes any more, or for so many calls that the log is none that grows fast.
+    ///
+    /// # Errors
+    /// As [`Apply::sync`].
+    pub fn sync_lazily(&mut self, report: &mut ApplyReport) -> Result<Scn, ApplyError> {
+        self.sync_where(report, Database::is_to_be_synced)
+    }
+
+    /// Whether a later [`Apply::sync`] has something to do.
+    pub fn is_unsynced(&self) -> bool {
+        self.databases
+            .values()
+            .any(|database| database.condition == Condition::Live && database.need > database.floor)
+    }
+
+    fn sync_where(
+        &mut self,
+        report: &mut ApplyReport,
+        mut wanted: impl FnMut(&mut Database) -> bool,
+    ) -> Result<Scn, ApplyError> {
+        for database in self.databases.values_mut() {
+            // A log that is synced is moved from then on as it is.
+            if database.condition == Condition::Live && database.need > database.floor && wanted(database) {
+                database.file.forget_tail();
+            }
+        }
         let behind = |database: &&mut Database| {
-            database.condition == Condition::Live && database.need > database.floor
+            database.condition == Condition::Live && database.durable_need() > database.floor
         };
         share_out(self.databases.values_mut().filter(behind), &mut self.overlays, |database, _| {
-            if database.unsynced {
+            if database.unsynced && database.file.log() == Log::Plain {
                 let synced = database.file.sync_wal();
                 database.unsynced = synced.is_err();
                 database.outcome = Some(synced.map(|()| Done::default()));
@@ -79,12 +110,12 @@ impl Apply {
         self.collect(report);
         let mut facts = std::mem::take(&mut self.facts);
         for database in self.databases.values_mut().filter(behind) {
-            facts.push(Fact::Floor { database: database.id, scn: database.need });
+            facts.push(Fact::Floor { database: database.id, scn: database.durable_need() });
         }
         let written = self.journal.append(&facts).and_then(|()| self.journal.sync());
         written.map_err(|source| self.journal_error(source))?;
         for database in self.databases.values_mut().filter(behind) {
-            database.floor = database.need;
+            database.floor = database.durable_need();
         }
         Ok(self.durable_scn())
     }
@@ -102,16 +133,19 @@ impl Apply {
         let mut due = Vec::new();
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
             // One that is quiet gives back what it has beyond its share.
-            if !std::mem::take(&mut database.grown) && database.clock.frames() < reset_at {
+            if !database.grown && database.clock.frames() < reset_at {
                 continue;
             }
             let now = database.file.checkpointed()?;
-            let what = database.clock.due(now, every, reset_at);
-            let write_back = database.file.write_back();
-            write_back.grew_to(now.frames);
-            // A checkpoint syncs all of it right away.
-            if what != Due::Nothing || matches!(pace, Pace::AtOnce) {
-                write_back.hand_all();
+            let what = database.what_is_due(now, every, reset_at);
+            database.grown = false;
+            if !matches!(database.file.log(), Log::Lazy(_)) {
+                let write_back = database.file.write_back();
+                write_back.grew_to(now.frames);
+                // A checkpoint syncs all of it right away.
+                if what != Due::Nothing || matches!(pace, Pace::AtOnce) {
+                    write_back.hand_all();
+                }
             }
             if what != Due::Nothing {
                 due.push((database, what));
@@ -131,8 +165,8 @@ impl Apply {
         });
         share_out(databases, &mut self.overlays, |database, _| {
             let result = match database.due {
-                Due::Reset => reset(database),
-                _ => database.file.checkpoint(pace),
+                Due::Reset => shorten(database),
+                _ => database.file.move_beginning(pace, database.need, 2 * self.limits.checkpoint_frames),
             };
             database.outcome = Some(result.map(|()| Done::default()));
         });
@@ -143,7 +177,9 @@ impl Apply {
     /// Hands some of what was written to WALs to the disk, early and in small pieces; false when nothing is left that is
     /// worth it. [`Apply::checkpoint_if_due`] leaves nothing to it at [`Pace::AtOnce`], nor of a database that is due.
     pub fn write_back(&mut self) -> bool {
-        let logs = self.databases.values_mut().map(|database| database.file.write_back());
+        let logs =
+            self.databases.values_mut().filter(|database| !matches!(database.file.log(), Log::Lazy(_)));
+        let logs = logs.map(|database| database.file.write_back());
         let mut ready: Vec<_> = logs.filter_map(|log| Some((log.left()?, log))).collect();
         ready.sort_unstable_by_key(|(left, _)| Reverse(*left));
         let some = ready.len().div_ceil(PART_OF_MANY);
@@ -156,15 +192,23 @@ impl Apply {
     fn note_floors(&mut self) -> Result<(), ApplyError> {
         let mut facts = std::mem::take(&mut self.facts);
         for database in self.databases.values_mut() {
-            if std::mem::replace(&mut database.due, Due::Nothing) == Due::Nothing
-                || database.condition != Condition::Live
-            {
+            let due = std::mem::replace(&mut database.due, Due::Nothing);
+            if due == Due::Nothing || database.condition != Condition::Live {
                 continue;
             }
             let now = database.file.checkpointed()?;
-            if now.backfilled == now.frames {
-                database.unsynced = false;
-                facts.push(Fact::Floor { database: database.id, scn: database.need });
+            match database.file.log() {
+                // The end of its first transaction is another place of the state that is there.
+                Log::WrittenAnew { .. } => {
+                    let at = database.file.wal_position()?;
+                    facts.push(Fact::Position { database: database.id, at, scn: database.need });
+                }
+                Log::Lazy(tail) => facts.push(Fact::Floor { database: database.id, scn: tail.scn() }),
+                Log::Plain if now.backfilled == now.frames => {
+                    database.unsynced = false;
+                    facts.push(Fact::Floor { database: database.id, scn: database.need });
+                }
+                Log::Plain => {}
             }
         }
         let written = self.journal.append(&facts);
@@ -196,11 +240,20 @@ impl Apply {
     }
 }
 
+fn shorten(database: &mut Database) -> Result<(), ApplyError> {
+    may_reset(database)?;
+    database.file.shorten_wal(database.floor)
+}
+
 fn reset(database: &mut Database) -> Result<(), ApplyError> {
+    may_reset(database)?;
+    database.file.reset_wal()
+}
+
+fn may_reset(database: &Database) -> Result<(), ApplyError> {
     fault::check(Fault::CheckpointReset).map_err(|source| ApplyError::Io {
         name: database.name.clone(),
         doing: "checkpointing",
         source,
-    })?;
-    database.file.reset_wal()
+    })
 }

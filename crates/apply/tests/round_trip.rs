@@ -6,7 +6,7 @@ mod common;
 
 use common::*;
 use rusqlite::Connection;
-use standfast_apply::{Apply, Limits, Pace};
+use standfast_apply::{Apply, ApplyReport, Limits, Pace};
 use standfast_testkit::{Rng, TempDir};
 use standfast_types::{WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use std::path::Path;
@@ -278,6 +278,46 @@ fn what_was_applied_to_many_databases_is_not_handed_to_the_disk_at_once() {
     apply.checkpoint_if_due(&Pace::LeisurelyUntil(Default::default()), &mut Default::default()).unwrap();
     let rounds = rounds_of_write_back(&mut apply);
     assert!((8..16).contains(&rounds), "{rounds}: two of them at a time first, then one");
+}
+
+/// The tail of a log that is to be written anew is left to that, unless nothing comes any more or it takes too long.
+#[test]
+fn what_will_be_written_anew_is_synced_when_nothing_comes_or_after_a_while() {
+    let (here, standby) = (TempDir::new("primary").unwrap(), TempDir::new("standby").unwrap());
+    let mut stream = Stream::default();
+    let mut primary = Primary::new(here.path(), 1, "app.db", 512);
+    primary.run(&mut Stream::default(), "CREATE TABLE t(id INTEGER PRIMARY KEY, n INTEGER, pad BLOB)");
+    primary.attach(&mut stream);
+    let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100)
+                INSERT INTO t SELECT i, 0, zeroblob(300) FROM n";
+    primary.run(&mut stream, fill);
+    let mut apply = fresh(&standby, 0, Limits { checkpoint_frames: 200, ..Limits::default() });
+    let mut report = ApplyReport::default();
+    let mut change = |apply: &mut Apply, stream: &mut Stream| {
+        primary.run(stream, "UPDATE t SET n = n + 1 WHERE id % 9 = 0");
+        follow_well(apply, stream);
+        apply.checkpoint_if_due(&Pace::AtOnce, &mut ApplyReport::default()).unwrap();
+    };
+    let mut until_it_is = |left: bool, apply: &mut Apply| {
+        for calls in 1..100 {
+            change(apply, &mut stream);
+            apply.sync_lazily(&mut report).unwrap();
+            assert_eq!(apply.is_unsynced(), apply.durable_scn() < apply.applied());
+            if apply.is_unsynced() == left {
+                return calls;
+            }
+        }
+        panic!("never left, or left for ever");
+    };
+    until_it_is(true, &mut apply);
+    let moved = apply.durable_scn();
+    let calls = until_it_is(false, &mut apply);
+    assert!(calls > 5 && apply.durable_scn() > moved, "left {calls} times");
+    until_it_is(true, &mut apply);
+    apply.sync_lazily(&mut report).unwrap();
+    assert_eq!(apply.durable_scn(), apply.applied(), "nothing came since");
+    assert!(report.errors.is_empty());
+    primary.check(&standby);
 }
 
 #[test]

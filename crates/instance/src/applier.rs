@@ -137,14 +137,19 @@ impl Applier {
         Ok(due)
     }
 
-    /// Makes everything applied survive a power loss and frees the standby logs before it.
+    /// Whether a later [`Applier::sync`] has something to do.
+    pub fn is_unsynced(&self) -> bool {
+        self.apply.is_unsynced()
+    }
+
+    /// Makes what is applied survive a power loss, in time, and frees the standby logs before it.
     ///
     /// # Errors
     /// What ends all apply; when the control file cannot be written.
     pub fn sync(&mut self) -> Result<(), InstanceError> {
         let mut report = ApplyReport::default();
         let wait = waiting(Event::DbFileSync);
-        let durable = self.apply.sync(&mut report)?;
+        let durable = self.apply.sync_lazily(&mut report)?;
         drop(wait);
         self.note(&report);
         forget_before(&self.environment, &self.shared, durable)

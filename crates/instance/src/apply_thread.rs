@@ -134,7 +134,9 @@ fn apply_until_stopped(
         if dirty && last_sync.elapsed() >= SYNC_EVERY {
             dirty = progressed;
             last_sync = Instant::now();
-            match applier.sync() {
+            let synced = applier.sync();
+            dirty |= applier.is_unsynced();
+            match synced {
                 // Of the control file. Everything is applied and synced all the same; only the logs before are not free.
                 Err(error @ InstanceError::Io { .. }) => {
                     dirty = true;

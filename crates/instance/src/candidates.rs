@@ -6,10 +6,15 @@ use std::time::{Duration, Instant};
 /// What could not be reached is tried again after this.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// Databases whose logs are written anew every second or so are waited for so long; then all logs are synced as they are.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// See the module.
 #[derive(Default)]
 pub struct Candidates {
     newest: Option<Scn>,
+    /// Since when one is offered that was not reached.
+    since: Option<Instant>,
     /// When it may be tried again.
     not_before: Option<Instant>,
     /// The last failure that was told.
@@ -18,8 +23,9 @@ pub struct Candidates {
 
 impl Candidates {
     /// Recovery may start at `scn`; older positions need no attempt any more. It is tried at once.
-    pub fn add(&mut self, scn: Scn) {
+    pub fn add(&mut self, scn: Scn, now: Instant) {
         self.newest = self.newest.max(Some(scn));
+        self.since.get_or_insert(now);
         self.not_before = None;
     }
 
@@ -28,9 +34,15 @@ impl Candidates {
         self.newest.filter(|_| self.not_before.is_none_or(|then| now >= then))
     }
 
+    /// Whether it has been waited long enough for databases that come to hold what is needed by themselves.
+    pub fn is_patience_over(&self, now: Instant) -> bool {
+        self.since.is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE)
+    }
+
     /// Recovery starts at `scn`, whoever has seen to it.
     pub fn reached(&mut self, scn: Scn) {
         self.newest = self.newest.filter(|newest| *newest > scn);
+        self.since = self.since.filter(|_| self.newest.is_some());
     }
 
     /// What came of an attempt to move to `scn`; returns what an operator should hear: each cause once, and its end.
@@ -62,7 +74,7 @@ mod tests {
         let mut candidates = Candidates::default();
         let start = Instant::now();
         assert_eq!(candidates.due(start), None);
-        candidates.add(Scn(5));
+        candidates.add(Scn(5), Instant::now());
         assert_eq!(candidates.due(start), Some(Scn(5)));
         let said = candidates.tried(Scn(5), Err("no room".into()), start).unwrap();
         assert!(said.contains("no room"), "{said}");
@@ -70,19 +82,19 @@ mod tests {
         let later = start + AGAIN;
         assert_eq!(candidates.due(later), Some(Scn(5)));
         assert_eq!(candidates.tried(Scn(5), Err("no room".into()), later), None, "said once");
-        candidates.add(Scn(9));
+        candidates.add(Scn(9), Instant::now());
         assert_eq!(candidates.due(later), Some(Scn(9)), "the newest, at once");
         assert!(candidates.tried(Scn(9), Err("no inode".into()), later).is_some(), "another cause");
         assert!(candidates.tried(Scn(9), Ok(()), later + AGAIN).unwrap().contains("go on"));
         assert_eq!(candidates.due(later + 2 * AGAIN), None);
-        candidates.add(Scn(11));
+        candidates.add(Scn(11), Instant::now());
         assert_eq!(candidates.tried(Scn(11), Ok(()), later), None, "nothing was wrong");
     }
 
     #[test]
     fn an_order_that_went_further_leaves_nothing_to_do() {
         let mut candidates = Candidates::default();
-        candidates.add(Scn(5));
+        candidates.add(Scn(5), Instant::now());
         candidates.reached(Scn(4));
         assert_eq!(candidates.due(Instant::now()), Some(Scn(5)));
         candidates.reached(Scn(7));

@@ -3,19 +3,29 @@
 //!
 //! Nothing is moved that is not durable in the local redo log (redo before data), and the WAL is synced
 //! before anything is moved, so that a power loss never leaves a database file that is ahead of its WAL.
+//!
+//! The life of a log: its beginning is moved, its tail is left where it is ([`standfast_sqlite_wal::tail`]), behind the gate
+//! it is written anew with the newest version of each page of the tail, and so on. One of which that cannot be done is
+//! moved as a whole and reset.
+
+mod log_rewriter;
 
 use crate::config::CheckpointConfig;
 use crate::database::Database;
 use crate::error::InstanceError;
 use crate::primary::PrimaryShared;
+use log_rewriter::{Rewrite, mark_of};
 use rusqlite::Connection;
 use serde::Serialize;
 use standfast_instruments::{Event, waiting};
 use standfast_io::fault::{self, Fault};
 use standfast_session::Segment;
+use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::guard::Guard;
 use standfast_sqlite_wal::log_length::{is_long, share};
 use standfast_sqlite_wal::pace::Pace;
+use standfast_sqlite_wal::rewrite::room_for;
+use standfast_sqlite_wal::tail::{Mark, Room, Tail};
 use standfast_types::{DatabaseId, Scn};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -28,6 +38,12 @@ const GATE_BACK_OFF: Duration = Duration::from_millis(200);
 /// And so many times later where the log is only longer than its share.
 const SHARE_BACK_OFF: u32 = 25;
 
+/// How long a reset waits for a writer, or readers, who do not know of the gate.
+const WRITER_PATIENCE: Duration = Duration::from_millis(20);
+
+/// While a stretch of the log is gathered that will be moved it is marked so often, about.
+const MARKS: u32 = 16;
+
 /// Passes right before a gate.
 const PASSES_BEFORE_GATE: u64 = 4;
 
@@ -35,8 +51,15 @@ const PASSES_BEFORE_GATE: u64 = 4;
 struct Progress {
     passive_at: u32,
     frames_seen: u32,
-    last_synced_commit: Scn,
+    /// End of what was captured when the WAL was last synced.
+    last_synced: Scn,
     gate_again: Instant,
+    /// Frames of the log if it was written anew by this instance.
+    rewritten: Option<([u32; 2], u32)>,
+    /// What will be moved next: at least one of these, in order.
+    marks: Vec<Mark>,
+    /// What the log has behind its moved beginning, if it is to be written anew.
+    tail: Option<Tail>,
 }
 
 /// Counts for instruments.
@@ -46,6 +69,8 @@ pub struct CheckpointCounts {
     pub passive: u64,
     /// Logs reset.
     pub resets: u64,
+    /// Logs written anew with the newest version of each page.
+    pub rewrites: u64,
     /// Gates that closed.
     pub gates: u64,
     /// Longest gate, microseconds.
@@ -178,27 +203,70 @@ impl Checkpointer {
         if frames < progress.passive_at {
             progress.passive_at = 0;
         }
-        if frames - progress.passive_at >= passive_frames {
-            progress.passive_at = frames;
-            // A log that is long already must not grow while pages are moved at leisure.
-            let moved = if frames < reset_frames / 2 {
-                passive(&database.connection(), &Pace::LeisurelyUntil(self.hurry.clone()))
-            } else {
-                passive_and_synced(&database.connection(), &self.hurry)
-            };
-            self.judge(database, moved);
-            self.counts.passive += 1;
+        progress.tail.take_if(|tail| tail.raw_salts() != header.raw_salts());
+        progress.rewritten.take_if(|(raw_salts, _)| *raw_salts != header.raw_salts());
+        // What was moved before the rest was left where it is does not count, unless that is quiet.
+        let moved_first = progress.tail.as_ref().filter(|_| active).map_or(0, Tail::moved);
+        let reset_frames = reset_frames + moved_first;
+        // Somebody reads all the time: the log gets as short as it can.
+        progress.tail.take_if(|_| frames >= reset_frames / 2 * 3);
+        database.set_lazy(progress.tail.as_ref().map(Tail::raw_salts));
+        let beginning = match progress.rewritten {
+            Some((_, frames)) => room_for(frames),
+            None => room_for(header.database_pages()).min(passive_frames),
+        };
+        // And the more, the longer it is already.
+        let next = beginning.max(progress.passive_at.min(passive_frames));
+        let since = frames - progress.passive_at;
+        if progress.tail.is_none() && since >= next / 2 {
+            // Transactions that are open when pages are moved hold back what is newer than they are.
+            progress.marks.retain(|mark| mark.header.raw_salts() == header.raw_salts());
+            let marked = progress.marks.last().map_or(0, |mark| mark.header.frames());
+            if since >= next || frames.saturating_sub(marked) >= next / MARKS {
+                progress.marks.extend(mark_of(database));
+            }
+            if since >= next {
+                progress.passive_at = frames;
+                let marks = std::mem::take(&mut progress.marks);
+                self.move_beginning(database, &marks, frames < reset_frames / 2);
+            }
         }
-        let gate_again = self.progress.get(&database.id()).is_none_or(|p| Instant::now() >= p.gate_again);
-        if frames >= reset_frames && gate_again && database.failure().is_none() {
+        let Some(progress) = self.progress.get_mut(&database.id()) else { return active };
+        let room = progress.tail.as_mut().map_or(Room::Enough, |tail| {
+            let connection = database.connection();
+            let size = database.record().page_size;
+            Guard::of(&connection).map_or(Room::Enough, |guard| tail.room(&guard, size, frames))
+        });
+        let gate_again = Instant::now() >= progress.gate_again;
+        if room == Room::TooLittle {
+            self.forget_tail(database, frames);
+        } else if (frames >= reset_frames || room == Room::Full) && gate_again && database.failure().is_none()
+        {
             let back_off = if frames < self.config.reset_frames {
                 self.gate_back_off * SHARE_BACK_OFF
             } else {
                 self.gate_back_off
             };
-            self.reset_behind_gate(database, back_off);
+            let is_lazy = progress.tail.is_some();
+            match self.rewrite_behind_gate(database) {
+                Rewrite::Done => {}
+                Rewrite::Later => self.back_off(database, back_off),
+                Rewrite::Impossible if is_lazy => self.forget_tail(database, frames),
+                Rewrite::Impossible => self.reset_behind_gate(database, back_off),
+            }
         }
         active
+    }
+
+    fn back_off(&mut self, database: &Database, back_off: Duration) {
+        if let Some(progress) = self.progress.get_mut(&database.id()) {
+            progress.gate_again = Instant::now() + back_off;
+        }
+    }
+
+    fn count_gate(&mut self, start: Instant) {
+        self.counts.gates += 1;
+        self.counts.gate_us_max = self.counts.gate_us_max.max(start.elapsed().as_micros() as u64);
     }
 
     /// Resets the log while new transactions wait at their start. Commits in flight are let out first.
@@ -206,7 +274,7 @@ impl Checkpointer {
         let connection = database.connection();
         // What comes while a pass moves is left to the next one, and each is shorter: the gate gets the last of it.
         for _ in 0..PASSES_BEFORE_GATE {
-            let moved = passive_and_synced(&connection, &self.hurry);
+            let moved = passive_and_synced(&connection, &Pace::SteadilyUntil(self.hurry.clone()));
             self.judge(database, moved);
             if database.failure().is_some() {
                 return;
@@ -228,10 +296,8 @@ impl Checkpointer {
         let done = if may { reset(&connection, &segment, id) } else { Ok(false) };
         segment.open_gate(id);
         let done = self.judge(database, done);
-        let elapsed = start.elapsed();
-        self.counts.gates += 1;
+        self.count_gate(start);
         self.counts.resets += u64::from(done);
-        self.counts.gate_us_max = self.counts.gate_us_max.max(elapsed.as_micros() as u64);
         if let Some(progress) = self.progress.get_mut(&database.id()) {
             progress.passive_at = 0;
             if !done {
@@ -247,6 +313,7 @@ impl Checkpointer {
             let connection = database.connection();
             let segment = self.shared.segment;
             let end = Instant::now() + limit;
+            self.set_tail(&database, None);
             while database.failure().is_none() {
                 let done = reset(&connection, &segment, database.id().0);
                 if self.judge(&database, done) || Instant::now() >= end {
@@ -257,23 +324,30 @@ impl Checkpointer {
         }
     }
 
-    /// Syncs the WAL of every database that was written to, so that everything captured before this call
-    /// survives in the databases themselves, but for those that [`Checkpointer::failed`] then.
+    /// Whether [`Checkpointer::sync_databases`] has nothing to do.
+    pub fn databases_hold(&self, scn: Scn) -> bool {
+        self.shared.all_databases().iter().filter(|database| database.failure().is_none()).all(|database| {
+            self.progress.get(&database.id()).is_some_and(|progress| progress.holds(database, scn))
+        })
+    }
+
+    /// Makes everything before `scn`, and captured before this call, survive in the databases themselves, but for those
+    /// that [`Checkpointer::failed`] then. Syncs the WALs where the database files do not hold that much.
     ///
     /// # Errors
     /// When a WAL cannot be opened: recovery must then start where it would have before.
-    pub fn sync_databases(&mut self) -> Result<(), InstanceError> {
+    pub fn sync_databases(&mut self, scn: Scn) -> Result<(), InstanceError> {
         for database in self.shared.all_databases() {
-            let last_commit = database.last_commit();
+            let in_redo = database.in_redo();
             let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(&database));
-            if last_commit == progress.last_synced_commit {
+            if progress.holds(&database, scn) {
                 continue;
             }
             let wait = waiting(Event::DbFileSync);
             let synced = database.sync_wal();
             drop(wait);
             match synced {
-                Ok(()) => progress.last_synced_commit = last_commit,
+                Ok(()) => progress.last_synced = in_redo,
                 // Recovery of the others does not wait for it.
                 Err(InstanceError::DatabaseFailed { .. }) => {}
                 Err(error) => return Err(error),
@@ -284,12 +358,20 @@ impl Checkpointer {
 }
 
 impl Progress {
+    /// Whether everything before `scn` survives in the database itself.
+    fn holds(&self, database: &Database, scn: Scn) -> bool {
+        holds(scn, database.in_redo(), self.last_synced, database.synced())
+    }
+
     fn new(database: &Database) -> Progress {
         Progress {
             passive_at: 0,
             frames_seen: database.captured_frames(),
-            last_synced_commit: Scn::ZERO,
+            last_synced: Scn::ZERO,
             gate_again: Instant::now(),
+            rewritten: None,
+            marks: Vec::new(),
+            tail: None,
         }
     }
 }
@@ -307,12 +389,7 @@ pub fn redo_before_data(
         let (Some(shared), Some(database)) = (shared.upgrade(), database.upgrade()) else { return false };
         let Some(header) = database.header() else { return false };
         let id = database.id().0;
-        let durable = || {
-            let (epoch, salts) = shared.segment.epoch(id);
-            let local = database.local();
-            header.frames() == 0
-                || (salts == header.raw_salts() && local.epoch() == epoch && local.frame() >= header.frames())
-        };
+        let durable = || is_in_redo(&shared, &database, &header);
         if durable() {
             return true;
         }
@@ -330,6 +407,26 @@ pub fn redo_before_data(
             shared.buffer.wait(Scn(u64::MAX), position, Duration::from_millis(5));
         }
     })
+}
+
+/// Whether what is before `scn` survives of a database that has redo up to `in_redo`. Its log was synced when it had redo up to
+/// `log_synced`, and the database file alone holds what is before `in_file`. Of a transaction that is captured in part no
+/// piece is in what was synced before.
+fn holds(scn: Scn, in_redo: Scn, log_synced: Scn, in_file: Scn) -> bool {
+    in_redo == log_synced || in_file >= scn.min(in_redo)
+}
+
+/// Whether what `header` shows is durable in the redo.
+fn is_in_redo(shared: &PrimaryShared, database: &Database, header: &WalIndexHeader) -> bool {
+    let (epoch, salts) = shared.segment.epoch(database.id().0);
+    let local = database.local();
+    header.frames() == 0
+        || (salts == header.raw_salts() && local.epoch() == epoch && local.frame() >= header.frames())
+}
+
+/// The same of what is committed.
+fn all_is_in_redo(shared: &PrimaryShared, database: &Database) -> bool {
+    database.header().is_some_and(|header| is_in_redo(shared, database, &header))
 }
 
 /// Whether all was moved; false when somebody or something is not ready for it yet.
@@ -366,9 +463,9 @@ fn passive(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error
     }
 }
 
-/// The same without pauses, and what was moved is synced in any case, so that it is not left to the sync behind the gate.
-fn passive_and_synced(connection: &Connection, hurry: &Arc<AtomicBool>) -> Result<bool, rusqlite::Error> {
-    let moved = passive(connection, &Pace::SteadilyUntil(hurry.clone()))?;
+/// The same, and what was moved is synced in any case, so that it is not left to the sync behind the gate.
+fn passive_and_synced(connection: &Connection, pace: &Pace) -> Result<bool, rusqlite::Error> {
+    let moved = passive(connection, pace)?;
     if let Ok(guard) = Guard::of(connection) {
         let _wait = waiting(Event::DbFileSync);
         guard.sync_moved()?;
@@ -383,7 +480,7 @@ fn reset(connection: &Connection, segment: &Segment, id: u16) -> Result<bool, ru
         return Ok(false);
     }
     if let Ok(guard) = Guard::of(connection)
-        && guard.hold_write_lock_within(Duration::from_millis(20)).is_ok()
+        && guard.hold_write_lock_within(WRITER_PATIENCE).is_ok()
     {
         if let Ok(header) = guard.wal_header() {
             segment.announce_generation(id, header.raw_salts());
@@ -408,6 +505,16 @@ fn wait_until(end: Instant, condition: impl Fn() -> bool) -> bool {
 mod tests {
     use super::*;
     use rusqlite::ffi;
+
+    #[test]
+    fn a_database_holds_what_is_in_its_file_or_its_synced_log_and_no_piece_of_a_later_transaction() {
+        let [none, c, x, piece] = [0, 100, 120, 150].map(Scn);
+        assert!(holds(x, c, none, c), "nothing came since");
+        assert!(holds(x, c, c, none) && holds(c, piece, none, c));
+        assert!(!holds(x, piece, none, c) && !holds(x, piece, c, c), "a transaction began before x");
+        assert!(holds(x, piece, piece, none) && holds(x, piece, none, x));
+        assert!(!holds(x, c, none, none));
+    }
 
     #[test]
     fn only_what_could_not_be_written_or_synced_leaves_doubt() {

@@ -234,10 +234,11 @@ impl Default for CommitConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CheckpointConfig {
-    /// Frames of a WAL between two passive checkpoints.
+    /// Frames of a WAL after which a passive checkpoint moves its beginning, at most; of a small database fewer do.
     pub passive_frames: u32,
-    /// Frames of a WAL at which it is reset behind the gate. Where more than four databases have WALs of 1,000 frames or
-    /// more, they share what four may have of this and of `passive_frames`, down to 1,000 each.
+    /// Frames of a WAL behind its moved beginning at which it is written anew, or reset, behind the gate. Where more than
+    /// four databases have WALs of 1,000 frames or more, they share what four may have of this and of `passive_frames`,
+    /// down to 1,000 each.
     pub reset_frames: u32,
     /// Longest time the gate keeps new transactions waiting, milliseconds.
     pub gate_ms: u64,

@@ -31,8 +31,12 @@ pub struct Database {
     frames: AtomicU32,
     /// SCN of the last captured commit.
     last_commit: AtomicU64,
-    /// Everything of this database before this SCN survives a power loss in its own files.
+    /// See [`Database::in_redo`].
+    in_redo: AtomicU64,
+    /// See [`Database::synced`].
     synced: AtomicU64,
+    /// Salts of the log if it is lazy, see [`Database::is_lazy`].
+    lazy: AtomicU64,
     /// The redo no longer describes the database: it has to be copied afresh.
     resync: AtomicBool,
     /// Its WAL for syncing. One descriptor for all who sync: the kernel tells each descriptor of an error once.
@@ -63,7 +67,9 @@ impl Database {
             captured: AtomicU64::new(0),
             frames: AtomicU32::new(0),
             last_commit: AtomicU64::new(0),
+            in_redo: AtomicU64::new(0),
             synced: AtomicU64::new(0),
+            lazy: AtomicU64::new(0),
             resync: AtomicBool::new(false),
             wal: Mutex::new(None),
             failure: OnceLock::new(),
@@ -98,6 +104,11 @@ impl Database {
     /// The published header of the wal-index.
     pub fn header(&self) -> Option<WalIndexHeader> {
         self.index.header()
+    }
+
+    /// As [`Database::header`], but waits for who is publishing; `None` when a writer has died while he was.
+    pub fn settled_header(&self) -> Option<WalIndexHeader> {
+        self.index.settled_header()
     }
 
     /// Frames that are in the database file.
@@ -142,17 +153,49 @@ impl Database {
     /// # Errors
     /// When it cannot be opened. When a sync fails, now or earlier, the database has failed for good.
     pub fn sync_wal(&self) -> Result<(), InstanceError> {
+        self.with_wal(|wal| {
+            // Not what is left of a longer log.
+            let used = self.settled_header().and_then(|header| header.log_bytes());
+            if self.failure().is_none()
+                && let Err(error) = match used {
+                    Some(bytes) => wal.sync_first(bytes),
+                    None => wal.sync(),
+                }
+            {
+                self.fail(format!("its write-ahead log: {error}"));
+            }
+            self.believed()
+        })
+    }
+
+    /// The WAL as [`Database::sync_wal`] syncs it.
+    ///
+    /// # Errors
+    /// When it cannot be opened, and what `work` returns.
+    pub fn with_wal<T>(
+        &self,
+        work: impl FnOnce(&mut VfsFile) -> Result<T, InstanceError>,
+    ) -> Result<T, InstanceError> {
         let mut wal = self.wal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if wal.is_none() {
-            *wal = Some(self.wal_file()?);
-        }
-        if self.failure().is_none()
-            && let Some(wal) = wal.as_mut()
-            && let Err(error) = wal.sync()
-        {
-            self.fail(format!("its write-ahead log: {error}"));
-        }
-        self.believed()
+        let mut file = match wal.take() {
+            Some(file) => file,
+            None => self.wal_file()?,
+        };
+        let done = work(&mut file);
+        *wal = Some(file);
+        done
+    }
+
+    /// The log with these salts is lazy, or none is.
+    pub fn set_lazy(&self, raw_salts: Option<[u32; 2]>) {
+        let [first, second] = raw_salts.unwrap_or_default();
+        self.lazy.store(u64::from(first) << 32 | u64::from(second), SeqCst);
+    }
+
+    /// Whether the log with these salts has a [tail](standfast_sqlite_wal::tail) that is to be left where it is.
+    pub fn is_lazy(&self, [first, second]: [u32; 2]) -> bool {
+        let salts = u64::from(first) << 32 | u64::from(second);
+        salts != 0 && self.lazy.load(SeqCst) == salts
     }
 
     /// A write or a sync of one of its files failed: what of them is on disk is not known until they were written
@@ -220,6 +263,17 @@ impl Database {
         self.last_commit.store(scn.0, SeqCst);
     }
 
+    /// Records the end of what is captured of it, pieces of a transaction included.
+    pub fn set_in_redo(&self, scn: Scn) {
+        self.in_redo.store(scn.0, SeqCst);
+    }
+
+    /// End of what is captured of it: behind the last commit while a transaction is captured in pieces. All of it is
+    /// committed, in the WAL.
+    pub fn in_redo(&self) -> Scn {
+        Scn(self.in_redo.load(SeqCst).max(self.last_commit.load(SeqCst)))
+    }
+
     /// Frames captured of the current generation.
     pub fn captured_frames(&self) -> u32 {
         self.frames.load(SeqCst)
@@ -250,7 +304,7 @@ impl Database {
         self.synced.fetch_max(scn.0, SeqCst);
     }
 
-    /// Everything of this database before this SCN survives a power loss in its own files.
+    /// Everything of this database before this SCN survives a power loss in the database file, whatever becomes of its WAL.
     pub fn synced(&self) -> Scn {
         Scn(self.synced.load(SeqCst))
     }

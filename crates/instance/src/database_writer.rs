@@ -37,8 +37,13 @@ impl DatabaseWriter {
         for database in databases.iter().filter(|database| database.failure().is_none()) {
             let Some(header) = database.header() else { continue };
             let log = self.logs.entry(database.id()).or_insert_with(|| write_back_of(database));
+            if database.is_lazy(header.raw_salts()) {
+                // What it grows by is not worth a place on the disk, unless it has to be synced as it is after all.
+                log.begin_anew();
+                continue;
+            }
             log.grew_to(header.frames());
-            self.early_frames.fetch_add(log.hand_all().into(), Relaxed);
+            self.early_frames.fetch_add(log.hand_most().into(), Relaxed);
         }
     }
 }

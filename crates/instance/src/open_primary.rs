@@ -16,7 +16,7 @@ use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::Guard;
-use standfast_sqlite_wal::{bare_salts, cut_stale_frames, write_again};
+use standfast_sqlite_wal::{VfsFile, bare_salts, cut_stale_frames, write_again};
 use standfast_types::{DatabaseId, Scn, WalPosition};
 use std::sync::Arc;
 use std::time::Duration;
@@ -227,10 +227,12 @@ fn reconcile_database(
         Some(from) => redo_since(log, record, from, scan.end)?,
         None => scan.histories.get(&record.id).cloned().unwrap_or_default(),
     };
+    let begin = left_out.unwrap_or(scan.begin);
     let (position, pages, copy_afresh) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
         guard.hold_write_lock_within(WRITER_PATIENCE)?;
+        mend_torn_log(&guard, &mut database.wal_file()?, record)?;
         let header = guard.wal_header()?;
         // The shared memory may have been made anew at a start that left this database out.
         if !sessions_vouch || left_out.is_some() {
@@ -256,7 +258,7 @@ fn reconcile_database(
             Some((_, from)) => {
                 Plan::Reapply(Anchor { position: stands_at, redo_from: *from, ..Anchor::default() })
             }
-            None => reconcile::decide(&history, &found),
+            None => reconcile::decide(&history, &found, begin),
         };
         match plan {
             Plan::CopyAfresh(why) if left_out.is_some() => return Err(not_proven(record, why)),
@@ -293,7 +295,18 @@ fn reconcile_database(
     };
     let capture = database.capture_from(position, pages)?;
     database.sync_wal()?;
+    segment.end_rewriting(record.id.0);
     Ok(Reconciled { database, capture, copy_afresh })
+}
+
+/// The instance may have died while it wrote the log anew, and those who have the database open are the last who know the
+/// log.
+fn mend_torn_log(guard: &Guard<'_>, wal: &mut VfsFile, record: &DatabaseRecord) -> Result<(), InstanceError> {
+    let mended = guard.log_is_torn(wal).and_then(|torn| match torn {
+        true => guard.mend_log(wal, record.page_size),
+        false => Ok(()),
+    });
+    mended.map_err(|error| InstanceError::Failed(format!("{}: {error}", record.path.display())))
 }
 
 /// What the redo says of a database that was left out. The checkpoint has moved on without it, so this may be in

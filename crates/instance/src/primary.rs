@@ -353,8 +353,17 @@ impl Primary {
         let (number, raw_salts) = self.shared.segment.epoch(id);
         let first_mark = self.marks.len();
         let epoch = Epoch { number, raw_salts };
+        let before = self.out.len();
         let outcome = served.capture.capture(epoch, now, self.round_bytes, &mut self.out, &mut self.marks);
+        if self.out.len() > before {
+            served.shared.set_in_redo(self.shared.buffer.captured() + self.out.len() as u64);
+        }
         self.shared.instruments.add(Statistic::UserCommits, (self.marks.len() - first_mark) as u64);
+        if served.capture.take_rewritten_entered() {
+            // Frame numbers begin anew, and what the log begins with is in the redo.
+            let release = ReleasePosition::new(number, served.capture.position().frame);
+            self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
+        }
         match outcome {
             Ok(CaptureOutcome::UpToDate) => served.obstructed = None,
             Ok(CaptureOutcome::More) => {
@@ -415,7 +424,10 @@ impl Primary {
             if published.is_none_or(news) {
                 self.shared.segment.mark_dirty(*id);
             }
-            if published.is_some_and(news) {
+            let rewritten = |position: WalPosition| {
+                position.salts != captured.salts && position.salts.is_of_rewritten_log()
+            };
+            if published.is_some_and(|position| news(position) && !rewritten(position)) {
                 served.unnoticed += 1;
                 if served.unnoticed == UNNOTICED_IS_FOREIGN {
                     foreign.push(served.shared.record().name.clone());

@@ -397,7 +397,7 @@ fn run_checkpointer(
         drop(idle);
         match order {
             Ok(CheckpointOrder::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            Ok(CheckpointOrder::Candidate(scn)) => candidates.add(scn),
+            Ok(CheckpointOrder::Candidate(scn)) => candidates.add(scn, Instant::now()),
             Ok(CheckpointOrder::Everything(scn, answer)) => {
                 let result = advance(environment, &mut checkpointer, log, scn);
                 if result.is_ok() {
@@ -414,7 +414,13 @@ fn run_checkpointer(
             Err(RecvTimeoutError::Timeout) => {}
         }
         // Nobody sends it again: while it is not reached the log may be full, and no switch brings another one.
-        if let Some(scn) = candidates.due(Instant::now()) {
+        let now = Instant::now();
+        let due = candidates.due(now).filter(|scn| {
+            let shared = checkpointer.shared();
+            let hurry = shared.log_switch_waits() || candidates.is_patience_over(now);
+            hurry || checkpointer.databases_hold(*scn)
+        });
+        if let Some(scn) = due {
             let result = advance(environment, &mut checkpointer, log, scn).map_err(|error| error.to_string());
             if let Some(news) = candidates.tried(scn, result, Instant::now()) {
                 environment.alert.say(news);
@@ -457,7 +463,7 @@ pub fn advance(
     log: &RedoLog,
     scn: Scn,
 ) -> Result<(), InstanceError> {
-    checkpointer.sync_databases()?;
+    checkpointer.sync_databases(scn)?;
     let failed = checkpointer.failed();
     environment.update_control(|control| {
         for id in failed {

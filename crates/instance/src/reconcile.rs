@@ -1,10 +1,12 @@
 //! After a stop of any kind: what do the redo and each database know that the other does not?
 //!
-//! The database file with the valid prefix of its WAL is exactly the state after some commit m: the WAL is
-//! synced before frames are moved into the file, and a new WAL header is synced before any frame behind it.
+//! The database file with the valid prefix of its WAL is exactly the state after some commit m: frames are synced before
+//! they are moved into the file, and a new WAL header is synced before any frame behind it.
 //! - The WAL goes further than the redo: capture picks the surplus up. It was never acknowledged.
 //! - The redo goes further than the WAL (power loss): what comes after m is applied before anyone may open
 //!   the database.
+//! - The WAL was being written anew by the instance (`standfast_sqlite_wal::rewrite`) and nothing of it counts: the
+//!   database file holds what recovery begins with, perhaps more, and everything from there on is applied.
 //! - The WAL is of a generation that the redo does not know and that no session vouches for: somebody else
 //!   has reset it, and may have lost frames on the way that were not captured. The database is copied afresh.
 //!
@@ -55,6 +57,8 @@ pub struct History {
 pub struct Scan {
     /// By database.
     pub histories: BTreeMap<DatabaseId, History>,
+    /// Where it begins.
+    pub begin: Scn,
     /// End of the last whole record.
     pub end: Scn,
     /// The redo ends with a clean stop.
@@ -67,7 +71,7 @@ pub struct Scan {
 /// When the log cannot be read.
 pub fn scan(log: &Arc<RedoLog>, from: Scn, upto: Scn) -> Result<Scan, InstanceError> {
     let mut reader = RecordReader::new(log.clone(), from, upto);
-    let mut scan = Scan::default();
+    let mut scan = Scan { begin: from, ..Scan::default() };
     let mut start = from;
     while let Some((bytes, scn)) = reader.next_record()? {
         let (record, _) = decode_record(bytes).map_err(damaged(scn))?;
@@ -153,14 +157,20 @@ pub enum Plan {
     CopyAfresh(&'static str),
 }
 
-/// Compares a database with its history.
-pub fn decide(history: &History, found: &Found) -> Plan {
+/// Compares a database with its history, which begins at `begin`: recovery starts there, so the files held everything
+/// before.
+pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
     if history.unfinished_baseline {
         return Plan::CopyAfresh("the last full copy into the redo was not finished");
     }
     let Some(last) = history.anchors.last() else {
         return Plan::CopyAfresh("the redo since the last checkpoint does not know the database");
     };
+    let rewritten = found.position.salts.is_of_rewritten_log();
+    if rewritten && found.position.frame == 0 {
+        let position = found.position;
+        return Plan::Reapply(Anchor { position, scn: begin, redo_from: begin, ..*last });
+    }
     // The newest mention counts: after a recovery frame numbers of one generation may occur twice.
     let is_it =
         |anchor: &Anchor| anchor.position == found.position || Some(anchor.position) == found.beginning();
@@ -175,9 +185,10 @@ pub fn decide(history: &History, found: &Found) -> Plan {
     if found.position.salts == last.position.salts && found.position.frame > last.position.frame {
         return Plan::Capture(*last);
     }
-    if found.bare.is_none() && found.vouched_for == Some(found.position.salts) {
-        // Reset after everything before was captured and in the database file; only the record of the new
-        // generation is missing from the redo.
+    let is_next = found.position.salts.is_rewritten_of(last.position.salts);
+    if found.bare.is_none() && (is_next || found.vouched_for == Some(found.position.salts)) {
+        // Reset, or written anew, after everything before was captured and in the database file or in the new log; only
+        // the record of the new generation is missing from the redo.
         let position = WalPosition { salts: found.position.salts, frame: 0 };
         return Plan::Capture(Anchor { position, ..*last });
     }
@@ -234,23 +245,31 @@ mod tests {
     #[test]
     fn a_database_at_the_end_of_the_redo_is_captured_from_there() {
         let history = history(&[anchor(A, 2, 100), anchor(A, 4, 200)]);
-        assert_eq!(decide(&history, &found(A, 4)), Plan::Capture(anchor(A, 4, 200)));
-        assert_eq!(decide(&history, &found(A, 9)), Plan::Capture(anchor(A, 4, 200)), "surplus is captured");
+        assert_eq!(decide(&history, &found(A, 4), Scn(50)), Plan::Capture(anchor(A, 4, 200)));
+        assert_eq!(
+            decide(&history, &found(A, 9), Scn(50)),
+            Plan::Capture(anchor(A, 4, 200)),
+            "surplus is captured"
+        );
     }
 
     #[test]
     fn a_database_behind_the_redo_gets_the_rest_applied() {
         let history = history(&[anchor(A, 2, 100), anchor(A, 4, 200), anchor(B, 0, 210), anchor(B, 3, 300)]);
-        assert_eq!(decide(&history, &found(A, 2)), Plan::Reapply(anchor(A, 2, 100)));
-        assert_eq!(decide(&history, &found(A, 4)), Plan::Reapply(anchor(A, 4, 200)), "the reset was lost");
-        assert_eq!(decide(&history, &found(B, 0)), Plan::Reapply(anchor(B, 0, 210)));
+        assert_eq!(decide(&history, &found(A, 2), Scn(50)), Plan::Reapply(anchor(A, 2, 100)));
+        assert_eq!(
+            decide(&history, &found(A, 4), Scn(50)),
+            Plan::Reapply(anchor(A, 4, 200)),
+            "the reset was lost"
+        );
+        assert_eq!(decide(&history, &found(B, 0), Scn(50)), Plan::Reapply(anchor(B, 0, 210)));
     }
 
     #[test]
     fn the_newest_mention_of_a_frame_counts() {
         let twice = [anchor(A, 80, 100), anchor(A, 100, 200), anchor(A, 85, 210), anchor(A, 100, 300)];
-        assert_eq!(decide(&history(&twice), &found(A, 100)), Plan::Capture(anchor(A, 100, 300)));
-        assert_eq!(decide(&history(&twice), &found(A, 85)), Plan::Reapply(anchor(A, 85, 210)));
+        assert_eq!(decide(&history(&twice), &found(A, 100), Scn(50)), Plan::Capture(anchor(A, 100, 300)));
+        assert_eq!(decide(&history(&twice), &found(A, 85), Scn(50)), Plan::Reapply(anchor(A, 85, 210)));
     }
 
     #[test]
@@ -272,7 +291,9 @@ mod tests {
             note(&mut histories, &record, Scn(start), Scn(end));
             start = end;
         }
-        let Plan::Capture(last) = decide(&histories[&id], &found(A, 4)) else { panic!("nothing is missing") };
+        let Plan::Capture(last) = decide(&histories[&id], &found(A, 4), Scn(50)) else {
+            panic!("nothing is missing")
+        };
         assert_eq!((last.scn, last.redo_from), (Scn(ends[2]), Scn(ends[0])));
         assert_eq!(histories[&id].stands_at, Some(Scn(ends[1])));
     }
@@ -281,10 +302,10 @@ mod tests {
     fn an_unknown_generation_is_captured_only_when_sessions_vouch_for_it() {
         let history = history(&[anchor(A, 4, 200)]);
         let vouched = Found { vouched_for: Some(B), ..found(B, 7) };
-        assert_eq!(decide(&history, &vouched), Plan::Capture(anchor(B, 0, 200)));
-        assert!(matches!(decide(&history, &found(B, 7)), Plan::CopyAfresh(_)));
+        assert_eq!(decide(&history, &vouched, Scn(50)), Plan::Capture(anchor(B, 0, 200)));
+        assert!(matches!(decide(&history, &found(B, 7), Scn(50)), Plan::CopyAfresh(_)));
         let other = Found { vouched_for: Some(A), ..found(B, 7) };
-        assert!(matches!(decide(&history, &other), Plan::CopyAfresh(_)));
+        assert!(matches!(decide(&history, &other, Scn(50)), Plan::CopyAfresh(_)));
     }
 
     #[test]
@@ -292,26 +313,49 @@ mod tests {
         let none = WalSalts::default();
         let bare = Found { bare: Some(B), ..found(none, 0) };
         let begun = [anchor(A, 4, 200), anchor(B, 0, 210), anchor(B, 3, 300)];
-        assert_eq!(decide(&history(&begun), &bare), Plan::Reapply(anchor(B, 0, 210)));
+        assert_eq!(decide(&history(&begun), &bare, Scn(50)), Plan::Reapply(anchor(B, 0, 210)));
         let taken_up = [anchor(A, 4, 200), anchor(B, 0, 210), anchor(none, 0, 220)];
-        assert_eq!(decide(&history(&taken_up), &bare), Plan::Capture(anchor(none, 0, 220)));
+        assert_eq!(decide(&history(&taken_up), &bare, Scn(50)), Plan::Capture(anchor(none, 0, 220)));
         assert_eq!(
-            decide(&history(&taken_up[2..]), &bare),
+            decide(&history(&taken_up[2..]), &bare, Scn(50)),
             Plan::Capture(anchor(none, 0, 220)),
             "all the redo has"
         );
         let new = [anchor(none, 0, 100), anchor(B, 0, 210), anchor(B, 3, 300)];
-        assert_eq!(decide(&history(&new), &bare), Plan::Reapply(anchor(B, 0, 210)), "it had no log before");
+        assert_eq!(
+            decide(&history(&new), &bare, Scn(50)),
+            Plan::Reapply(anchor(B, 0, 210)),
+            "it had no log before"
+        );
         let vouched = Found { vouched_for: Some(none), ..bare };
-        assert!(matches!(decide(&history(&[anchor(A, 4, 200)]), &vouched), Plan::CopyAfresh(_)));
+        assert!(matches!(decide(&history(&[anchor(A, 4, 200)]), &vouched, Scn(50)), Plan::CopyAfresh(_)));
+    }
+
+    #[test]
+    fn of_a_log_that_was_being_written_anew_nothing_may_be_left_or_all_of_it() {
+        let new = A.of_rewritten_log(7);
+        let known = history(&[anchor(A, 4, 200), anchor(new, 30, 210), anchor(new, 32, 300)]);
+        let from_begin = Anchor { redo_from: Scn(50), ..anchor(new, 0, 50) };
+        assert_eq!(decide(&known, &found(new, 0), Scn(50)), Plan::Reapply(from_begin));
+        assert_eq!(decide(&known, &found(new, 30), Scn(50)), Plan::Reapply(anchor(new, 30, 210)));
+        assert_eq!(decide(&known, &found(A, 4), Scn(50)), Plan::Reapply(anchor(A, 4, 200)), "not begun");
+        let unknown = history(&[anchor(A, 4, 200)]);
+        assert_eq!(decide(&unknown, &found(new, 0), Scn(50)), Plan::Reapply(from_begin));
+        assert_eq!(decide(&unknown, &found(new, 30), Scn(50)), Plan::Capture(anchor(new, 0, 200)));
+        let later = history(&[anchor(WalSalts(new.0 + 1, 5), 0, 400)]);
+        let old = decide(&later, &found(new, 30), Scn(50));
+        assert!(matches!(old, Plan::CopyAfresh(_)), "it was reset, and that was lost: {old:?}");
     }
 
     #[test]
     fn without_a_state_to_start_from_the_database_is_copied_afresh() {
-        assert!(matches!(decide(&history(&[]), &found(A, 1)), Plan::CopyAfresh(_)));
+        assert!(matches!(decide(&history(&[]), &found(A, 1), Scn(50)), Plan::CopyAfresh(_)));
         let unfinished = History { unfinished_baseline: true, ..history(&[anchor(A, 4, 200)]) };
-        assert!(matches!(decide(&unfinished, &found(A, 4)), Plan::CopyAfresh(_)));
+        assert!(matches!(decide(&unfinished, &found(A, 4), Scn(50)), Plan::CopyAfresh(_)));
         let lost = history(&[anchor(A, 4, 200), anchor(A, 6, 300)]);
-        assert!(matches!(decide(&lost, &found(A, 3)), Plan::CopyAfresh(_)), "older than any known state");
+        assert!(
+            matches!(decide(&lost, &found(A, 3), Scn(50)), Plan::CopyAfresh(_)),
+            "older than any known state"
+        );
     }
 }

@@ -37,6 +37,8 @@ pub enum Fault {
     ApplyCommitted,
     /// During a checkpoint, before the log of a database is reset.
     CheckpointReset,
+    /// While the log of a database is written anew: before its header, then before its frames, then before its index.
+    LogRewrite,
     /// During recovery, before redo is applied to a database.
     RecoveryApply,
     /// Before new frames of a database are captured.
@@ -51,7 +53,7 @@ pub enum Fault {
     DatabaseWrite,
 }
 
-const POINTS: [(&str, Fault); 18] = [
+const POINTS: [(&str, Fault); 19] = [
     ("log-write", Fault::LogWrite),
     ("log-written", Fault::LogWritten),
     ("copy", Fault::Copy),
@@ -64,6 +66,7 @@ const POINTS: [(&str, Fault); 18] = [
     ("apply-commit", Fault::ApplyCommit),
     ("apply-committed", Fault::ApplyCommitted),
     ("checkpoint-reset", Fault::CheckpointReset),
+    ("log-rewrite", Fault::LogRewrite),
     ("recovery-apply", Fault::RecoveryApply),
     ("capture", Fault::Capture),
     ("fresh-copy", Fault::FreshCopy),

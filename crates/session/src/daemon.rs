@@ -243,6 +243,17 @@ impl Segment {
         self.open_gate(database);
     }
 
+    /// From now on until [`Segment::end_rewriting`] only the wal-index that is there knows the log: sessions must not make
+    /// another one.
+    pub fn begin_rewriting(&self, database: u16) {
+        self.database(database).rewriting.store(1, SeqCst);
+    }
+
+    /// The log is whole again.
+    pub fn end_rewriting(&self, database: u16) {
+        self.database(database).rewriting.store(0, SeqCst);
+    }
+
     /// New transactions wait at their start from now on.
     pub fn close_gate(&self, database: u16) {
         self.database(database).lock.gate.store(1, SeqCst);

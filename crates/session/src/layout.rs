@@ -7,7 +7,7 @@ use crate::durations::{Cell, SessionWait};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Sessions (connections to protected databases) of one instance at a time.
 pub const SESSIONS_MAX: usize = 1024;
 pub const DATABASES: usize = standfast_types_databases();
@@ -115,7 +115,8 @@ pub struct DatabaseEntry {
     /// Packed (epoch, frame); moved by the instance alone, only forwards.
     pub durable: AtomicU64,
     pub state: AtomicU32,
-    pub spare: AtomicU32,
+    /// 1: the instance writes the log anew; who finds it so with the wal-index lost must not make one from the log.
+    pub rewriting: AtomicU32,
     /// Last commit's SCN, for `standfast_scn()`.
     pub scn: AtomicU64,
     pub lock: WriteLockLine,

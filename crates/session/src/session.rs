@@ -110,6 +110,11 @@ impl Session {
         self.segment.state(self.database)
     }
 
+    /// Whether the instance writes the log of the database anew, or died while it did.
+    pub fn is_rewriting(&self) -> bool {
+        self.segment.database(self.database).rewriting.load(SeqCst) != 0
+    }
+
     /// Packed durable position of the database.
     pub fn durable(&self) -> u64 {
         self.segment.database(self.database).durable.load(SeqCst)

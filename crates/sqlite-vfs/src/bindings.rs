@@ -175,6 +175,7 @@ pub mod code {
     pub const TOOBIG: c_int = 18;
     pub const ROW: c_int = 100;
     pub const DONE: c_int = 101;
+    pub const BUSY_RECOVERY: c_int = BUSY | 1 << 8;
     pub const BUSY_SNAPSHOT: c_int = BUSY | 2 << 8;
     pub const READONLY_CANTLOCK: c_int = READONLY | 2 << 8;
     pub const IOERR_READ: c_int = IOERR | 1 << 8;
@@ -217,6 +218,7 @@ pub mod shm {
     pub const WRITE_LOCK: c_int = 0;
     /// The lock of whoever moves frames into the database file.
     pub const CHECKPOINT_LOCK: c_int = 1;
+    pub const RECOVER_LOCK: c_int = 2;
     /// The first of the five locks of readers.
     pub const READ_LOCK_FIRST: c_int = 3;
     /// The first of those that have a mark of their own: how far the log may be moved while a reader holds the lock.

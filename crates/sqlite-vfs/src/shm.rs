@@ -9,7 +9,7 @@ use crate::commit::{self, Pending};
 use crate::main_file::{LogPoint, MainFile, WriteLock};
 use crate::report::{Cause, report};
 use crate::turn::{self, Turn};
-use standfast_session::{Session, SessionWait, monotonic_ns};
+use standfast_session::{DatabaseState, Session, SessionWait, monotonic_ns};
 use std::ffi::c_int;
 use std::time::Duration;
 
@@ -34,6 +34,13 @@ impl MainFile {
             // The instance is the only one that checkpoints: the log may hold what is not captured yet. A
             // range that begins here is the rebuilding of the wal-index, which moves no frames.
             (shm::CHECKPOINT_LOCK, true) if count == 1 && lock => code::BUSY,
+            // The instance died while it wrote the log anew, and then everybody who had the database open: what the log
+            // holds by itself is an earlier state. The instance puts that right at its start.
+            (shm::CHECKPOINT_LOCK, true) | (shm::RECOVER_LOCK, false)
+                if lock && self.attach().is_some_and(|session| session.is_rewriting()) =>
+            {
+                code::BUSY
+            }
             (shm::READ_MARK_FIRST.., true) if count == 1 && lock && self.has_read_mark() => code::BUSY,
             (shm::READ_LOCK_FIRST.., false) if lock => self.lock_read(offset, count),
             (shm::READ_LOCK_FIRST.., false) => self.unlock_read(offset, count),
@@ -72,6 +79,10 @@ impl MainFile {
             && let Some(session) = self.session()
         {
             session.pass_gate(GATE_WAIT);
+            // An index that was made of what is left of the log shows an earlier state until the instance has applied the redo.
+            if session.is_rewriting() && session.state() != DatabaseState::Open {
+                return code::BUSY_RECOVERY;
+            }
         }
         if starts {
             // After a sleep in the queue this is the next attempt of the same statement.

@@ -82,6 +82,8 @@ pub struct Capture {
     frame: u32,
     previous: Option<WalPosition>,
     generation_recorded: bool,
+    /// A log was entered that the instance has written anew.
+    rewritten_entered: bool,
     pages: PageMap,
     database_pages: u32,
     /// False until the first capture after a start is complete: a process without Standfast may have moved
@@ -132,6 +134,7 @@ impl Capture {
             frame: position.frame,
             previous: None,
             generation_recorded: false,
+            rewritten_entered: false,
             pages: PageMap::default(),
             database_pages,
             file_is_base: false,
@@ -151,17 +154,21 @@ impl Capture {
         self.pages.clear();
         self.recent.clear();
         for frame in 1..=self.frame {
-            let mut header = [0; WAL_FRAME_HEADER_BYTES];
-            let offset = self.frame_offset(frame);
-            let complete = self.wal.read_at(&mut header, offset)?;
-            let word =
-                |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-            if !complete || WalSalts(word(8), word(12)) != self.salts {
-                return Err(CaptureError::ForeignFrame { frame });
-            }
-            self.pages.insert(word(0), frame);
+            let head = self.read_frame_head(frame)?;
+            self.pages.insert(head.page_no, frame);
         }
         Ok(())
+    }
+
+    fn read_frame_head(&mut self, frame: u32) -> Result<FrameHead, CaptureError> {
+        let mut header = [0; WAL_FRAME_HEADER_BYTES];
+        let offset = self.frame_offset(frame);
+        let complete = self.wal.read_at(&mut header, offset)?;
+        let head = FrameHead::of(&header);
+        if !complete || head.salts != self.salts {
+            return Err(CaptureError::ForeignFrame { frame });
+        }
+        Ok(head)
     }
 
     /// Database captured.
@@ -227,7 +234,7 @@ impl Capture {
             if header.raw_salts() != epoch.raw_salts {
                 return Ok(CaptureOutcome::Unannounced);
             }
-            self.enter_generation(&header);
+            self.enter_generation(&header)?;
         } else if header.frames() > self.frame && header.raw_salts() != epoch.raw_salts {
             return Ok(CaptureOutcome::Unannounced);
         }
@@ -242,10 +249,18 @@ impl Capture {
             self.capture_chunk(last, epoch, now_us, out, marks)?;
         }
         self.file_is_base = true;
+        if self.rewritten_entered && !self.generation_recorded {
+            self.anchor(out);
+        }
         Ok(CaptureOutcome::UpToDate)
     }
 
-    fn enter_generation(&mut self, header: &WalIndexHeader) {
+    /// Whether a log was entered since the last call that begins with what is captured already.
+    pub fn take_rewritten_entered(&mut self) -> bool {
+        std::mem::take(&mut self.rewritten_entered)
+    }
+
+    fn enter_generation(&mut self, header: &WalIndexHeader) -> Result<(), CaptureError> {
         let left = WalPosition { salts: self.salts, frame: self.frame };
         // A crash between the reset and the first new header: recovery brings the old generation back, all
         // of which is captured and in the database file.
@@ -258,6 +273,26 @@ impl Capture {
         self.generation_recorded = false;
         self.pages.clear();
         self.recent.clear();
+        if captured == 0 && self.salts.is_rewritten_of(left.salts) {
+            self.enter_rewritten_log()?;
+        }
+        Ok(())
+    }
+
+    /// The instance has written the log anew after everything was captured: its first transaction is no news.
+    fn enter_rewritten_log(&mut self) -> Result<(), CaptureError> {
+        loop {
+            let frame = self.frame + 1;
+            let head = self.read_frame_head(frame)?;
+            self.pages.insert(head.page_no, frame);
+            self.frame = frame;
+            if head.commit_pages != 0 {
+                break;
+            }
+        }
+        self.committed_frame = self.frame;
+        self.rewritten_entered = true;
+        Ok(())
     }
 
     /// Appends a record that says where capture stands, for recovery to start from.
@@ -343,10 +378,8 @@ impl Capture {
     }
 
     fn frame_header(&self, chunk: &[u8], index: usize) -> Result<FrameHead, CaptureError> {
-        let frame = &chunk[index * self.frame_bytes()..];
-        let word = |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
-        let head = FrameHead { page_no: word(0), commit_pages: word(4) };
-        if WalSalts(word(8), word(12)) != self.salts || head.page_no == 0 {
+        let head = FrameHead::of(&chunk[index * self.frame_bytes()..]);
+        if head.salts != self.salts || head.page_no == 0 {
             return Err(CaptureError::ForeignFrame { frame: self.frame + 1 + index as u32 });
         }
         Ok(head)
@@ -480,6 +513,14 @@ fn page_no_of(frame: &[u8]) -> PageNo {
 struct FrameHead {
     page_no: PageNo,
     commit_pages: u32,
+    salts: WalSalts,
+}
+
+impl FrameHead {
+    fn of(frame: &[u8]) -> FrameHead {
+        let word = |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
+        FrameHead { page_no: word(0), commit_pages: word(4), salts: WalSalts(word(8), word(12)) }
+    }
 }
 
 /// Where the image of a page before a frame comes from.

@@ -5,7 +5,7 @@ use crate::pace::Pace;
 use crate::wal_index::WalIndexView;
 use crate::{sqlite_code, wal_index::WalIndexHeader};
 use rusqlite::{Connection, ffi};
-use standfast_types::WalPosition;
+use standfast_types::{PageNo, WalPosition};
 use std::ffi::{CString, c_int};
 use std::marker::PhantomData;
 use std::sync::Mutex;
@@ -93,7 +93,7 @@ impl<'c> Guard<'c> {
         guard.map(|file| Guard { file, connection: PhantomData }).ok_or(GuardError::NotGuarded)
     }
 
-    fn file(&self) -> &GuardFile {
+    pub(crate) fn file(&self) -> &GuardFile {
         // SAFETY: the borrowed connection keeps the file open.
         unsafe { &*self.file }
     }
@@ -106,7 +106,7 @@ impl<'c> Guard<'c> {
         if held.load(SeqCst) {
             return Ok(());
         }
-        if self.file().shm_region().is_null() {
+        if self.file().shm_region(0).is_null() {
             return Err(GuardError::NoWal);
         }
         match self.file().shm_lock(offset, 1, ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE) {
@@ -151,6 +151,20 @@ impl<'c> Guard<'c> {
         }
     }
 
+    /// Runs `work` under the write lock, if it is free or held for good.
+    ///
+    /// # Errors
+    /// As [`Guard::hold_write_lock`].
+    pub(crate) fn with_write_lock<T>(&self, work: impl FnOnce() -> T) -> Result<T, GuardError> {
+        let held = self.state()?.write_held.load(SeqCst);
+        self.hold_write_lock()?;
+        let result = work();
+        if !held {
+            self.release_write_lock();
+        }
+        Ok(result)
+    }
+
     /// Lets others write again.
     pub fn release_write_lock(&self) {
         if let Ok(state) = self.state() {
@@ -182,9 +196,26 @@ impl<'c> Guard<'c> {
             }
         };
         begin(pace.clone());
+        if let Ok(state) = self.state() {
+            state.seen.store(0, SeqCst);
+        }
         let result = checkpoint();
         begin(Pace::AtOnce);
         result
+    }
+
+    /// Frames that the last checkpoint at a pace has seen, or more; 0 when it moved nothing.
+    pub(crate) fn seen_by_checkpoint(&self) -> u32 {
+        self.state().map_or(0, |state| state.seen.load(SeqCst))
+    }
+
+    /// Writes a page of the database file, as a checkpoint does; the error is a SQLite result code.
+    pub(crate) fn write_page(&self, image: &[u8], page_no: PageNo) -> Result<(), c_int> {
+        // SAFETY: the borrowed connection keeps the file open, and runs nothing meanwhile.
+        match unsafe { guard_vfs::write_page(self.file, image, page_no) } {
+            ffi::SQLITE_OK => Ok(()),
+            code => Err(code),
+        }
     }
 
     /// Syncs what checkpoints of this connection have moved since the last sync of the database. SQLite's own one comes only
@@ -214,7 +245,7 @@ impl<'c> Guard<'c> {
     /// # Errors
     /// `NoWal` when the connection has not read a database in WAL mode yet.
     pub fn wal_index(&self) -> Result<WalIndexView, GuardError> {
-        let region = self.file().shm_region();
+        let region = self.file().shm_region(0);
         if region.is_null() {
             return Err(GuardError::NoWal);
         }
@@ -228,6 +259,14 @@ impl<'c> Guard<'c> {
     /// `Torn` while a writer is publishing.
     pub fn wal_header(&self) -> Result<WalIndexHeader, GuardError> {
         self.wal_index()?.header().ok_or(GuardError::Torn)
+    }
+
+    /// As [`Guard::wal_header`], but waits for who is publishing.
+    ///
+    /// # Errors
+    /// `Torn` when a writer has died while he was.
+    pub fn settled_wal_header(&self) -> Result<WalIndexHeader, GuardError> {
+        self.wal_index()?.settled_header().ok_or(GuardError::Torn)
     }
 
     /// Salts and last committed frame.

@@ -5,16 +5,21 @@
 //!   captured and durable in the redo log (redo before data);
 //! - writes the frames of a transaction at once;
 //! - lets a checkpoint go at the pace that was asked for;
-//! - keeps the WAL file at its length: a log that is truncated has to be allocated again.
+//! - keeps the WAL file at its length: a log that is truncated has to be allocated again;
+//! - syncs of a WAL file what is in use, and not what is left behind that of a longer log.
 
 #![allow(clippy::missing_safety_doc)]
 
 use crate::pace::{AfterPortion, PAUSE_MAX, Portions};
+use crate::wal_index::{WalIndexHeader, WalIndexView};
 use rusqlite::ffi;
 use standfast_io::fault::{self, Fault};
-use standfast_types::FrameRun;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use standfast_io::part::PartlySynced;
+use standfast_types::{FrameRun, PageNo};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -32,6 +37,10 @@ pub struct GuardState {
     unsynced: AtomicBool,
     /// Frames of the open transaction that are not in the WAL yet.
     frames: Mutex<FrameRun>,
+    /// Where those end that are.
+    written: AtomicU64,
+    /// Frames of the log when a checkpoint was about to move some: at least those that it knows of. 0: it moved none.
+    pub seen: AtomicU32,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -48,6 +57,11 @@ pub struct GuardFile {
     kind: Kind,
     /// For Main its own; for Wal the main file's, null when unknown.
     state: *mut GuardState,
+    /// For Wal: the main file, null when unknown.
+    main: *mut GuardFile,
+    /// For Wal, of SQLite's own VFS, to sync a part; null for others. Closing it drops no lock: those are on the database
+    /// file and the wal-index.
+    part: *mut PartlySynced,
     real: *mut ffi::sqlite3_file,
 }
 
@@ -125,6 +139,27 @@ impl GuardFile {
         self.state().filter(|_| self.kind == Kind::Wal).map(GuardState::frames)
     }
 
+    /// Syncs what is in use of this WAL: what its index says, and what the open transaction of this connection has
+    /// written. `None` for other files, and where that is not known.
+    fn sync_used(&self) -> Option<std::io::Result<()>> {
+        // SAFETY: null or a box that is owned by this file.
+        let part = unsafe { self.part.as_ref() }?;
+        let header = self.index_header()?;
+        let written = self.state()?.written.load(SeqCst);
+        Some(part.sync_first(header.log_bytes()?.max(written)))
+    }
+
+    /// What the index of this WAL publishes; `None` where that is not known.
+    fn index_header(&self) -> Option<WalIndexHeader> {
+        // SAFETY: null or the open main file; a WAL is closed before its main file.
+        let region = unsafe { self.main.as_ref() }?.shm_region(0);
+        if region.is_null() {
+            return None;
+        }
+        // SAFETY: region 0, mapped for as long as the main file is open.
+        unsafe { WalIndexView::new(region) }.settled_header()
+    }
+
     /// The real xWrite.
     fn write_below(&self, offset: u64, data: &[u8]) -> Result<(), c_int> {
         // SAFETY: real is the open file below; data has its length.
@@ -147,13 +182,29 @@ impl GuardFile {
         }
     }
 
-    /// Region 0 of the wal-index, which SQLite has mapped already; null on error.
-    pub fn shm_region(&self) -> *mut c_void {
+    /// A page of this main database file; false when the file ends before it.
+    pub fn read_page(&self, out: &mut [u8], page_no: PageNo) -> Result<bool, c_int> {
+        let offset = i64::from(page_no - 1) * out.len() as i64;
+        // SAFETY: real is the open file below; out has the length that is passed.
+        let code = unsafe {
+            (*(*self.real).pMethods).xRead.map_or(ffi::SQLITE_IOERR_READ, |read| {
+                read(self.real, out.as_mut_ptr().cast(), out.len() as c_int, offset)
+            })
+        };
+        match code {
+            ffi::SQLITE_OK => Ok(true),
+            ffi::SQLITE_IOERR_SHORT_READ => Ok(false),
+            code => Err(code),
+        }
+    }
+
+    /// A region of the wal-index; null on error, and when there is none with this number.
+    pub fn shm_region(&self, number: c_int) -> *mut c_void {
         let mut region: *mut c_void = std::ptr::null_mut();
         // SAFETY: as for shm_lock; region receives the address. The size is the one that SQLite uses.
         unsafe {
             if let Some(map) = (*(*self.real).pMethods).xShmMap {
-                let code = map(self.real, 0, 32 * 1024, 0, (&raw mut region).cast());
+                let code = map(self.real, number, 32 * 1024, 0, (&raw mut region).cast());
                 if code != ffi::SQLITE_OK {
                     return std::ptr::null_mut();
                 }
@@ -174,6 +225,13 @@ unsafe fn below(vfs: *mut ffi::sqlite3_vfs) -> *mut ffi::sqlite3_vfs {
     unsafe { (*vfs).pAppData.cast() }
 }
 
+/// Whether it is one of SQLite's own for Unix, whose files are files.
+// SAFETY: called with a registered VFS.
+unsafe fn is_sqlites_own(vfs: *mut ffi::sqlite3_vfs) -> bool {
+    // SAFETY: a registered VFS has a name.
+    unsafe { CStr::from_ptr((*vfs).zName) }.to_bytes().starts_with(b"unix")
+}
+
 unsafe extern "C" fn open(
     vfs: *mut ffi::sqlite3_vfs,
     name: *const c_char,
@@ -188,6 +246,8 @@ unsafe extern "C" fn open(
         (*real).pMethods = std::ptr::null();
         (*guard).base.pMethods = std::ptr::null();
         (*guard).state = std::ptr::null_mut();
+        (*guard).main = std::ptr::null_mut();
+        (*guard).part = std::ptr::null_mut();
         (*guard).real = real;
         let lower = below(vfs);
         let Some(real_open) = (*lower).xOpen else { return ffi::SQLITE_CANTOPEN };
@@ -203,6 +263,13 @@ unsafe extern "C" fn open(
             (*guard).kind = Kind::Wal;
             if let Some(main) = guard_of(ffi::sqlite3_database_file_object(name)) {
                 (*guard).state = (*main).state;
+                (*guard).main = main;
+            }
+            if is_sqlites_own(lower) {
+                let path = Path::new(OsStr::from_bytes(CStr::from_ptr(name).to_bytes()));
+                // Without it more is synced than has to be.
+                (*guard).part = PartlySynced::open(path)
+                    .map_or(std::ptr::null_mut(), |part| Box::into_raw(Box::new(part)));
             }
         }
         (*guard).base.pMethods = &METHODS;
@@ -222,6 +289,10 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
         if (*guard).kind == Kind::Main && !(*guard).state.is_null() {
             drop(Box::from_raw((*guard).state));
             (*guard).state = std::ptr::null_mut();
+        }
+        if !(*guard).part.is_null() {
+            drop(Box::from_raw((*guard).part));
+            (*guard).part = std::ptr::null_mut();
         }
         (*guard).base.pMethods = std::ptr::null();
         code
@@ -256,6 +327,11 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     {
         return ffi::SQLITE_BUSY;
     }
+    if guard.kind == Kind::Wal
+        && let Some(state) = guard.state()
+    {
+        state.seen.store(guard.index_header().map_or(0, |header| header.frames()), SeqCst);
+    }
     // SAFETY: as above.
     unsafe { sync_kind(file, flags) }
 }
@@ -270,9 +346,14 @@ unsafe fn sync_kind(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         Kind::Other => false,
     };
     // SAFETY: as above.
-    let code = if failed { ffi::SQLITE_IOERR_FSYNC } else { unsafe { sync_below(file, flags) } };
-    // SAFETY: as above.
     let guard = unsafe { &*file.cast::<GuardFile>() };
+    let code = match guard.sync_used() {
+        _ if failed => ffi::SQLITE_IOERR_FSYNC,
+        Some(Ok(())) => ffi::SQLITE_OK,
+        Some(Err(_)) => ffi::SQLITE_IOERR_FSYNC,
+        // SAFETY: as above.
+        None => unsafe { sync_below(file, flags) },
+    };
     if code == ffi::SQLITE_OK
         && guard.kind == Kind::Main
         && let Some(state) = guard.state()
@@ -298,6 +379,16 @@ pub unsafe fn sync_written(guard: *mut GuardFile) -> c_int {
     }
 }
 
+/// Writes a page of a main database file, as a checkpoint does.
+///
+/// # Safety
+/// `guard` is that of a connection that is open and not in use.
+pub unsafe fn write_page(guard: *mut GuardFile, image: &[u8], page_no: PageNo) -> c_int {
+    let offset = i64::from(page_no - 1) * image.len() as i64;
+    // SAFETY: the caller promises an open file; the image has the length that is passed.
+    unsafe { write(guard.cast(), image.as_ptr().cast(), image.len() as c_int, offset) }
+}
+
 unsafe extern "C" fn shm_lock(
     file: *mut ffi::sqlite3_file,
     offset: c_int,
@@ -310,6 +401,7 @@ unsafe extern "C" fn shm_lock(
     if let Some(state) = guard.state() {
         if offset == WRITE_LOCK {
             state.frames().clear();
+            state.written.store(0, SeqCst);
         }
         if offset == WRITE_LOCK && state.write_held.load(SeqCst) {
             (offset, count) = (offset + 1, count - 1);
@@ -355,6 +447,11 @@ unsafe extern "C" fn write(
         // As SQLite's own VFS tells them apart.
         let full = error.raw_os_error() == Some(libc::ENOSPC);
         return if full { ffi::SQLITE_FULL } else { ffi::SQLITE_IOERR_WRITE };
+    }
+    if guard.kind == Kind::Wal
+        && let Some(state) = guard.state()
+    {
+        state.written.fetch_max(offset as u64 + bytes as u64, SeqCst);
     }
     let written = match guard.wal_frames() {
         Some(mut frames) => frames.write(offset as u64, data, |offset, data| guard.write_below(offset, data)),

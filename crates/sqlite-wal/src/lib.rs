@@ -10,13 +10,22 @@ pub mod capture;
 pub mod guard;
 mod guard_vfs;
 pub mod log_length;
+mod moved;
+mod new_log;
 pub mod pace;
 mod page_map;
 mod recent_pages;
+pub mod rewrite;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod scene;
 pub mod snapshot;
 mod stale_frames;
+pub mod tail;
 mod vfs_file;
 mod wal_index;
+mod wal_index_regions;
+mod wal_sum;
 mod write_again;
 pub mod write_back;
 

@@ -6,7 +6,8 @@
 use crate::sqlite_code;
 use rusqlite::ffi;
 use standfast_io::fault::{self, Fault};
-use std::ffi::{CString, c_char, c_int};
+use standfast_io::part::PartlySynced;
+use std::ffi::{CString, OsStr, c_char, c_int};
 use std::io::{Error, Result};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -27,6 +28,9 @@ pub struct VfsFile {
     /// From sqlite3_create_filename; must outlive the file.
     name: *const c_char,
     kind: VfsFileKind,
+    /// For a WAL of SQLite's default VFS, to sync a part. Closing it drops no lock: those are on the database file and the
+    /// wal-index.
+    plain: Option<PartlySynced>,
 }
 
 // SAFETY: the file is owned by this value alone and its methods may be called from any one thread at a time.
@@ -38,6 +42,7 @@ impl VfsFile {
     /// # Errors
     /// When the VFS or the file cannot be opened.
     pub fn open(vfs: Option<&str>, path: &Path, kind: VfsFileKind) -> Result<VfsFile> {
+        let is_default = vfs.is_none();
         let vfs = vfs.map(CString::new).transpose()?;
         // SAFETY: the name is null or NUL-terminated; a registered VFS is never freed.
         let vfs =
@@ -63,7 +68,8 @@ impl VfsFile {
         }
         // SAFETY: vfs is registered, see above.
         let bytes = unsafe { (*vfs).szOsFile }.max(8) as usize;
-        let mut file = VfsFile { memory: vec![0u128; bytes.div_ceil(16)].into_boxed_slice(), name, kind };
+        let memory = vec![0u128; bytes.div_ceil(16)].into_boxed_slice();
+        let mut file = VfsFile { memory, name, kind, plain: None };
         let flags = match kind {
             VfsFileKind::Database => ffi::SQLITE_OPEN_MAIN_DB,
             VfsFileKind::Wal => ffi::SQLITE_OPEN_WAL,
@@ -81,6 +87,10 @@ impl VfsFile {
             }
         };
         check(code, "open", path)?;
+        if is_default && kind == VfsFileKind::Wal {
+            let path = OsStr::from_bytes(wal.as_bytes());
+            file.plain = Some(PartlySynced::open(Path::new(path))?);
+        }
         Ok(file)
     }
 
@@ -186,6 +196,29 @@ impl VfsFile {
         } else {
             Err(Error::other(format!("syncing: {}", sqlite_code(code))))
         }
+    }
+
+    /// Makes the first `bytes` of the file survive a power loss, and perhaps more.
+    ///
+    /// # Errors
+    /// As [`VfsFile::sync`].
+    pub fn sync_first(&mut self, bytes: u64) -> Result<()> {
+        let Some(file) = &self.plain else { return self.sync() };
+        fault::check(Fault::WalSync)?;
+        file.sync_first(bytes)
+    }
+
+    /// [`VfsFile::write_at`], and what is written survives a power loss.
+    ///
+    /// # Errors
+    /// As [`VfsFile::write_at`] and [`VfsFile::sync`].
+    pub fn write_durably(&mut self, data: &[u8], offset: u64) -> Result<()> {
+        let Some(file) = &self.plain else {
+            self.write_at(data, offset)?;
+            return self.sync();
+        };
+        fault::check(Fault::WalSync)?;
+        file.write_durably(data, offset)
     }
 }
 

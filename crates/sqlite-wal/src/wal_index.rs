@@ -1,13 +1,17 @@
 //! The header of the wal-index (the `-shm` file): what SQLite has published as committed.
 
-use standfast_types::{PageSize, WalPosition, WalSalts};
+use standfast_types::{PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalPosition, WalSalts};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+/// How often a header that is being written is looked at.
+const LOOKS: u32 = 10_000;
 /// Words (4 bytes, native order) of one copy of the header; there are two copies, one after the other.
-const HEADER_WORDS: usize = 12;
+pub(crate) const HEADER_WORDS: usize = 12;
 /// Words of both copies and the checkpoint information after them.
 pub(crate) const VIEW_WORDS: usize = 34;
-const BACKFILL_WORD: usize = 24;
+/// Frames copied into the database file, and those that somebody has begun to copy.
+pub(crate) const BACKFILL_WORD: usize = 24;
+pub(crate) const ATTEMPTED_WORD: usize = 32;
 
 /// One consistent reading of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +40,22 @@ impl WalIndexHeader {
     pub fn salts(&self) -> WalSalts {
         WalSalts(u32::from_be(self.words[8]), u32::from_be(self.words[9]))
     }
+    /// All of it.
+    pub(crate) fn words(&self) -> [u32; HEADER_WORDS] {
+        self.words
+    }
+    /// The second word of its own checksum.
+    pub(crate) fn last_word(&self) -> u32 {
+        self.words[HEADER_WORDS - 1]
+    }
+    /// Whether the checksums of the log read the data in the byte order of this machine.
+    pub(crate) fn sums_in_native_order(&self) -> bool {
+        (self.words[3].to_ne_bytes()[1] != 0) == cfg!(target_endian = "big")
+    }
+    /// Bytes of the file that are in use, when the header is initialised.
+    pub fn log_bytes(&self) -> Option<u64> {
+        self.page_size().map(|page_size| log_bytes(self.frames(), page_size))
+    }
     /// What is committed.
     pub fn position(&self) -> WalPosition {
         WalPosition { salts: self.salts(), frame: self.frames() }
@@ -45,6 +65,11 @@ impl WalIndexHeader {
         let bytes = self.words[3].to_ne_bytes();
         PageSize::from_header_field(u16::from_ne_bytes([bytes[2], bytes[3]]))
     }
+}
+
+/// Length of a log of `frames` frames.
+pub(crate) fn log_bytes(frames: u32, page_size: PageSize) -> u64 {
+    WAL_HEADER_BYTES as u64 + u64::from(frames) * (WAL_FRAME_HEADER_BYTES + page_size.bytes()) as u64
 }
 
 /// The first words of a mapped wal-index. SQLite and other processes write them at any time.
@@ -82,8 +107,25 @@ impl WalIndexView {
         (first == second).then_some(WalIndexHeader { words: first })
     }
 
+    /// As [`WalIndexView::header`], but waits for a writer, who is between the copies for a moment only, unless he died there.
+    pub fn settled_header(&self) -> Option<WalIndexHeader> {
+        (0..LOOKS).find_map(|_| {
+            let header = self.header();
+            if header.is_none() {
+                std::thread::yield_now();
+            }
+            header
+        })
+    }
+
     /// Frames that have been copied into the database file.
     pub fn backfilled(&self) -> u32 {
         self.word(BACKFILL_WORD)
+    }
+
+    /// Frames that somebody has begun to copy there; more than [`WalIndexView::backfilled`] while a checkpoint runs, and after
+    /// one that did not come to its end.
+    pub fn attempted(&self) -> u32 {
+        self.word(ATTEMPTED_WORD)
     }
 }

@@ -4,6 +4,7 @@
 //! nothing. Only a new write of the same bytes makes a later sync mean something, and only while they are still
 //! what they were, which the checksums of the frames tell.
 
+use crate::wal_sum::{MAGIC, Sum};
 use crate::{VfsFile, WalIndexHeader};
 use standfast_types::{PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use std::io::Result;
@@ -14,8 +15,6 @@ const FRAME_SALTS: std::ops::Range<usize> = 8..16;
 /// What the checksum of a frame covers of its header, and where it is.
 const SUMMED: std::ops::Range<usize> = 0..8;
 const FRAME_SUM: std::ops::Range<usize> = 16..24;
-/// The lowest bit says in which byte order the checksums read the data.
-const MAGIC: u32 = 0x377f_0682;
 
 /// Reads the frames that `header` shows, compares their checksums, writes them again where they are, and syncs.
 /// False, with the rest left alone, when one is not what it was. The caller holds the write lock; readers go on.
@@ -35,9 +34,9 @@ pub fn write_again(wal: &mut VfsFile, header: &WalIndexHeader, page_size: PageSi
         return Ok(false);
     }
     let magic = word(&start, 0);
-    let mut sum = Sum { big_endian: magic & 1 == 1, words: [0; 2] };
+    let mut sum = Sum::new(magic & 1 == 1);
     sum.add(&start[..24]);
-    if magic & !1 != MAGIC || sum.words != [word(&start, 24), word(&start, 28)] {
+    if magic & !1 != MAGIC || sum.words() != [word(&start, 24), word(&start, 28)] {
         return Ok(false);
     }
     wal.write_at(&start, 0)?;
@@ -50,12 +49,12 @@ pub fn write_again(wal: &mut VfsFile, header: &WalIndexHeader, page_size: PageSi
         sum.add(&frame[SUMMED]);
         sum.add(&frame[WAL_FRAME_HEADER_BYTES..]);
         let stored = [word(&frame, FRAME_SUM.start), word(&frame, FRAME_SUM.start + 4)];
-        if frame[FRAME_SALTS] != salts || sum.words != stored {
+        if frame[FRAME_SALTS] != salts || sum.words() != stored {
             return Ok(false);
         }
         wal.write_at(&frame, offset)?;
     }
-    if sum.words != header.frame_checksum() {
+    if sum.words() != header.frame_checksum() {
         return Ok(false);
     }
     wal.sync()?;
@@ -64,27 +63,6 @@ pub fn write_again(wal: &mut VfsFile, header: &WalIndexHeader, page_size: PageSi
 
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-/// SQLite's checksum of a WAL.
-struct Sum {
-    big_endian: bool,
-    words: [u32; 2],
-}
-
-impl Sum {
-    fn add(&mut self, bytes: &[u8]) {
-        let read = |at: &[u8]| {
-            let four = [at[0], at[1], at[2], at[3]];
-            if self.big_endian { u32::from_be_bytes(four) } else { u32::from_le_bytes(four) }
-        };
-        let [mut first, mut second] = self.words;
-        for pair in bytes.chunks_exact(8) {
-            first = first.wrapping_add(read(&pair[..4])).wrapping_add(second);
-            second = second.wrapping_add(read(&pair[4..])).wrapping_add(first);
-        }
-        self.words = [first, second];
-    }
 }
 
 #[cfg(test)]

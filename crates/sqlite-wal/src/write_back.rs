@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 const PIECE_BYTES: u64 = 256 << 10;
 /// So many small frames are one, too: what commits seldom is not left to the sync of a checkpoint.
 const PIECE_FRAMES_MAX: u64 = 64;
+/// So many pieces are handed over at most by [`WriteBack::hand_most`].
+const PIECES_MOST: u32 = 4;
 /// Where much is left a piece is this part of it, so that a WAL that grows fast is handed over as fast, a little later.
 const PART_OF_MUCH: u32 = 8;
 
@@ -58,6 +60,16 @@ impl WriteBack {
     /// Starts writing the next piece without waiting, and returns how many frames it has.
     pub fn hand_piece(&mut self) -> u32 {
         self.left().map_or(0, |left| self.hand(self.piece_frames.max(left / PART_OF_MUCH)))
+    }
+
+    /// Starts writing what is there if it is a piece, four pieces at most, and returns how many frames those were.
+    pub fn hand_most(&mut self) -> u32 {
+        self.left().map_or(0, |left| self.hand(left.min(PIECES_MOST * self.piece_frames)))
+    }
+
+    /// Nothing of the log was handed over; how long it is will be said.
+    pub fn begin_anew(&mut self) {
+        (self.frames, self.handed, self.file) = (0, 0, None);
     }
 
     /// Starts writing all that is there if it is a piece, and returns how many frames those were.

@@ -41,6 +41,34 @@ impl fmt::Display for Scn {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WalSalts(pub u32, pub u32);
 
+impl WalSalts {
+    /// Those of a log that the instance writes anew with what is worth keeping of the generation `self`. `random` tells
+    /// two attempts apart. As with SQLite's own, the first one is larger than before.
+    pub fn of_rewritten_log(self, random: u16) -> WalSalts {
+        let first = self.0.wrapping_add(1).wrapping_add(u32::from(random));
+        WalSalts(first, WalSalts::mark(first))
+    }
+
+    /// Whether a log with these salts was written by [`WalSalts::of_rewritten_log`]. Of generations that SQLite has begun,
+    /// whose second salt is random, one in 2^32 looks so, too.
+    pub fn is_of_rewritten_log(self) -> bool {
+        self.1 == WalSalts::mark(self.0)
+    }
+
+    /// Whether a log with these salts is what the instance wrote in the place of the generation `old`, and not one of before.
+    pub fn is_rewritten_of(self, old: WalSalts) -> bool {
+        self.is_of_rewritten_log() && (1..=1 + u32::from(u16::MAX)).contains(&self.0.wrapping_sub(old.0))
+    }
+
+    /// Bits of the first salt, mixed (the finalizer of MurmurHash3).
+    fn mark(first: u32) -> u32 {
+        let mut bits = first ^ 0x5354_4446;
+        bits = (bits ^ (bits >> 16)).wrapping_mul(0x85eb_ca6b);
+        bits = (bits ^ (bits >> 13)).wrapping_mul(0xc2b2_ae35);
+        bits ^ (bits >> 16)
+    }
+}
+
 /// A state of a SQLite database in WAL mode: everything backfilled of earlier generations plus the first
 /// `frame` frames of generation `salts`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -39,3 +39,4 @@ mod support;
 mod unreadable_redo;
 mod views;
 mod writers;
+mod written_anew;

@@ -1,0 +1,206 @@
+//! The log of a standby database: how much of it is to be on disk, moving it into the database file, and making it short.
+
+use crate::ApplyError;
+use crate::standby_file::{OPEN_WAIT, StandbyFile};
+use standfast_sqlite_wal::pace::Pace;
+use standfast_sqlite_wal::rewrite::{RewriteError, room_for};
+use standfast_sqlite_wal::tail::{Mark, Room, Tail};
+use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader};
+use standfast_types::Scn;
+use std::time::Duration;
+
+/// How long a checkpoint that resets the WAL waits for readers; apply stands still meanwhile.
+const RESET_WAIT: Duration = Duration::from_millis(20);
+
+/// How much of the log of a database is to be on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// All of it, sooner or later.
+    Plain,
+    /// It was written anew with so many frames, which are on their way; a checkpoint sees to the rest.
+    WrittenAnew {
+        /// Frames.
+        frames: u32,
+    },
+    /// What is behind its moved beginning stays where it is until the log is written anew.
+    Lazy(Tail),
+}
+
+impl StandbyFile {
+    /// The instance may have died while it wrote the log anew, and those who have the database open are the last who know
+    /// the log.
+    pub(crate) fn mend_torn_log(&mut self) -> Result<(), ApplyError> {
+        let mut wal = self.open_wal()?;
+        let guard = self.guard()?;
+        let mended = guard.log_is_torn(&mut wal).and_then(|torn| match torn {
+            true => guard.mend_log(&mut wal, self.plan.page_size),
+            false => Ok(()),
+        });
+        mended.map_err(|error| self.unusable_log(error))?;
+        self.wal = Some(wal);
+        Ok(())
+    }
+
+    fn unusable_log(&self, error: RewriteError) -> ApplyError {
+        match error {
+            RewriteError::Guard(source) => ApplyError::Guard { name: self.plan.name.clone(), source },
+            RewriteError::Io(error) => self.sync_failed(error),
+        }
+    }
+
+    /// Copies frames into the database file as far as readers allow, without waiting for them.
+    ///
+    /// # Errors
+    /// `Sqlite`.
+    pub fn checkpoint(&self, pace: &Pace) -> Result<(), ApplyError> {
+        self.guard()?.at_pace(pace, || self.run_checkpoint("PRAGMA wal_checkpoint(PASSIVE)"))
+    }
+
+    /// How much of it is on disk, see [`Log`].
+    pub fn log(&self) -> Log {
+        self.log
+    }
+
+    /// From now on the log is synced and moved as it is.
+    pub fn forget_tail(&mut self) {
+        self.log = Log::Plain;
+    }
+
+    /// Frames that are worth to be moved before the rest of the log may stay where it is.
+    pub fn beginning(&self, every: u32) -> u32 {
+        match self.log {
+            Log::WrittenAnew { frames } => room_for(frames),
+            Log::Plain | Log::Lazy(_) => room_for(self.pages).min(every),
+        }
+    }
+
+    /// How a log of `frames` frames stands to the room of its tail.
+    pub fn room(&mut self, frames: u32) -> Room {
+        let Log::Lazy(mut tail) = self.log else { return Room::Enough };
+        let size = self.plan.page_size;
+        let room = self.guard().map_or(Room::Enough, |guard| tail.room(&guard, size, frames));
+        self.log = Log::Lazy(tail);
+        room
+    }
+
+    /// [`StandbyFile::checkpoint`]. A log need not be on disk behind what that moves, if it is all, and not more than `longest` frames.
+    /// `scn`: what is committed.
+    ///
+    /// # Errors
+    /// `Sqlite`, `SyncFailed`.
+    pub fn move_beginning(&mut self, pace: &Pace, scn: Scn, longest: u32) -> Result<(), ApplyError> {
+        let mark = Mark { header: self.wal_header()?, scn };
+        self.checkpoint(pace)?;
+        let mut wal = self.take_wal()?;
+        let guard = self.guard()?;
+        let completed = guard.complete_moved(&mut wal, self.plan.page_size);
+        let completed = completed.and_then(|completed| guard.sync_moved().map(|()| completed));
+        let completed = completed.map_err(|source| self.sqlite("checkpointing", source))?;
+        let tail = completed.then(|| Tail::behind(&guard, &[mark], longest)).flatten();
+        self.log = tail.map_or(Log::Plain, Log::Lazy);
+        self.wal = Some(wal);
+        Ok(())
+    }
+
+    /// Makes the WAL short, if the readers are gone within 20 ms: writes it anew with the newest version of each page
+    /// where that is possible, else copies all frames and starts it anew. Redo is kept from `floor` on.
+    ///
+    /// # Errors
+    /// `Sqlite`, `SyncFailed`.
+    pub fn shorten_wal(&mut self, floor: Scn) -> Result<(), ApplyError> {
+        // What was synced since is needed as it is.
+        if matches!(self.log, Log::Lazy(tail) if floor <= tail.scn()) && self.write_anew()? {
+            return Ok(());
+        }
+        self.log = Log::Plain;
+        self.reset_wal()
+    }
+
+    /// Whether no other way is to be tried now.
+    fn write_anew(&mut self) -> Result<bool, ApplyError> {
+        let size = self.plan.page_size;
+        let synced = self.guard()?.sync_moved();
+        synced.map_err(|source| self.sqlite("checkpointing", source))?;
+        let mut wal = self.take_wal()?;
+        let guard = self.guard();
+        let written = guard.map(|guard| match guard.prepare_rewrite(&mut wal, size) {
+            Ok(Some(prepared)) => guard.rewrite_log(&mut wal, prepared, RESET_WAIT, || ()).map(Some),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        });
+        self.wal = Some(wal);
+        let Some(written) = written?.map_err(|error| self.unusable_log(error))? else { return Ok(false) };
+        if let Some(log) = written {
+            self.log = Log::WrittenAnew { frames: log.frames };
+            self.write_back.begin_anew();
+        }
+        Ok(true)
+    }
+
+    /// Copies all frames and starts the WAL anew, if the readers are gone within 20 ms.
+    ///
+    /// # Errors
+    /// `Sqlite`.
+    pub fn reset_wal(&self) -> Result<(), ApplyError> {
+        let wait = |limit| {
+            self.connection.busy_timeout(limit).map_err(|source| self.sqlite("checkpointing", source))
+        };
+        wait(RESET_WAIT)?;
+        let result = self.run_checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
+        wait(OPEN_WAIT)?;
+        result
+    }
+
+    fn run_checkpoint(&self, sql: &str) -> Result<(), ApplyError> {
+        let run = || self.connection.prepare_cached(sql)?.query_row([], |_| Ok(()));
+        match run() {
+            Err(rusqlite::Error::SqliteFailure(error, _))
+                if error.code == rusqlite::ErrorCode::DatabaseBusy =>
+            {
+                Ok(())
+            }
+            other => other.map_err(|source| self.sqlite("checkpointing", source)),
+        }
+    }
+
+    /// Makes all commits survive a power loss.
+    ///
+    /// # Errors
+    /// `SyncFailed`.
+    pub fn sync_wal(&mut self) -> Result<(), ApplyError> {
+        // Not what is left of a longer log.
+        let used = self.wal_header()?.log_bytes();
+        self.with_wal(|wal| match used {
+            Some(bytes) => wal.sync_first(bytes),
+            None => wal.sync(),
+        })
+    }
+
+    pub(crate) fn with_wal(
+        &mut self,
+        work: impl FnOnce(&mut VfsFile) -> std::io::Result<()>,
+    ) -> Result<(), ApplyError> {
+        let mut wal = self.take_wal()?;
+        let done = work(&mut wal);
+        self.wal = Some(wal);
+        done.map_err(|error| self.sync_failed(error))
+    }
+
+    fn take_wal(&mut self) -> Result<VfsFile, ApplyError> {
+        self.wal.take().map_or_else(|| self.open_wal(), Ok)
+    }
+
+    fn open_wal(&self) -> Result<VfsFile, ApplyError> {
+        VfsFile::open(self.plan.vfs_base.as_deref(), &self.plan.path, VfsFileKind::Wal)
+            .map_err(|error| self.sync_failed(error))
+    }
+
+    fn sync_failed(&self, error: std::io::Error) -> ApplyError {
+        ApplyError::SyncFailed { name: self.plan.name.clone(), why: error.to_string() }
+    }
+
+    fn wal_header(&self) -> Result<WalIndexHeader, ApplyError> {
+        let name = || self.plan.name.clone();
+        self.guard()?.wal_header().map_err(|source| ApplyError::Guard { name: name(), source })
+    }
+}

@@ -1,0 +1,180 @@
+//! Write-ahead logs that are written anew with the newest version of each page, and processes that die meanwhile.
+
+use crate::support::{Client, Place, QUICK, add_destination, assert_same, await_status, must, start};
+use standfast_campaign::application::client::Answer;
+use standfast_campaign::instance::Instance;
+use standfast_campaign::status::Status;
+use standfast_campaign::verify::check_integrity;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const SQLITE_BUSY: i32 = 5;
+/// Changes the same few pages again and again.
+const CHANGE: &str = "UPDATE t SET x = randomblob(100), n = n + 1 WHERE id <= 3";
+
+/// Before the header, the frames, the index.
+const MOMENTS: [u32; 3] = [1, 2, 3];
+
+fn shortly(instance: &Instance) {
+    instance.configure("checkpoint", "passive_frames", 20).unwrap();
+    instance.configure("checkpoint", "reset_frames", 60).unwrap();
+}
+
+fn database(place: &Place) -> PathBuf {
+    let path = place.database("app.db");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "ALTER TABLE t ADD COLUMN n INTEGER DEFAULT 0; INSERT INTO t(x, n) VALUES('b', 0), ('c', 0)",
+        )
+        .unwrap();
+    path
+}
+
+/// While it writes a log anew for the second time.
+fn primary_that_dies_at(place: &Place, moment: u32) -> (Instance, PathBuf) {
+    let mut primary = place.instance("south");
+    shortly(&primary);
+    primary.faults = Some(format!("log-rewrite=kill@{}", 3 + moment));
+    start(&mut primary);
+    let database = database(place);
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    (primary, database)
+}
+
+/// Commits until the instance is dead. Returns how many commits were acknowledged.
+fn commit_until_dead(application: &mut Client, instance: &Instance) -> i64 {
+    let mut acknowledged = 0;
+    loop {
+        application.send(CHANGE);
+        loop {
+            match application.answer_within(Duration::from_millis(20)) {
+                Some(Answer::Rows(_)) => acknowledged += 1,
+                Some(failed @ Answer::Failed { .. }) => panic!("{failed:?}"),
+                None if instance.has_ended() => return acknowledged,
+                None => continue,
+            }
+            break;
+        }
+    }
+}
+
+#[track_caller]
+fn integrity_is_fine(path: &Path) {
+    let integrity = check_integrity(path).unwrap();
+    assert!(integrity.none(), "{:?}", integrity.notes);
+}
+
+fn changes(path: &Path) -> i64 {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    connection.query_row("SELECT n FROM t WHERE id = 1", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_log_is_written_anew_again_and_again_and_stays_short() {
+    let place = Place::new("anew");
+    let mut primary = place.instance("south");
+    shortly(&primary);
+    start(&mut primary);
+    let database = database(&place);
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut application = place.application(&database);
+    let mut changed = 0;
+    await_status(&primary, "the log was written anew ten times", |status| {
+        (0..20).for_each(|_| {
+            application.run(CHANGE);
+            changed += 1;
+        });
+        status.number("/checkpoints/rewrites") >= 10
+    });
+    assert_eq!(changes(&database), changed);
+    let wal = std::fs::metadata(place.path("app.db-wal")).unwrap().len();
+    assert!(wal < 300 * 4120, "{wal} bytes");
+    application.close();
+    primary.kill();
+    start(&mut primary);
+    assert_eq!(changes(&database), changed);
+    integrity_is_fine(&database);
+}
+
+#[test]
+fn a_log_whose_instance_dies_while_it_writes_it_anew_is_whole_for_who_has_it_open() {
+    for moment in MOMENTS {
+        let place = Place::new("anew-open");
+        let (mut primary, database) = primary_that_dies_at(&place, moment);
+        let (mut writer, mut reader) = (place.application(&database), place.application(&database));
+        reader.run("SELECT n FROM t");
+        let acknowledged = commit_until_dead(&mut writer, &primary);
+        let seen = reader.run("SELECT n FROM t WHERE id = 1")[0][0].as_i64().unwrap();
+        assert!((acknowledged..=acknowledged + 1).contains(&seen), "{seen}, {acknowledged} acknowledged");
+        primary.faults = None;
+        start(&mut primary);
+        // The one that waited, and more.
+        writer.answer();
+        (0..200).for_each(|_| _ = writer.run(CHANGE));
+        assert_eq!(changes(&database), acknowledged + 201, "died at moment {moment}");
+        assert_eq!(reader.run("SELECT n FROM t WHERE id = 1")[0][0], acknowledged + 201);
+        must(&primary, &["checkpoint"]);
+        integrity_is_fine(&database);
+        assert!(!primary.alerts().contains("copied afresh"), "{}", primary.alerts());
+    }
+}
+
+#[test]
+fn nobody_takes_what_is_left_of_a_log_for_the_database_when_all_died_while_it_was_written_anew() {
+    for moment in MOMENTS {
+        let place = Place::new("anew-all");
+        let (mut primary, database) = primary_that_dies_at(&place, moment);
+        let mut writer = place.application(&database);
+        let acknowledged = commit_until_dead(&mut writer, &primary);
+        writer.kill();
+        let mut next = place.application(&database);
+        next.run("PRAGMA busy_timeout=50");
+        // Before the header the log is the old one, and before the index all of the new one is there.
+        if moment == 2 {
+            next.fails("SELECT n FROM t", SQLITE_BUSY);
+        }
+        primary.faults = None;
+        start(&mut primary);
+        let seen = next.run("SELECT n FROM t WHERE id = 1")[0][0].as_i64().unwrap();
+        assert!((acknowledged..=acknowledged + 1).contains(&seen), "{seen}, {acknowledged} acknowledged");
+        (0..200).for_each(|_| _ = next.run(CHANGE));
+        assert_eq!(changes(&database), seen + 200, "died at moment {moment}");
+        must(&primary, &["checkpoint"]);
+        integrity_is_fine(&database);
+        assert!(!primary.alerts().contains("copied afresh"), "{}", primary.alerts());
+    }
+}
+
+/// The limits of a standby are what they are: it takes some 16,000 frames until its log is long.
+#[test]
+fn a_standby_that_dies_while_it_writes_a_log_anew_catches_up() {
+    for moment in MOMENTS {
+        let place = Place::new("anew-standby");
+        let mut primary = place.instance("south");
+        start(&mut primary);
+        let path = place.database("app.db");
+        let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)
+                    INSERT INTO t(x) SELECT randomblob(3000) FROM n";
+        rusqlite::Connection::open(&path).unwrap().execute_batch(fill).unwrap();
+        must(&primary, &["protect", &path.to_string_lossy()]);
+        let mut standby = place.standby_of(&primary, "north");
+        standby.stop().unwrap();
+        standby.faults = Some(format!("log-rewrite=kill@{moment}"));
+        start(&mut standby);
+        add_destination(&primary, &standby, &[&["--mode", "sync-affirm"], &QUICK[..]].concat());
+        await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+        let mut application = place.application(&path);
+        let mut commits = 0;
+        while !standby.has_ended() {
+            application.run("UPDATE t SET x = zeroblob(2999 + random() % 2)");
+            commits += 1;
+            assert!(commits < 1_000, "no log was written anew at the standby");
+        }
+        standby.faults = None;
+        start(&mut standby);
+        (0..100).for_each(|_| _ = application.run("UPDATE t SET x = zeroblob(2999 + random() % 2)"));
+        await_status(&primary, "the standby is back", Status::streams);
+        assert_same(&primary, &standby, &path);
+    }
+}

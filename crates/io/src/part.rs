@@ -1,0 +1,105 @@
+//! Files of which only a part is to survive a power loss, and the rest is left to the system, or never worth a write.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Error, Result};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// A second descriptor of a file that others write.
+#[derive(Debug)]
+pub struct PartlySynced {
+    file: File,
+}
+
+impl PartlySynced {
+    /// Opens a file that is there.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open(path: &Path) -> Result<PartlySynced> {
+        // For writing in any case: the mapping of a file that is open for reading only is not a shared one to Linux, and
+        // msync then does nothing.
+        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DSYNC).open(path)?;
+        Ok(PartlySynced { file })
+    }
+
+    /// Writes all of `data` at `offset`, which survives a power loss when this returns.
+    ///
+    /// # Errors
+    /// The system's; nothing may then be assumed about what survives.
+    pub fn write_durably(&self, data: &[u8], offset: u64) -> Result<()> {
+        self.file.write_all_at(data, offset)
+    }
+
+    /// Makes the first `bytes` survive a power loss, whoever wrote them. fdatasync has no range; msync has one, that of a
+    /// mapping.
+    ///
+    /// # Errors
+    /// The system's; nothing may then be assumed about what survives.
+    pub fn sync_first(&self, bytes: u64) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let length = usize::try_from(bytes).map_err(Error::other)?;
+        let (any, read, shared) = (std::ptr::null_mut(), libc::PROT_READ, libc::MAP_SHARED);
+        // SAFETY: a new mapping, anywhere, of an open file; nothing of it is ever accessed, so that it does not matter what
+        // becomes of the file meanwhile.
+        let mapping = unsafe { libc::mmap(any, length, read, shared, self.file.as_raw_fd(), 0) };
+        if mapping == libc::MAP_FAILED {
+            // Some file systems have no shared mappings.
+            return self.file.sync_data();
+        }
+        // SAFETY: all of the mapping that was just made, which is made undone right after.
+        let synced = unsafe { libc::msync(mapping, length, libc::MS_SYNC) };
+        let result = if synced == 0 { Ok(()) } else { Err(Error::last_os_error()) };
+        // SAFETY: as above; nobody else knows of it.
+        unsafe { libc::munmap(mapping, length) };
+        result
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    /// Pages of this part of the file that are in the cache only; `None` where Linux is too old to tell (before 6.5).
+    fn dirty(file: &File, offset: u64, bytes: u64) -> Option<u64> {
+        const CACHESTAT: libc::c_long = 451;
+        let range = [offset, bytes];
+        let mut counts = [0u64; 5];
+        // SAFETY: an open descriptor, a range, and room for what is counted: cached, dirty, in write-back and two more.
+        let code =
+            unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0) };
+        (code == 0).then_some(counts[1] + counts[2])
+    }
+
+    #[test]
+    fn only_the_first_part_is_synced() {
+        // The cache may keep a few hundred pages as one, which is written as one.
+        const HALF: u64 = 8 << 20;
+        let path = std::env::temp_dir().join(format!("standfast-part-{}", std::process::id()));
+        std::fs::write(&path, vec![1; 2 * HALF as usize]).unwrap();
+        let file = File::open(&path).unwrap();
+        let part = PartlySynced::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let Some(before) = dirty(&file, HALF, HALF) else { return };
+        part.sync_first(10 * PAGE + 1).unwrap();
+        assert_eq!(dirty(&file, 0, 11 * PAGE), Some(0));
+        assert!(dirty(&file, HALF, HALF) >= Some(before / 2), "{before}");
+        part.write_durably(&[2; 32], 2 * HALF - PAGE).unwrap();
+        assert_eq!(dirty(&file, 2 * HALF - PAGE, PAGE), Some(0));
+        let mut found = [0; 33];
+        file.read_exact_at(&mut found, 2 * HALF - PAGE).unwrap();
+        assert_eq!(found[..], [[2].repeat(32), vec![1]].concat());
+    }
+
+    #[test]
+    fn a_failure_is_told() {
+        assert!(PartlySynced::open(Path::new("/nonexistent/file")).is_err());
+        PartlySynced::open(Path::new("/dev/full")).unwrap().write_durably(&[1], 0).unwrap_err();
+    }
+}

@@ -1,0 +1,517 @@
+//! Writing a log anew with the newest version of each page, where its first frames were, which nobody reads any more.
+//!
+//! A page that many transactions change is in the log many times, and only its newest version is worth a place on the
+//! disk: behind the frames that were moved into the database file a log is not synced as it grows (see [`crate::tail`]), and
+//! before it is it shrinks to one frame a page. What a power loss leaves stands at the state after some commit at any time:
+//! - The database file holds what was moved, all of it and durably. The header of the new log is durable before a frame is
+//!   overwritten. From then on no frame of the old log counts, and none of the new one before all are there: they are one
+//!   transaction. Until they are, the database file is the state.
+//! - A killed instance leaves the index of the old log, which is whole: the frames that were overwritten are in the database
+//!   file, and SQLite reads no frame that its index says is there. From then on only that index knows the log, see
+//!   [`Guard::log_is_torn`].
+//!
+//! So the redo from the state of the database file on has to be kept until the new log is durable. Salts say of which kind
+//! a log is ([`WalSalts::of_rewritten_log`](standfast_types::WalSalts::of_rewritten_log)), whatever else is lost.
+
+use crate::VfsFile;
+use crate::guard::{Guard, GuardError};
+use crate::new_log::NewLog;
+use crate::wal_index::WalIndexHeader;
+use crate::wal_index::log_bytes;
+use crate::wal_index_regions::{NewHeader, WalIndexRegions};
+use crate::wal_sum::MAGIC;
+use rusqlite::ffi;
+use standfast_io::fault::{self, Fault};
+use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
+use std::time::{Duration, Instant};
+
+/// What is written at once: SQLite's VFS for Unix takes less than 128 KiB in one call.
+const PIECE_BYTES: usize = 124 << 10;
+/// A log is put together in memory, so that new transactions wait for the writing only: one that would take more is not
+/// written anew.
+const MOST_BYTES: usize = 32 << 20;
+/// So much of a torn log is written again at once.
+const MENDED_AT_ONCE: usize = 1 << 20;
+/// Changed pages are taken again and again while others write, so often or until they are so few.
+const LOOKS: u32 = 4;
+const FEW: u32 = 64;
+/// The locks of the read marks of those who read the log.
+const READ_LOG_LOCKS: (i32, i32) = (4, 4);
+/// Where the header of a log has its salts.
+const SALTS: std::ops::Range<usize> = 16..24;
+
+/// Why a log could not be written anew.
+#[derive(Debug, thiserror::Error)]
+pub enum RewriteError {
+    /// The file system failed; what is in the log is known to its index only.
+    #[error("writing the write-ahead log anew: {0}")]
+    Io(#[from] std::io::Error),
+    /// The index could not be read or locked; nothing was changed.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
+}
+
+/// A log that was written anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RewrittenLog {
+    /// In the byte order of the file.
+    pub raw_salts: [u32; 2],
+    /// Frames that it began with: one transaction.
+    pub frames: u32,
+}
+
+/// Frames that are worth to be moved before the rest of a log is left where it is, for a log that has `pages` pages or may
+/// get so many: three quarters of them more. Readers hold some back, what is not needed now may be next time, and what
+/// changes while the next log is prepared is in it twice.
+pub fn room_for(pages: u32) -> u32 {
+    pages.saturating_add(pages / 4 * 3).saturating_add(FEW)
+}
+
+/// Frames that can be written at once.
+pub(crate) fn most_frames(page_size: PageSize) -> u32 {
+    (MOST_BYTES / (WAL_FRAME_HEADER_BYTES + page_size.bytes())) as u32
+}
+
+/// A log that is to be written anew, in memory but for what changes until then.
+pub struct Prepared {
+    new: NewLog,
+    /// As it was when pages were last taken from it.
+    old: WalIndexHeader,
+    /// Frames that it can have.
+    room: u32,
+}
+
+impl Guard<'_> {
+    /// Newest frames after `after` of all pages, in their order, also of those beyond the end of a database that has become
+    /// smaller: it may grow again without writing them.
+    ///
+    /// # Errors
+    /// When the wal-index cannot be read.
+    pub fn newest_frames(&self, after: u32) -> Result<Vec<(PageNo, u32)>, GuardError> {
+        self.newest_frames_of(&self.settled_wal_header()?, after)
+    }
+
+    fn newest_frames_of(
+        &self,
+        header: &WalIndexHeader,
+        after: u32,
+    ) -> Result<Vec<(PageNo, u32)>, GuardError> {
+        let regions = WalIndexRegions::of(self.file(), header.frames()).ok_or(GuardError::NoWal)?;
+        let mut frames: Vec<(PageNo, u32)> = (after + 1..=header.frames())
+            .map(|frame| (regions.page_of(frame), frame))
+            .filter(|(page_no, _)| *page_no != 0)
+            .collect();
+        frames.sort_unstable_by_key(|(page_no, frame)| (*page_no, u32::MAX - frame));
+        frames.dedup_by_key(|(page_no, _)| *page_no);
+        Ok(frames)
+    }
+
+    /// Says that fewer frames of the log of `then` are in the database file than are; false when there is another log by now.
+    /// The caller holds the write lock and the checkpoint lock.
+    pub(crate) fn set_moved(&self, then: &WalIndexHeader, frames: u32) -> bool {
+        let same =
+            self.wal_header().is_ok_and(|now| now.raw_salts() == then.raw_salts() && now.frames() > frames);
+        match WalIndexRegions::of(self.file(), 1) {
+            Some(regions) if same => regions.set_moved(frames),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether somebody began to write the log anew and did not come to the end, so that it is known to its index only.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    pub fn log_is_torn(&self, wal: &mut VfsFile) -> Result<bool, RewriteError> {
+        let header = self.settled_wal_header()?;
+        let mut head = [0; WAL_HEADER_BYTES];
+        let [one, two] = header.raw_salts().map(u32::to_ne_bytes);
+        Ok(header.frames() > 0 && wal.read_at(&mut head, 0)? && head[SALTS] != *[one, two].as_flattened())
+    }
+
+    /// Makes a torn log whole again, for everybody, under those who read it: frames that were moved get the page that the
+    /// database file has, and all of them the sums that follow from that. Who reads goes on, since no page changes that the
+    /// index leads to. The caller holds the write lock and the checkpoint lock.
+    ///
+    /// # Errors
+    /// `Io`: the log is as torn as before.
+    pub fn mend_log(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
+        let header = self.settled_wal_header()?;
+        let moved = self.wal_index()?.backfilled();
+        let salts = header.raw_salts().map(u32::to_ne_bytes);
+        let regions = WalIndexRegions::of(self.file(), header.frames()).ok_or(GuardError::NoWal)?;
+        let mut head = [0; WAL_HEADER_BYTES];
+        wal.read_at(&mut head, 0)?;
+        let mut whole = NewLog::begin(&head, header.salts(), page_size, 0);
+        let mut offset = WAL_HEADER_BYTES as u64;
+        for frame in 1..=header.frames() {
+            let page_no = regions.page_of(frame);
+            // The end of the transaction: of the last one of the moved ones only if nothing follows.
+            let mut commit = if frame == header.frames() { header.database_pages() } else { 0 };
+            if frame > moved {
+                let mut old = [0; WAL_FRAME_HEADER_BYTES];
+                wal.read_at(&mut old, frame_offset(frame, page_size))?;
+                if old[8..16] != *salts.as_flattened() {
+                    return Err(std::io::Error::other(format!("frame {frame} is of another log")).into());
+                }
+                commit = u32::from_be_bytes([old[4], old[5], old[6], old[7]]);
+            }
+            whole.append(page_no, commit, |image| match frame > moved {
+                true => wal
+                    .read_at(image, frame_offset(frame, page_size) + WAL_FRAME_HEADER_BYTES as u64)
+                    .map(|_| ()),
+                // Beyond the end of the file: of a database that was larger once.
+                false => self.file().read_page(image, page_no).map(|_| ()).map_err(|code| {
+                    std::io::Error::other(format!("reading page {page_no}: {}", crate::sqlite_code(code)))
+                }),
+            })?;
+            if frame == header.frames() || whole.bytes().len() >= MENDED_AT_ONCE {
+                let bytes = whole.take_bytes();
+                write_pieces(wal, &bytes, offset)?;
+                offset += bytes.len() as u64;
+            }
+        }
+        let mended = NewHeader {
+            frames: header.frames(),
+            database_pages: header.database_pages(),
+            frame_checksum: whole.frame_checksum(),
+            raw_salts: header.raw_salts(),
+        };
+        // The header of the file is what tells that the log is torn, so it comes last, after all that it vouches for.
+        wal.sync_first(offset)?;
+        regions.publish_header(&header, &mended);
+        wal.write_durably(whole.head(), 0)?;
+        Ok(())
+    }
+
+    /// Puts together what [`Guard::rewrite_log`] will write, but for what changes until then: the newest version of each
+    /// page that the database file does not have. `None` when the frames that were moved do not give the room, when a
+    /// checkpoint did not come to its end, or when the log is none that this machine can write.
+    ///
+    /// The caller holds the checkpoint lock, and keeps it until the log is written.
+    ///
+    /// # Errors
+    /// When the log or its index cannot be read.
+    pub fn prepare_rewrite(
+        &self,
+        wal: &mut VfsFile,
+        page_size: PageSize,
+    ) -> Result<Option<Prepared>, RewriteError> {
+        let index = self.wal_index()?;
+        let moved = index.backfilled();
+        let room = moved.min(most_frames(page_size));
+        let Some(new) = self.begin_log(wal, page_size, room)? else { return Ok(None) };
+        let mut prepared = Prepared { new, old: self.settled_wal_header()?, room };
+        let mut taken = self.take_changed(wal, moved, &mut prepared)?;
+        for _ in 1..LOOKS {
+            if taken.is_some_and(|frames| frames > FEW) {
+                let known = prepared.old.frames();
+                taken = self.take_changed(wal, known, &mut prepared)?;
+            }
+        }
+        Ok(taken.filter(|_| prepared.new.frames() > 0 && index.attempted() == moved).map(|_| prepared))
+    }
+
+    /// Adds the newest version of each page that is in the log behind frame `after`. Returns how many those are; `None` when
+    /// there is no room for them and the end of the transaction.
+    fn take_changed(
+        &self,
+        wal: &mut VfsFile,
+        after: u32,
+        prepared: &mut Prepared,
+    ) -> Result<Option<u32>, RewriteError> {
+        let header = self.settled_wal_header()?;
+        let changed = self.newest_frames_of(&header, after)?;
+        if prepared.new.frames() as usize + changed.len() >= prepared.room as usize {
+            return Ok(None);
+        }
+        for (page_no, frame) in &changed {
+            let offset = frame_offset(*frame, prepared.new.page_size()) + WAL_FRAME_HEADER_BYTES as u64;
+            prepared.new.append(*page_no, 0, |image| wal.read_at(image, offset).map(|_| ()))?;
+        }
+        prepared.old = header;
+        Ok(Some(changed.len() as u32))
+    }
+
+    /// Writes the log anew as it was `prepared`, with what has changed since. `None` and nothing done when that is too much
+    /// for the room, or when somebody reads the log for longer than `patience`. `is_whole`
+    /// is called when the log is whole for those who do not have its index, too.
+    ///
+    /// The caller holds the write lock and the checkpoint lock. All that was committed is captured and durable in the
+    /// redo, and the database file was synced after frames were moved into it.
+    ///
+    /// # Errors
+    /// `Io`: the log is whole for those who have it open, and torn for everybody else.
+    pub fn rewrite_log(
+        &self,
+        wal: &mut VfsFile,
+        mut prepared: Prepared,
+        patience: Duration,
+        is_whole: impl FnOnce(),
+    ) -> Result<Option<RewrittenLog>, RewriteError> {
+        self.without_readers(patience, || {
+            let header = self.settled_wal_header()?;
+            let known = prepared.old.frames();
+            if header.raw_salts() != prepared.old.raw_salts()
+                || self.take_changed(wal, known, &mut prepared)?.is_none()
+            {
+                return Ok(None);
+            }
+            let mut new = prepared.new;
+            new.end(header.database_pages());
+            let Some(regions) = WalIndexRegions::of(self.file(), new.frames()) else { return Ok(None) };
+            fault::check(Fault::LogRewrite)?;
+            wal.write_durably(new.head(), 0)?;
+            fault::check(Fault::LogRewrite)?;
+            write_pieces(wal, new.bytes(), WAL_HEADER_BYTES as u64)?;
+            is_whole();
+            fault::check(Fault::LogRewrite)?;
+            let published = NewHeader {
+                frames: new.frames(),
+                database_pages: header.database_pages(),
+                frame_checksum: new.frame_checksum(),
+                raw_salts: new.raw_salts(),
+            };
+            regions.publish(&header, &published, new.page_nos());
+            Ok(Some(RewrittenLog { raw_salts: new.raw_salts(), frames: new.frames() }))
+        })
+    }
+
+    /// Runs `work` while nobody reads the log; `None` when somebody does for longer than `patience`.
+    fn without_readers<T>(
+        &self,
+        patience: Duration,
+        work: impl FnOnce() -> Result<Option<T>, RewriteError>,
+    ) -> Result<Option<T>, RewriteError> {
+        let (first, count) = READ_LOG_LOCKS;
+        let exclusive = |action| self.file().shm_lock(first, count, action | ffi::SQLITE_SHM_EXCLUSIVE);
+        let end = Instant::now() + patience;
+        while exclusive(ffi::SQLITE_SHM_LOCK) != ffi::SQLITE_OK {
+            if Instant::now() >= end {
+                return Ok(None);
+            }
+            // Readers do not say when they end.
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        let result = work();
+        exclusive(ffi::SQLITE_SHM_UNLOCK);
+        result
+    }
+
+    /// `None` when the file does not begin with the header of a log whose sums this machine computes.
+    fn begin_log(
+        &self,
+        wal: &mut VfsFile,
+        page_size: PageSize,
+        frames: u32,
+    ) -> Result<Option<NewLog>, RewriteError> {
+        let header = self.settled_wal_header()?;
+        let mut head = [0; WAL_HEADER_BYTES];
+        let known = header.sums_in_native_order()
+            && header.page_size() == Some(page_size)
+            && wal.read_at(&mut head, 0)?
+            && head[..4] == (MAGIC | u32::from(cfg!(target_endian = "big"))).to_be_bytes();
+        if !known {
+            return Ok(None);
+        }
+        let mut random = [0; 2];
+        // SAFETY: two bytes are filled. From where SQLite takes its own salts.
+        unsafe { ffi::sqlite3_randomness(2, random.as_mut_ptr().cast()) };
+        let salts = header.salts().of_rewritten_log(u16::from_ne_bytes(random));
+        Ok(Some(NewLog::begin(&head, salts, page_size, frames as usize)))
+    }
+}
+
+fn write_pieces(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Result<()> {
+    for (at, piece) in (0..).step_by(PIECE_BYTES).zip(bytes.chunks(PIECE_BYTES)) {
+        wal.write_at(piece, offset + at)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn frame_offset(frame: u32, page_size: PageSize) -> u64 {
+    log_bytes(frame - 1, page_size)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::scene::{Scene, ok, size, total};
+    use crate::tail::{Mark, Tail};
+    use standfast_types::Scn;
+
+    #[test]
+    fn a_log_shrinks_to_the_newest_version_of_each_page_and_everybody_goes_on() {
+        let mut scene = Scene::moved(2);
+        let application = scene.application();
+        for round in 1..=5 {
+            scene.change_all(&application, 10);
+            let before = scene.frames();
+            let log = scene.rewrite().unwrap();
+            assert!(before >= 500 && log.frames <= 55, "{before}, {}", log.frames);
+            assert_eq!(log.frames, scene.frames());
+            let sum = 100 + round * 600 - 100;
+            assert_eq!((total(&application), total(&scene.application())), (sum, sum));
+            // Another process recovers the log from the file.
+            assert_eq!(scene.recovered(&[("", scene.file("")), ("-wal", scene.file("-wal"))]), ok(sum));
+            scene.change_all(&application, 2);
+            assert_eq!(scene.move_frames().unwrap().moved(), scene.frames() - 1);
+            assert_eq!(scene.recovered(&[("", scene.file(""))]), ok(sum + 100), "the file alone has it");
+        }
+        scene.change_all(&application, 1);
+        scene.instance.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        assert_eq!(total(&scene.application()), 3150);
+    }
+
+    /// A log that is all moved is begun anew by the next writer, who may be there before the index is told otherwise.
+    #[test]
+    fn what_is_moved_of_a_log_is_not_said_of_the_next_one() {
+        let scene = Scene::moved(2);
+        let application = scene.application();
+        let guard = scene.guard();
+        scene.change_all(&application, 1);
+        scene.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+        let mark = Mark { header: guard.wal_header().unwrap(), scn: Scn(7) };
+        application.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert_eq!(Tail::behind(&guard, &[mark], 1000), None, "somebody writes");
+        application.execute_batch("UPDATE t SET n = n + 1; COMMIT").unwrap();
+        assert!(guard.wal_header().unwrap().raw_salts() != mark.header.raw_salts());
+        assert!(!guard.set_moved(&mark.header, mark.header.frames() - 1));
+        assert_eq!(Tail::behind(&guard, &[mark], 1000), None);
+        assert_eq!(guard.wal_index().unwrap().backfilled(), 0);
+        assert_eq!((total(&application), total(&scene.application())), (200, 200));
+    }
+
+    #[test]
+    fn what_changes_after_the_log_was_prepared_is_in_it() {
+        let mut scene = Scene::moved(4);
+        let application = scene.application();
+        scene.change_all(&application, 2);
+        let prepared = scene.prepare().unwrap();
+        application
+            .execute_batch("UPDATE t SET n = n + 7 WHERE id <= 20; DELETE FROM t WHERE id = 50")
+            .unwrap();
+        application.execute("INSERT INTO t VALUES(51, 1000, zeroblob(9000))", []).unwrap();
+        let log = scene.write(prepared).unwrap();
+        assert_eq!(log.frames, scene.frames());
+        let sum = 300 + 140 - 6 + 1000;
+        assert_eq!((total(&application), total(&scene.application())), (sum, sum));
+        assert_eq!(scene.recovered(&[("", scene.file("")), ("-wal", scene.file("-wal"))]), ok(sum));
+    }
+
+    #[test]
+    fn a_prepared_log_is_of_no_use_when_too_much_has_changed_but_when_the_database_has_become_smaller() {
+        let mut scene = Scene::moved(2);
+        let application = scene.application();
+        scene.change_all(&application, 2);
+        let prepared = scene.prepare().unwrap();
+        scene.change_all(&application, 1);
+        assert_eq!(scene.write(prepared), None, "50 pages twice, and the end");
+        let prepared = scene.prepare().unwrap();
+        application.execute_batch("DELETE FROM t WHERE id > 25; VACUUM").unwrap();
+        assert!(scene.write(prepared).is_some(), "smaller");
+        assert_eq!((total(&application), total(&scene.application())), (125, 125));
+        assert_eq!(scene.recovered(&[("", scene.file("")), ("-wal", scene.file("-wal"))]), ok(125));
+    }
+
+    /// Whatever frames of the new log a power loss leaves, the state is that after some commit.
+    #[test]
+    fn what_is_left_of_a_log_that_was_being_written_anew_is_what_the_file_has_or_the_new_one() {
+        let mut scene = Scene::moved(4);
+        let application = scene.application();
+        scene.change_all(&application, 4);
+        let (file, old) = (scene.file(""), scene.file("-wal"));
+        let log = scene.rewrite().unwrap();
+        let new = scene.file("-wal");
+        let frame = WAL_FRAME_HEADER_BYTES + 4096;
+        let part = |number: usize| match number {
+            0 => 0..WAL_HEADER_BYTES,
+            _ => WAL_HEADER_BYTES + (number - 1) * frame..WAL_HEADER_BYTES + number * frame,
+        };
+        let frames = log.frames as usize;
+        assert_eq!(old[part(frames).end..], new[part(frames).end..]);
+        let mix = |takes_new: &dyn Fn(usize) -> bool| {
+            let mut wal = old.clone();
+            for part in (0..=frames).filter(|number| takes_new(*number)).map(part) {
+                wal[part.clone()].copy_from_slice(&new[part]);
+            }
+            scene.recovered(&[("", file.clone()), ("-wal", wal)])
+        };
+        assert_eq!(mix(&|_| false), ok(400));
+        assert_eq!(mix(&|_| true), ok(400));
+        for lost in 1..=frames {
+            assert_eq!(mix(&|number| number != lost), ok(200), "all but part {lost}");
+            assert_eq!(mix(&|number| number == 0 || number == lost), ok(200), "only part {lost}");
+            assert_eq!(mix(&|number| number < lost), ok(200), "up to part {lost}");
+        }
+    }
+
+    /// The process that writes the log anew is killed before it publishes the new index: who has the database open goes on
+    /// with the old one, and the log can be made whole under them.
+    #[test]
+    fn a_torn_log_is_told_and_mended_under_those_who_read_it() {
+        for frames in [0, 20] {
+            let mut scene = Scene::moved(4);
+            let application = scene.application();
+            scene.change_all(&application, 4);
+            let guard = Guard::of(&scene.instance).unwrap();
+            assert!(!guard.log_is_torn(&mut scene.wal).unwrap());
+            let new = guard.begin_log(&mut scene.wal, size(), 1).unwrap().unwrap();
+            scene.wal.write_at(new.head(), 0).unwrap();
+            let void = vec![7; frames * (WAL_FRAME_HEADER_BYTES + 4096)];
+            scene.wal.write_at(&void, WAL_HEADER_BYTES as u64).unwrap();
+            assert!(guard.log_is_torn(&mut scene.wal).unwrap());
+            assert_eq!((total(&application), total(&scene.application())), (400, 400));
+            scene.change_all(&application, 1);
+            let alone =
+                |scene: &Scene| scene.recovered(&[("", scene.file("")), ("-wal", scene.file("-wal"))]);
+            assert_eq!(alone(&scene), ok(200), "without the index");
+            let reader = scene.application();
+            reader.execute_batch("BEGIN").unwrap();
+            assert_eq!(total(&reader), 450);
+            guard.hold_write_lock().unwrap();
+            guard.mend_log(&mut scene.wal, size()).unwrap();
+            guard.release_write_lock();
+            assert!(!guard.log_is_torn(&mut scene.wal).unwrap());
+            assert_eq!(alone(&scene), ok(450));
+            scene.change_all(&application, 1);
+            assert_eq!((total(&reader), total(&application), alone(&scene)), (450, 500, ok(500)));
+            drop(reader);
+            assert!(scene.rewrite().is_some());
+            assert_eq!((total(&application), alone(&scene)), (500, ok(500)));
+        }
+    }
+
+    #[test]
+    fn a_log_without_the_room_or_with_readers_or_with_an_unfinished_checkpoint_stays_as_it_is() {
+        let mut scene = Scene::moved(0);
+        let application = scene.application();
+        scene.change_all(&application, 2);
+        let before = scene.file("-wal");
+        assert_eq!(scene.rewrite(), None, "nothing was moved");
+        application.execute("UPDATE t SET n = n WHERE id <= 40", []).unwrap();
+        assert_eq!(scene.rewrite(), None, "nothing was moved");
+        assert_eq!(scene.file("-wal")[..before.len()], before);
+
+        let mut scene = Scene::moved(2);
+        let application = scene.application();
+        scene.change_all(&application, 2);
+        let reader = scene.application();
+        reader.execute_batch("BEGIN").unwrap();
+        assert_eq!(total(&reader), 200);
+        scene.change_all(&application, 1);
+        assert_eq!(scene.rewrite(), None, "somebody reads");
+        assert_eq!((total(&reader), total(&application)), (200, 250));
+        reader.execute_batch("COMMIT").unwrap();
+        // As a checkpoint leaves it that could not write all pages into the file.
+        let guard = scene.guard();
+        let moved = guard.wal_index().unwrap().attempted();
+        WalIndexRegions::of(guard.file(), 1).unwrap().set_attempted(moved + 1);
+        assert_eq!(scene.rewrite(), None, "the file may hold newer pages");
+        scene.move_frames().unwrap();
+        scene.change_all(&application, 1);
+        assert!(scene.rewrite().is_some());
+        assert_eq!(total(&reader), 300);
+    }
+}
