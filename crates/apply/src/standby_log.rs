@@ -27,15 +27,10 @@ pub enum Log {
 }
 
 impl StandbyFile {
-    /// The instance may have died while it wrote the log anew, and those who have the database open are the last who know
-    /// the log.
+    /// See [`Guard::mend_torn_log`](standfast_sqlite_wal::guard::Guard::mend_torn_log).
     pub(crate) fn mend_torn_log(&mut self) -> Result<(), ApplyError> {
         let mut wal = self.open_wal()?;
-        let guard = self.guard()?;
-        let mended = guard.log_is_torn(&mut wal).and_then(|torn| match torn {
-            true => guard.mend_log(&mut wal, self.plan.page_size),
-            false => Ok(()),
-        });
+        let mended = self.guard()?.mend_torn_log(&mut wal, self.plan.page_size);
         mended.map_err(|error| self.unusable_log(error))?;
         self.wal = Some(wal);
         Ok(())

@@ -16,7 +16,7 @@ use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::Guard;
-use standfast_sqlite_wal::{VfsFile, bare_salts, cut_stale_frames, write_again};
+use standfast_sqlite_wal::{bare_salts, cut_stale_frames, write_again};
 use standfast_types::{DatabaseId, Scn, WalPosition};
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +76,7 @@ pub fn open_primary(
     let mut primary = Primary::new(shared.clone(), writer, helper);
     for record in &control.databases {
         segment.set_state(record.id.0, DatabaseState::Recovering);
+        segment.doubt_rewriting(record.id.0);
         segment.reset_hints(record.id.0);
     }
     let mut reconciled = Vec::new();
@@ -232,8 +233,13 @@ fn reconcile_database(
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
         guard.hold_write_lock_within(WRITER_PATIENCE)?;
-        mend_torn_log(&guard, &mut database.wal_file()?, record)?;
+        guard
+            .mend_torn_log(&mut database.wal_file()?, record.page_size)
+            .map_err(|error| InstanceError::Failed(format!("{}: {error}", record.path.display())))?;
         let header = guard.wal_header()?;
+        if !reconcile::is_lost(header.position()) {
+            segment.end_rewriting(record.id.0);
+        }
         // The shared memory may have been made anew at a start that left this database out.
         if !sessions_vouch || left_out.is_some() {
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
@@ -297,16 +303,6 @@ fn reconcile_database(
     database.sync_wal()?;
     segment.end_rewriting(record.id.0);
     Ok(Reconciled { database, capture, copy_afresh })
-}
-
-/// The instance may have died while it wrote the log anew, and those who have the database open are the last who know the
-/// log.
-fn mend_torn_log(guard: &Guard<'_>, wal: &mut VfsFile, record: &DatabaseRecord) -> Result<(), InstanceError> {
-    let mended = guard.log_is_torn(wal).and_then(|torn| match torn {
-        true => guard.mend_log(wal, record.page_size),
-        false => Ok(()),
-    });
-    mended.map_err(|error| InstanceError::Failed(format!("{}: {error}", record.path.display())))
 }
 
 /// What the redo says of a database that was left out. The checkpoint has moved on without it, so this may be in

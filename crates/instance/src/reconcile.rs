@@ -157,6 +157,11 @@ pub enum Plan {
     CopyAfresh(&'static str),
 }
 
+/// Whether the log was being written anew and nothing of it counts.
+pub fn is_lost(found: WalPosition) -> bool {
+    found.salts.is_of_rewritten_log() && found.frame == 0
+}
+
 /// Compares a database with its history, which begins at `begin`: recovery starts there, so the files held everything
 /// before.
 pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
@@ -166,8 +171,7 @@ pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
     let Some(last) = history.anchors.last() else {
         return Plan::CopyAfresh("the redo since the last checkpoint does not know the database");
     };
-    let rewritten = found.position.salts.is_of_rewritten_log();
-    if rewritten && found.position.frame == 0 {
+    if is_lost(found.position) {
         let position = found.position;
         return Plan::Reapply(Anchor { position, scn: begin, redo_from: begin, ..*last });
     }

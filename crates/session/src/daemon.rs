@@ -249,6 +249,13 @@ impl Segment {
         self.database(database).rewriting.store(1, SeqCst);
     }
 
+    /// An instance that starts is about to open the database. Where the last one died while it wrote the log anew the
+    /// wal-index that is there may be one that was made of what is left: nobody reads by it until
+    /// [`Segment::end_rewriting`].
+    pub fn doubt_rewriting(&self, database: u16) {
+        let _ = self.database(database).rewriting.compare_exchange(1, 2, SeqCst, SeqCst);
+    }
+
     /// The log is whole again.
     pub fn end_rewriting(&self, database: u16) {
         self.database(database).rewriting.store(0, SeqCst);

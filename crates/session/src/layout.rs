@@ -115,7 +115,8 @@ pub struct DatabaseEntry {
     /// Packed (epoch, frame); moved by the instance alone, only forwards.
     pub durable: AtomicU64,
     pub state: AtomicU32,
-    /// 1: the instance writes the log anew; who finds it so with the wal-index lost must not make one from the log.
+    /// 1: the instance writes the log anew; who finds it so with the wal-index lost must not make one from the log. 2: an
+    /// instance has started since, which may have made one.
     pub rewriting: AtomicU32,
     /// Last commit's SCN, for `standfast_scn()`.
     pub scn: AtomicU64,

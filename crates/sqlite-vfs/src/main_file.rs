@@ -155,13 +155,15 @@ pub(crate) struct MainFile {
     pub frames: RefCell<FrameRun>,
 }
 
-/// Why the database cannot be written now.
-enum Refusal {
+/// Why the database cannot be written now, or not even read.
+pub(crate) enum Refusal {
     Marker(String),
     Standby,
     Failed,
     Full,
     Down(String),
+    /// With the result code.
+    LogLost(c_int),
 }
 
 impl MainFile {
@@ -261,7 +263,7 @@ impl MainFile {
     }
 
     /// Whether the instance lives, asked at most once a second.
-    fn recently_alive(&self) -> bool {
+    pub(crate) fn recently_alive(&self) -> bool {
         let now = monotonic_ns();
         if now < self.alive_until_ns.get() {
             return true;
@@ -337,7 +339,7 @@ impl MainFile {
         Duration::from_millis(u64::from(ms))
     }
 
-    fn refuse(&self, refusal: &Refusal, waited: Duration) -> c_int {
+    pub(crate) fn refuse(&self, refusal: &Refusal, waited: Duration) -> c_int {
         let path = &self.database.path;
         let (name, directory) = match self.database.marker() {
             Some(marker) => (marker.name.as_str(), marker.directory.as_path()),
@@ -363,6 +365,15 @@ impl MainFile {
                 format!(
                     "instance {name} ({directory}) has failed and accepts no commits for {path}: see its log, \
                      cure the cause, then restart it with `standfast start -D {directory}`"
+                ),
+            ),
+            Refusal::LogLost(result) => (
+                Cause::Down,
+                *result,
+                format!(
+                    "database {path} cannot be read: its instance {name} ({directory}) died while it wrote the write-ahead \
+                     log anew, and so did all who had the database open; what the log holds by itself is an earlier \
+                     state. Start the instance with `standfast start -D {directory}`, which applies the rest"
                 ),
             ),
             Refusal::Full => (

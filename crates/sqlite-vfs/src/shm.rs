@@ -6,7 +6,7 @@
 
 use crate::bindings::{code, shm};
 use crate::commit::{self, Pending};
-use crate::main_file::{LogPoint, MainFile, WriteLock};
+use crate::main_file::{LogPoint, MainFile, Refusal, WriteLock};
 use crate::report::{Cause, report};
 use crate::turn::{self, Turn};
 use standfast_session::{DatabaseState, Session, SessionWait, monotonic_ns};
@@ -39,7 +39,7 @@ impl MainFile {
             (shm::CHECKPOINT_LOCK, true) | (shm::RECOVER_LOCK, false)
                 if lock && self.attach().is_some_and(|session| session.is_rewriting()) =>
             {
-                code::BUSY
+                self.refuse(&Refusal::LogLost(code::BUSY), Duration::ZERO)
             }
             (shm::READ_MARK_FIRST.., true) if count == 1 && lock && self.has_read_mark() => code::BUSY,
             (shm::READ_LOCK_FIRST.., false) if lock => self.lock_read(offset, count),
@@ -79,9 +79,13 @@ impl MainFile {
             && let Some(session) = self.session()
         {
             session.pass_gate(GATE_WAIT);
-            // An index that was made of what is left of the log shows an earlier state until the instance has applied the redo.
-            if session.is_rewriting() && session.state() != DatabaseState::Open {
-                return code::BUSY_RECOVERY;
+            if session.is_log_in_doubt() {
+                // SQLite itself waits for a recovery that is under way, up to ten seconds.
+                let recovers = session.state() == DatabaseState::Recovering && self.recently_alive();
+                return match recovers {
+                    true => code::BUSY_RECOVERY,
+                    false => self.refuse(&Refusal::LogLost(code::IOERR), Duration::ZERO),
+                };
             }
         }
         if starts {

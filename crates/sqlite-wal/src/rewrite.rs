@@ -8,7 +8,7 @@
 //!   transaction. Until they are, the database file is the state.
 //! - A killed instance leaves the index of the old log, which is whole: the frames that were overwritten are in the database
 //!   file, and SQLite reads no frame that its index says is there. From then on only that index knows the log, see
-//!   [`Guard::log_is_torn`].
+//!   [`Guard::mend_torn_log`].
 //!
 //! So the redo from the state of the database file on has to be kept until the new log is durable. Salts say of which kind
 //! a log is ([`WalSalts::of_rewritten_log`](standfast_types::WalSalts::of_rewritten_log)), whatever else is lost.
@@ -118,24 +118,29 @@ impl Guard<'_> {
         true
     }
 
-    /// Whether somebody began to write the log anew and did not come to the end, so that it is known to its index only.
+    /// The instance may have died while it wrote the log anew, and those who have the database open are the last who know
+    /// the log: then it is made whole again for everybody. The caller holds the write lock and the checkpoint lock.
     ///
     /// # Errors
-    /// When the log cannot be read.
-    pub fn log_is_torn(&self, wal: &mut VfsFile) -> Result<bool, RewriteError> {
+    /// When the log or its index cannot be read. `Io`: the log is as torn as before.
+    pub fn mend_torn_log(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
+        match self.log_is_torn(wal)? {
+            true => self.mend_log(wal, page_size),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether somebody began to write the log anew and did not come to the end, so that it is known to its index only.
+    fn log_is_torn(&self, wal: &mut VfsFile) -> Result<bool, RewriteError> {
         let header = self.settled_wal_header()?;
         let mut head = [0; WAL_HEADER_BYTES];
         let [one, two] = header.raw_salts().map(u32::to_ne_bytes);
         Ok(header.frames() > 0 && wal.read_at(&mut head, 0)? && head[SALTS] != *[one, two].as_flattened())
     }
 
-    /// Makes a torn log whole again, for everybody, under those who read it: frames that were moved get the page that the
-    /// database file has, and all of them the sums that follow from that. Who reads goes on, since no page changes that the
-    /// index leads to. The caller holds the write lock and the checkpoint lock.
-    ///
-    /// # Errors
-    /// `Io`: the log is as torn as before.
-    pub fn mend_log(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
+    /// Makes a torn log whole again, under those who read it: frames that were moved get the page that the database file has,
+    /// and all of them the sums that follow from that. Who reads goes on, since no page changes that the index leads to.
+    fn mend_log(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
         let header = self.settled_wal_header()?;
         let moved = self.wal_index()?.backfilled();
         let salts = header.raw_salts().map(u32::to_ne_bytes);

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const SQLITE_BUSY: i32 = 5;
+const SQLITE_IOERR: i32 = 10;
 /// Changes the same few pages again and again.
 const CHANGE: &str = "UPDATE t SET x = randomblob(100), n = n + 1 WHERE id <= 3";
 
@@ -31,15 +32,33 @@ fn database(place: &Place) -> PathBuf {
     path
 }
 
-/// While it writes a log anew for the second time.
-fn primary_that_dies_at(place: &Place, moment: u32) -> (Instance, PathBuf) {
+/// `strikes` while it writes a log anew for the second time.
+fn primary_struck_at(place: &Place, moment: u32, strikes: &str) -> (Instance, PathBuf) {
     let mut primary = place.instance("south");
     shortly(&primary);
-    primary.faults = Some(format!("log-rewrite=kill@{}", 3 + moment));
+    primary.faults = Some(format!("log-rewrite={strikes}@{}", 3 + moment));
     start(&mut primary);
     let database = database(place);
     must(&primary, &["protect", &database.to_string_lossy()]);
     (primary, database)
+}
+
+/// How often `reader` sees the database changed, which may include the commit that was under way.
+#[track_caller]
+fn sees(reader: &mut Client, acknowledged: i64) -> i64 {
+    let seen = reader.run("SELECT n FROM t WHERE id = 1")[0][0].as_i64().unwrap();
+    assert!((acknowledged..=acknowledged + 1).contains(&seen), "{seen}, {acknowledged} acknowledged");
+    seen
+}
+
+/// The database, changed `so_often`, goes on after a start of the instance, with nothing lost.
+#[track_caller]
+fn goes_on(primary: &mut Instance, writer: &mut Client, database: &Path, so_often: i64) {
+    (0..200).for_each(|_| _ = writer.run(CHANGE));
+    assert_eq!(changes(database), so_often + 200);
+    must(primary, &["checkpoint"]);
+    integrity_is_fine(database);
+    assert!(!primary.alerts().contains("copied afresh"), "{}", primary.alerts());
 }
 
 /// Commits until the instance is dead. Returns how many commits were acknowledged.
@@ -101,22 +120,17 @@ fn a_log_is_written_anew_again_and_again_and_stays_short() {
 fn a_log_whose_instance_dies_while_it_writes_it_anew_is_whole_for_who_has_it_open() {
     for moment in MOMENTS {
         let place = Place::new("anew-open");
-        let (mut primary, database) = primary_that_dies_at(&place, moment);
+        let (mut primary, database) = primary_struck_at(&place, moment, "kill");
         let (mut writer, mut reader) = (place.application(&database), place.application(&database));
         reader.run("SELECT n FROM t");
         let acknowledged = commit_until_dead(&mut writer, &primary);
-        let seen = reader.run("SELECT n FROM t WHERE id = 1")[0][0].as_i64().unwrap();
-        assert!((acknowledged..=acknowledged + 1).contains(&seen), "{seen}, {acknowledged} acknowledged");
+        sees(&mut reader, acknowledged);
         primary.faults = None;
         start(&mut primary);
-        // The one that waited, and more.
+        // The one that waited.
         writer.answer();
-        (0..200).for_each(|_| _ = writer.run(CHANGE));
-        assert_eq!(changes(&database), acknowledged + 201, "died at moment {moment}");
+        goes_on(&mut primary, &mut writer, &database, acknowledged + 1);
         assert_eq!(reader.run("SELECT n FROM t WHERE id = 1")[0][0], acknowledged + 201);
-        must(&primary, &["checkpoint"]);
-        integrity_is_fine(&database);
-        assert!(!primary.alerts().contains("copied afresh"), "{}", primary.alerts());
     }
 }
 
@@ -124,7 +138,7 @@ fn a_log_whose_instance_dies_while_it_writes_it_anew_is_whole_for_who_has_it_ope
 fn nobody_takes_what_is_left_of_a_log_for_the_database_when_all_died_while_it_was_written_anew() {
     for moment in MOMENTS {
         let place = Place::new("anew-all");
-        let (mut primary, database) = primary_that_dies_at(&place, moment);
+        let (mut primary, database) = primary_struck_at(&place, moment, "kill");
         let mut writer = place.application(&database);
         let acknowledged = commit_until_dead(&mut writer, &primary);
         writer.kill();
@@ -133,16 +147,47 @@ fn nobody_takes_what_is_left_of_a_log_for_the_database_when_all_died_while_it_wa
         // Before the header the log is the old one, and before the index all of the new one is there.
         if moment == 2 {
             next.fails("SELECT n FROM t", SQLITE_BUSY);
+            assert!(next.said().contains("an earlier state. Start the instance"), "{}", next.said());
+            // Its own index shows that state, too.
+            primary.faults = Some("recovery-apply=EIO@1".into());
+            start(&mut primary);
+            await_status(&primary, "left out", |status| status.database_state("app.db") == "left out");
+            next.fails("SELECT n FROM t", SQLITE_IOERR);
+            primary.kill();
         }
         primary.faults = None;
         start(&mut primary);
-        let seen = next.run("SELECT n FROM t WHERE id = 1")[0][0].as_i64().unwrap();
-        assert!((acknowledged..=acknowledged + 1).contains(&seen), "{seen}, {acknowledged} acknowledged");
-        (0..200).for_each(|_| _ = next.run(CHANGE));
-        assert_eq!(changes(&database), seen + 200, "died at moment {moment}");
-        must(&primary, &["checkpoint"]);
-        integrity_is_fine(&database);
-        assert!(!primary.alerts().contains("copied afresh"), "{}", primary.alerts());
+        let seen = sees(&mut next, acknowledged);
+        goes_on(&mut primary, &mut next, &database, seen);
+    }
+}
+
+/// Those who have the database open have all of it, by the index; so have those who come.
+#[test]
+fn a_log_that_cannot_be_written_anew_for_an_error_of_the_disk_is_read_on_and_repaired_by_a_restart() {
+    for moment in MOMENTS {
+        let place = Place::new("anew-error");
+        let (mut primary, database) = primary_struck_at(&place, moment, "EIO");
+        let mut writer = place.application(&database);
+        let mut acknowledged = 0;
+        let refused = loop {
+            match writer.try_run(CHANGE) {
+                Answer::Rows(_) => acknowledged += 1,
+                refused => break refused,
+            }
+        };
+        assert!(matches!(refused, Answer::Failed { code, .. } if code & 0xff == SQLITE_IOERR), "{refused:?}");
+        await_status(&primary, "the database has failed", |status| {
+            status.database_state("app.db") == "failed"
+        });
+        sees(&mut writer, acknowledged);
+        let mut next = place.application(&database);
+        let seen = sees(&mut next, acknowledged);
+        primary.kill();
+        assert_eq!(sees(&mut next, acknowledged), seen);
+        primary.faults = None;
+        start(&mut primary);
+        goes_on(&mut primary, &mut next, &database, seen);
     }
 }
 
