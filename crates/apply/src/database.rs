@@ -8,7 +8,7 @@ use crate::standby_file::{Checkpointed, StandbyFile};
 use crate::standby_log::Log;
 use crate::{ApplyError, Limits};
 use standfast_format::{Record, decode_record};
-use standfast_sqlite_wal::tail::Room;
+use standfast_sqlite_wal::tail::{Room, Tail};
 use standfast_types::{DatabaseId, Scn};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -262,15 +262,13 @@ impl Database {
     }
 
     /// What is due now for the log; see [`CheckpointClock::due`]. The tail of one is left alone until it is long, or has
-    /// more pages than it can be written anew with, unless it has grown far beyond its length because somebody reads all
-    /// the time. What was moved before it does not count while it grows.
+    /// more pages than it can be written anew with.
     pub fn what_is_due(&mut self, now: Checkpointed, every: u32, reset_at: u32) -> Due {
-        let moved_first = match self.file.log() {
-            Log::Lazy(tail) if self.grown => tail.moved(),
-            _ => 0,
+        let reset_at = match self.file.log() {
+            Log::Lazy(tail) => tail.long_at(self.grown, reset_at),
+            _ => reset_at,
         };
-        let reset_at = reset_at + moved_first;
-        if now.frames >= reset_at / 2 * 3 {
+        if Tail::is_out_of_hand(now.frames, reset_at) {
             self.file.forget_tail();
         }
         match self.file.room(now.frames) {

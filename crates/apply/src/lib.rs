@@ -4,9 +4,9 @@
 //! The way of a record: [`Apply::apply`] deals records to their databases (`apply`); each database turns commits
 //! into page images (`database`, `batch`, `overlay`), keeps pieces of transactions without a commit record
 //! aside (`pending`), verifies every image against the sum in the redo, and commits many transactions in one
-//! of SQLite (`standby_file`, `standby_log`). The apply journal says which WAL position is which SCN (`journal`, `history`), so
-//! that a killed standby goes on exactly where it was (`recover`). `upkeep` holds checkpoints and what may be
-//! forgotten.
+//! of SQLite (`standby_file`, `standby_log`). The apply journal says which WAL position is which SCN (`journal`,
+//! `history`), so that a killed standby goes on exactly where it was (`recover`). `upkeep` holds checkpoints and what
+//! may be forgotten.
 //!
 //! Order of calls: [`Apply::open`], [`Apply::attach_existing`] for every known database, [`Apply::recover`],
 //! then [`Apply::apply`] with [`Apply::checkpoint_if_due`] and, now and then, [`Apply::sync`].

@@ -163,12 +163,8 @@ impl StandbyFile {
     /// # Errors
     /// `SyncFailed`.
     pub fn sync_wal(&mut self) -> Result<(), ApplyError> {
-        // Not what is left of a longer log.
-        let used = self.wal_header()?.log_bytes();
-        self.with_wal(|wal| match used {
-            Some(bytes) => wal.sync_first(bytes),
-            None => wal.sync(),
-        })
+        let header = self.wal_header()?;
+        self.with_wal(|wal| wal.sync_used(Some(header)))
     }
 
     pub(crate) fn with_wal(

@@ -60,8 +60,9 @@ pub fn status(status: &Value) {
         println!("protection: {}", protection(&status["protection"]));
         let checkpoints = &status["checkpoints"];
         println!(
-            "checkpoints: passive {}  WAL resets {}  gates {}  longest gate {} us",
+            "checkpoints: passive {}  WALs written anew {}  reset {}  gates {}  longest gate {} us",
             text(&checkpoints["passive"]),
+            text(&checkpoints["rewrites"]),
             text(&checkpoints["resets"]),
             text(&checkpoints["gates"]),
             text(&checkpoints["gate_us_max"]),

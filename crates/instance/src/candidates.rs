@@ -92,6 +92,21 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_that_is_not_reached_is_waited_for_no_longer_than_patience_lasts() {
+        let mut candidates = Candidates::default();
+        let start = Instant::now();
+        candidates.add(Scn(5), start);
+        candidates.add(Scn(9), start + PATIENCE / 2);
+        assert!(!candidates.is_patience_over(start + PATIENCE - AGAIN));
+        candidates.reached(Scn(5));
+        assert!(candidates.is_patience_over(start + PATIENCE), "the newer one does not begin anew");
+        candidates.reached(Scn(9));
+        assert!(!candidates.is_patience_over(start + 2 * PATIENCE));
+        candidates.add(Scn(11), start + 2 * PATIENCE);
+        assert!(!candidates.is_patience_over(start + 2 * PATIENCE));
+    }
+
+    #[test]
     fn an_order_that_went_further_leaves_nothing_to_do() {
         let mut candidates = Candidates::default();
         candidates.add(Scn(5), Instant::now());

@@ -195,7 +195,6 @@ impl Checkpointer {
         }
         let Some(header) = database.header() else { return false };
         let frames = header.frames();
-        let passive_frames = share(self.config.passive_frames, long);
         let reset_frames = share(self.config.reset_frames, long);
         let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(database));
         let active = progress.frames_seen != frames;
@@ -203,14 +202,26 @@ impl Checkpointer {
         if frames < progress.passive_at {
             progress.passive_at = 0;
         }
-        progress.tail.take_if(|tail| tail.raw_salts() != header.raw_salts());
-        progress.rewritten.take_if(|(raw_salts, _)| *raw_salts != header.raw_salts());
-        // What was moved before the rest was left where it is does not count, unless that is quiet.
-        let moved_first = progress.tail.as_ref().filter(|_| active).map_or(0, Tail::moved);
-        let reset_frames = reset_frames + moved_first;
-        // Somebody reads all the time: the log gets as short as it can.
-        progress.tail.take_if(|_| frames >= reset_frames / 2 * 3);
+        progress.forget_other_logs(header.raw_salts());
+        let long_at = progress.tail.as_ref().map_or(reset_frames, |tail| tail.long_at(active, reset_frames));
+        progress.tail.take_if(|_| Tail::is_out_of_hand(frames, long_at));
         database.set_lazy(progress.tail.as_ref().map(Tail::raw_salts));
+        self.move_if_due(database, &header, share(self.config.passive_frames, long), long_at);
+        self.shorten_if_due(database, frames, long_at);
+        active
+    }
+
+    /// A log without a tail is moved when it has grown by as much as is worth it; `passive_frames` are the most of a log that
+    /// is not long yet.
+    fn move_if_due(
+        &mut self,
+        database: &Arc<Database>,
+        header: &WalIndexHeader,
+        passive_frames: u32,
+        long_at: u32,
+    ) {
+        let Some(progress) = self.progress.get_mut(&database.id()) else { return };
+        let frames = header.frames();
         let beginning = match progress.rewritten {
             Some((_, frames)) => room_for(frames),
             None => room_for(header.database_pages()).min(passive_frames),
@@ -218,44 +229,48 @@ impl Checkpointer {
         // And the more, the longer it is already.
         let next = beginning.max(progress.passive_at.min(passive_frames));
         let since = frames - progress.passive_at;
-        if progress.tail.is_none() && since >= next / 2 {
-            // Transactions that are open when pages are moved hold back what is newer than they are.
-            progress.marks.retain(|mark| mark.header.raw_salts() == header.raw_salts());
-            let marked = progress.marks.last().map_or(0, |mark| mark.header.frames());
-            if since >= next || frames.saturating_sub(marked) >= next / MARKS {
-                progress.marks.extend(mark_of(database));
-            }
-            if since >= next {
-                progress.passive_at = frames;
-                let marks = std::mem::take(&mut progress.marks);
-                self.move_beginning(database, &marks, frames < reset_frames / 2);
-            }
+        if progress.tail.is_some() || since < next / 2 {
+            return;
         }
-        let Some(progress) = self.progress.get_mut(&database.id()) else { return active };
+        // Transactions that are open when pages are moved hold back what is newer than they are.
+        let marked = progress.marks.last().map_or(0, |mark| mark.header.frames());
+        if since >= next || frames.saturating_sub(marked) >= next / MARKS {
+            progress.marks.extend(mark_of(database));
+        }
+        if since >= next {
+            progress.passive_at = frames;
+            let marks = std::mem::take(&mut progress.marks);
+            self.move_beginning(database, &marks, frames < long_at / 2);
+        }
+    }
+
+    /// A log that is long, or whose tail has all the pages that there is room for, is written anew or reset.
+    fn shorten_if_due(&mut self, database: &Arc<Database>, frames: u32, long_at: u32) {
+        let Some(progress) = self.progress.get_mut(&database.id()) else { return };
         let room = progress.tail.as_mut().map_or(Room::Enough, |tail| {
             let connection = database.connection();
             let size = database.record().page_size;
             Guard::of(&connection).map_or(Room::Enough, |guard| tail.room(&guard, size, frames))
         });
-        let gate_again = Instant::now() >= progress.gate_again;
         if room == Room::TooLittle {
-            self.forget_tail(database, frames);
-        } else if (frames >= reset_frames || room == Room::Full) && gate_again && database.failure().is_none()
-        {
-            let back_off = if frames < self.config.reset_frames {
-                self.gate_back_off * SHARE_BACK_OFF
-            } else {
-                self.gate_back_off
-            };
-            let is_lazy = progress.tail.is_some();
-            match self.rewrite_behind_gate(database) {
-                Rewrite::Done => {}
-                Rewrite::Later => self.back_off(database, back_off),
-                Rewrite::Impossible if is_lazy => self.forget_tail(database, frames),
-                Rewrite::Impossible => self.reset_behind_gate(database, back_off),
-            }
+            return self.forget_tail(database, frames);
         }
-        active
+        let is_due = frames >= long_at || room == Room::Full;
+        if !is_due || Instant::now() < progress.gate_again || database.failure().is_some() {
+            return;
+        }
+        let back_off = if frames < self.config.reset_frames {
+            self.gate_back_off * SHARE_BACK_OFF
+        } else {
+            self.gate_back_off
+        };
+        let is_lazy = progress.tail.is_some();
+        match self.rewrite_behind_gate(database) {
+            Rewrite::Done => {}
+            Rewrite::Later => self.back_off(database, back_off),
+            Rewrite::Impossible if is_lazy => self.forget_tail(database, frames),
+            Rewrite::Impossible => self.reset_behind_gate(database, back_off),
+        }
     }
 
     fn back_off(&mut self, database: &Database, back_off: Duration) {
@@ -358,6 +373,13 @@ impl Checkpointer {
 }
 
 impl Progress {
+    /// What is known of another log than that with these salts.
+    fn forget_other_logs(&mut self, raw_salts: [u32; 2]) {
+        self.tail.take_if(|tail| tail.raw_salts() != raw_salts);
+        self.rewritten.take_if(|(rewritten, _)| *rewritten != raw_salts);
+        self.marks.retain(|mark| mark.header.raw_salts() == raw_salts);
+    }
+
     /// Whether everything before `scn` survives in the database itself.
     fn holds(&self, database: &Database, scn: Scn) -> bool {
         holds(scn, database.in_redo(), self.last_synced, database.synced())

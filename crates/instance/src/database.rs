@@ -154,13 +154,8 @@ impl Database {
     /// When it cannot be opened. When a sync fails, now or earlier, the database has failed for good.
     pub fn sync_wal(&self) -> Result<(), InstanceError> {
         self.with_wal(|wal| {
-            // Not what is left of a longer log.
-            let used = self.settled_header().and_then(|header| header.log_bytes());
             if self.failure().is_none()
-                && let Err(error) = match used {
-                    Some(bytes) => wal.sync_first(bytes),
-                    None => wal.sync(),
-                }
+                && let Err(error) = wal.sync_used(self.settled_header())
             {
                 self.fail(format!("its write-ahead log: {error}"));
             }

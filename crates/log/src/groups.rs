@@ -8,6 +8,7 @@ use crate::unreachable::Unreachable;
 use standfast_format::{BlockHeader, FILE_HEADER_BYTES, LogFileHeader, LogKind, StreamCrc};
 use standfast_io::{Disk, LogFile};
 use standfast_types::{IncarnationId, IncarnationNo, InstanceId, Scn};
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -82,6 +83,17 @@ pub struct LogSwitch {
     pub time_us: u64,
     /// Bytes from `first_scn` to the first record that starts in it.
     pub first_record: u32,
+}
+
+impl LogSwitch {
+    fn of(header: &LogFileHeader) -> LogSwitch {
+        LogSwitch {
+            sequence: header.sequence,
+            first_scn: header.first_scn,
+            time_us: header.first_time_us,
+            first_record: header.first_record,
+        }
+    }
 }
 
 /// State of a group, as in V$LOG.
@@ -450,34 +462,26 @@ impl RedoLog {
 
     /// Logs that begin after `after` and at or before `upto`, ascending.
     pub fn switches(&self, after: Scn, upto: Scn) -> Vec<LogSwitch> {
-        let mut found = self.begun();
-        found.retain(|log| after < log.first_scn && log.first_scn <= upto);
+        let mut found = self.headers();
+        found.retain(|header| after < header.first_scn && header.first_scn <= upto);
+        found.sort_by_key(|header| Reverse(order_begun(header)));
         // Of those that begin where an empty one does the last one goes on.
-        found.reverse();
-        found.dedup_by_key(|log| log.first_scn);
-        found.reverse();
-        found
+        found.dedup_by_key(|header| header.first_scn);
+        found.iter().rev().map(LogSwitch::of).collect()
     }
 
     /// The log that contains `at`, or would contain the next byte.
     pub fn log_containing(&self, at: Scn) -> Option<LogSwitch> {
-        self.begun().into_iter().rfind(|log| log.first_scn <= at)
+        let headers = self.headers();
+        let begun = headers.iter().filter(|header| header.first_scn <= at);
+        begun.max_by_key(|header| order_begun(header)).map(LogSwitch::of)
     }
 
-    /// All that can be read, in the order in which they were begun.
-    fn begun(&self) -> Vec<LogSwitch> {
+    /// Of all that can be read.
+    fn headers(&self) -> Vec<LogFileHeader> {
         let catalog = self.catalog();
         let online = catalog.groups.iter().filter_map(|group| group.header);
-        let archived = catalog.archived.iter().map(|log| log.header);
-        let mut headers: Vec<LogFileHeader> = online.chain(archived).collect();
-        headers.sort_by_key(order_begun);
-        let switch = |header: LogFileHeader| LogSwitch {
-            sequence: header.sequence,
-            first_scn: header.first_scn,
-            time_us: header.first_time_us,
-            first_record: header.first_record,
-        };
-        headers.into_iter().map(switch).collect()
+        online.chain(catalog.archived.iter().map(|log| log.header)).collect()
     }
 
     /// First position of the log being filled.
@@ -488,7 +492,7 @@ impl RedoLog {
 
     /// First position of the oldest log that can be read.
     pub fn oldest(&self) -> Scn {
-        self.begun().first().map_or(Scn::ZERO, |log| log.first_scn)
+        self.headers().iter().map(|header| header.first_scn).min().unwrap_or(Scn::ZERO)
     }
 }
 

@@ -182,12 +182,9 @@ fn close_older_groups(
     current: usize,
     archived: &[crate::groups::ArchivedLog],
 ) -> Result<(), LogError> {
-    let mut starts: Vec<(usize, Scn)> = groups
-        .iter()
-        .enumerate()
-        .filter_map(|(index, group)| Some((index, group.header?.first_scn)))
-        .collect();
-    starts.sort_by_key(|(index, scn)| (*scn, *index == current));
+    let mut starts: Vec<(usize, LogFileHeader)> =
+        groups.iter().enumerate().filter_map(|(index, group)| Some((index, group.header?))).collect();
+    starts.sort_by_key(|(_, header)| order_begun(header));
     for pair in starts.windows(2) {
         let (group, next) = (&groups[pair[0].0], groups[pair[1].0].header);
         // The group between them was dropped: this one ends where its blocks do, or, where these are damaged, its archived
@@ -201,7 +198,7 @@ fn close_older_groups(
                 let copied = archived.iter().find(|log| is_copy(&log.header, &header));
                 copied.and_then(|log| log.header.next_scn).map_or(held, |next| held.max(next))
             }
-            None => pair[1].1,
+            None => pair[1].1.first_scn,
         };
         groups[pair[0].0].next_scn = Some(end);
     }

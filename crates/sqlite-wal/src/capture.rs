@@ -15,11 +15,11 @@ use crate::page_map::PageMap;
 use crate::recent_pages::RecentPages;
 use crate::vfs_file::VfsFile;
 use crate::wal_index::{WalIndexHeader, WalIndexView};
+use crate::wal_layout::{FrameHead, frame_offset, image_offset};
 use standfast_format::{RecordBuilder, page_sum};
 use standfast_io::fault::{self, Fault};
 use standfast_types::{
-    DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES,
-    WalPosition, WalSalts,
+    DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WAL_FRAME_HEADER_BYTES, WalPosition, WalSalts,
 };
 
 /// Why a database can no longer be captured.
@@ -162,7 +162,7 @@ impl Capture {
 
     fn read_frame_head(&mut self, frame: u32) -> Result<FrameHead, CaptureError> {
         let mut header = [0; WAL_FRAME_HEADER_BYTES];
-        let offset = self.frame_offset(frame);
+        let offset = frame_offset(frame, self.page_bytes);
         let complete = self.wal.read_at(&mut header, offset)?;
         let head = FrameHead::of(&header);
         if !complete || head.salts != self.salts {
@@ -312,10 +312,6 @@ impl Capture {
         WAL_FRAME_HEADER_BYTES + self.page_bytes
     }
 
-    fn frame_offset(&self, frame: u32) -> u64 {
-        WAL_HEADER_BYTES as u64 + u64::from(frame - 1) * self.frame_bytes() as u64
-    }
-
     /// Reads as many frames as fit a record and captures the whole transactions among them, or one piece of
     /// a transaction that does not fit.
     fn capture_chunk(
@@ -331,7 +327,7 @@ impl Capture {
         let frames = ((PIECE_BYTES / self.frame_bytes()).max(1)).min((last - self.frame) as usize);
         let mut chunk = std::mem::take(&mut self.chunk);
         chunk.resize(frames * self.frame_bytes(), 0);
-        let offset = self.frame_offset(first);
+        let offset = frame_offset(first, self.page_bytes);
         let complete = self.wal.read_at(&mut chunk, offset)?;
         if !complete {
             self.chunk = chunk;
@@ -425,7 +421,7 @@ impl Capture {
                 Base::Wal(frame) => match self.recent.get(page_no, frame) {
                     Some(image) => Some(image),
                     None => {
-                        let offset = self.frame_offset(frame) + WAL_FRAME_HEADER_BYTES as u64;
+                        let offset = image_offset(frame, self.page_bytes);
                         self.wal.read_at(&mut self.before, offset)?;
                         Some(self.before.as_slice())
                     }
@@ -493,7 +489,7 @@ impl Capture {
     fn read_page(&mut self, page_no: PageNo, image: &mut [u8]) -> Result<(), CaptureError> {
         match self.pages.get(&page_no).copied() {
             Some(frame) => {
-                let offset = self.frame_offset(frame) + WAL_FRAME_HEADER_BYTES as u64;
+                let offset = image_offset(frame, self.page_bytes);
                 self.wal.read_at(image, offset)?;
             }
             None => {
@@ -508,19 +504,6 @@ impl Capture {
 /// The page of a frame whose header has been checked.
 fn page_no_of(frame: &[u8]) -> PageNo {
     u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]])
-}
-
-struct FrameHead {
-    page_no: PageNo,
-    commit_pages: u32,
-    salts: WalSalts,
-}
-
-impl FrameHead {
-    fn of(frame: &[u8]) -> FrameHead {
-        let word = |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
-        FrameHead { page_no: word(0), commit_pages: word(4), salts: WalSalts(word(8), word(12)) }
-    }
 }
 
 /// Where the image of a page before a frame comes from.

@@ -347,12 +347,11 @@ unsafe fn sync_kind(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     };
     // SAFETY: as above.
     let guard = unsafe { &*file.cast::<GuardFile>() };
-    let code = match guard.sync_used() {
-        _ if failed => ffi::SQLITE_IOERR_FSYNC,
-        Some(Ok(())) => ffi::SQLITE_OK,
-        Some(Err(_)) => ffi::SQLITE_IOERR_FSYNC,
+    let code = match (!failed).then(|| guard.sync_used()) {
+        None | Some(Some(Err(_))) => ffi::SQLITE_IOERR_FSYNC,
+        Some(Some(Ok(()))) => ffi::SQLITE_OK,
         // SAFETY: as above.
-        None => unsafe { sync_below(file, flags) },
+        Some(None) => unsafe { sync_below(file, flags) },
     };
     if code == ffi::SQLITE_OK
         && guard.kind == Kind::Main

@@ -25,6 +25,7 @@ pub mod tail;
 mod vfs_file;
 mod wal_index;
 mod wal_index_regions;
+mod wal_layout;
 mod wal_sum;
 mod write_again;
 pub mod write_back;

@@ -8,8 +8,8 @@
 
 use crate::VfsFile;
 use crate::guard::{Guard, GuardError};
-use crate::rewrite::frame_offset;
 use crate::wal_index_regions::WalIndexRegions;
+use crate::wal_layout::{FrameHead, frame_offset, image_offset};
 use rusqlite::ffi;
 use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES};
 use std::collections::BTreeSet;
@@ -38,8 +38,7 @@ impl Guard<'_> {
         }
         let mut image = vec![0; page_size.bytes()];
         let written = left_out.iter().try_for_each(|(page_no, frame)| {
-            let body = frame_offset(*frame, page_size) + WAL_FRAME_HEADER_BYTES as u64;
-            match wal.read_at(&mut image, body) {
+            match wal.read_at(&mut image, image_offset(*frame, page_size.bytes())) {
                 Ok(true) => self.write_page(&image, *page_no),
                 Ok(false) | Err(_) => Err(ffi::SQLITE_IOERR_READ),
             }
@@ -59,17 +58,16 @@ impl Guard<'_> {
         page_size: PageSize,
     ) -> Result<Option<Vec<(PageNo, u32)>>, GuardError> {
         let header = self.settled_wal_header()?;
-        let index = self.wal_index()?;
-        let moved = index.backfilled();
+        let moved = self.wal_index()?.backfilled();
         let seen = self.seen_by_checkpoint();
-        if moved == 0 || seen < moved || seen > header.frames() || index.attempted() != moved {
+        if moved == 0 || seen < moved || seen > header.frames() {
             return Ok(None);
         }
         let regions = WalIndexRegions::of(self.file(), seen).ok_or(GuardError::NoWal)?;
         let mut commit = |frame: u32| {
             let mut head = [0; WAL_FRAME_HEADER_BYTES];
-            let whole = wal.read_at(&mut head, frame_offset(frame, page_size)).unwrap_or(false);
-            whole.then(|| u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
+            let whole = wal.read_at(&mut head, frame_offset(frame, page_size.bytes())).unwrap_or(false);
+            whole.then(|| FrameHead::of(&head).commit_pages)
         };
         let Some(database_pages) = commit(moved).filter(|pages| *pages > 0) else { return Ok(None) };
         let is_no_smaller = |pages: u32| pages == 0 || pages >= database_pages;

@@ -1,12 +1,12 @@
 //! A log in memory: the header and the frames of one transaction, with their sums. Layout: SQLite's "WAL-mode File
 //! Format".
 
+use crate::wal_layout::SALTS;
 use crate::wal_sum::Sum;
 use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalSalts};
 
-/// Where the header of a log has its checkpoint sequence number, its salts and its sum.
+/// Where the header of a log has its checkpoint sequence number and its sum.
 const SEQUENCE: std::ops::Range<usize> = 12..16;
-const SALTS: std::ops::Range<usize> = 16..24;
 const SUMMED: usize = 24;
 
 /// See the module.

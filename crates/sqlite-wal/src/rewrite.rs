@@ -16,9 +16,10 @@
 use crate::VfsFile;
 use crate::guard::{Guard, GuardError};
 use crate::new_log::NewLog;
+use crate::page_map::PageMap;
 use crate::wal_index::WalIndexHeader;
-use crate::wal_index::log_bytes;
 use crate::wal_index_regions::{NewHeader, WalIndexRegions};
+use crate::wal_layout::{FrameHead, SALTS, frame_offset, image_offset};
 use crate::wal_sum::MAGIC;
 use rusqlite::ffi;
 use standfast_io::fault::{self, Fault};
@@ -37,8 +38,6 @@ const LOOKS: u32 = 4;
 const FEW: u32 = 64;
 /// The locks of the read marks of those who read the log.
 const READ_LOG_LOCKS: (i32, i32) = (4, 4);
-/// Where the header of a log has its salts.
-const SALTS: std::ops::Range<usize> = 16..24;
 
 /// Why a log could not be written anew.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +86,7 @@ impl Guard<'_> {
     ///
     /// # Errors
     /// When the wal-index cannot be read.
-    pub fn newest_frames(&self, after: u32) -> Result<Vec<(PageNo, u32)>, GuardError> {
+    pub(crate) fn newest_frames(&self, after: u32) -> Result<Vec<(PageNo, u32)>, GuardError> {
         self.newest_frames_of(&self.settled_wal_header()?, after)
     }
 
@@ -97,12 +96,13 @@ impl Guard<'_> {
         after: u32,
     ) -> Result<Vec<(PageNo, u32)>, GuardError> {
         let regions = WalIndexRegions::of(self.file(), header.frames()).ok_or(GuardError::NoWal)?;
-        let mut frames: Vec<(PageNo, u32)> = (after + 1..=header.frames())
-            .map(|frame| (regions.page_of(frame), frame))
-            .filter(|(page_no, _)| *page_no != 0)
-            .collect();
-        frames.sort_unstable_by_key(|(page_no, frame)| (*page_no, u32::MAX - frame));
-        frames.dedup_by_key(|(page_no, _)| *page_no);
+        let mut newest = PageMap::default();
+        for frame in after + 1..=header.frames() {
+            newest.insert(regions.page_of(frame), frame);
+        }
+        let mut frames: Vec<(PageNo, u32)> =
+            newest.into_iter().filter(|(page_no, _)| *page_no != 0).collect();
+        frames.sort_unstable();
         Ok(frames)
     }
 
@@ -143,7 +143,6 @@ impl Guard<'_> {
     fn mend_log(&self, wal: &mut VfsFile, page_size: PageSize) -> Result<(), RewriteError> {
         let header = self.settled_wal_header()?;
         let moved = self.wal_index()?.backfilled();
-        let salts = header.raw_salts().map(u32::to_ne_bytes);
         let regions = WalIndexRegions::of(self.file(), header.frames()).ok_or(GuardError::NoWal)?;
         let mut head = [0; WAL_HEADER_BYTES];
         wal.read_at(&mut head, 0)?;
@@ -155,16 +154,15 @@ impl Guard<'_> {
             let mut commit = if frame == header.frames() { header.database_pages() } else { 0 };
             if frame > moved {
                 let mut old = [0; WAL_FRAME_HEADER_BYTES];
-                wal.read_at(&mut old, frame_offset(frame, page_size))?;
-                if old[8..16] != *salts.as_flattened() {
+                wal.read_at(&mut old, frame_offset(frame, page_size.bytes()))?;
+                let old = FrameHead::of(&old);
+                if old.salts != header.salts() {
                     return Err(std::io::Error::other(format!("frame {frame} is of another log")).into());
                 }
-                commit = u32::from_be_bytes([old[4], old[5], old[6], old[7]]);
+                commit = old.commit_pages;
             }
             whole.append(page_no, commit, |image| match frame > moved {
-                true => wal
-                    .read_at(image, frame_offset(frame, page_size) + WAL_FRAME_HEADER_BYTES as u64)
-                    .map(|_| ()),
+                true => wal.read_at(image, image_offset(frame, page_size.bytes())).map(|_| ()),
                 // Beyond the end of the file: of a database that was larger once.
                 false => self.file().read_page(image, page_no).map(|_| ()).map_err(|code| {
                     std::io::Error::other(format!("reading page {page_no}: {}", crate::sqlite_code(code)))
@@ -231,7 +229,7 @@ impl Guard<'_> {
             return Ok(None);
         }
         for (page_no, frame) in &changed {
-            let offset = frame_offset(*frame, prepared.new.page_size()) + WAL_FRAME_HEADER_BYTES as u64;
+            let offset = image_offset(*frame, prepared.new.page_size().bytes());
             prepared.new.append(*page_no, 0, |image| wal.read_at(image, offset).map(|_| ()))?;
         }
         prepared.old = header;
@@ -239,8 +237,8 @@ impl Guard<'_> {
     }
 
     /// Writes the log anew as it was `prepared`, with what has changed since. `None` and nothing done when that is too much
-    /// for the room, or when somebody reads the log for longer than `patience`. `is_whole`
-    /// is called when the log is whole for those who do not have its index, too.
+    /// for the room, or when somebody reads the log for longer than `patience`. `is_whole` is called when the log is whole for
+    /// those who do not have its index, too.
     ///
     /// The caller holds the write lock and the checkpoint lock. All that was committed is captured and durable in the
     /// redo, and the database file was synced after frames were moved into it.
@@ -332,10 +330,6 @@ fn write_pieces(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Result
         wal.write_at(piece, offset + at)?;
     }
     Ok(())
-}
-
-pub(crate) fn frame_offset(frame: u32, page_size: PageSize) -> u64 {
-    log_bytes(frame - 1, page_size)
 }
 
 #[cfg(test)]

@@ -44,17 +44,15 @@ pub enum Room {
 
 impl Tail {
     /// What is behind the frames that a checkpoint has moved which came to its end and was followed by a sync. `None` when
-    /// those are not all of one of `marks`, which are in order, or more than `longest`, when a later one did not come to its
-    /// end, or when somebody has begun the log anew. The next writer would do that with a log that is moved to its last frame:
-    /// the index says that this frame is not. The caller holds the checkpoint lock.
+    /// those are not all of one of `marks`, which are in order, or more than `longest`, or when somebody has begun the log anew.
+    /// The next writer would do that with a log that is moved to its last frame: the index says that this frame is not. The
+    /// caller holds the checkpoint lock, and has made a state of what was moved ([`Guard::complete_moved`]).
     pub fn behind(guard: &Guard<'_>, marks: &[Mark], longest: u32) -> Option<Tail> {
         let now = guard.settled_wal_header().ok()?;
-        let index = guard.wal_index().ok()?;
-        let mut moved = index.backfilled();
+        let mut moved = guard.wal_index().ok()?.backfilled();
         let reached = |mark: &&Mark| mark.header.frames() > 0 && mark.header.frames() <= moved;
         let Mark { header: then, scn } = *marks.iter().rev().find(reached)?;
-        let is_beginning = moved <= longest && index.attempted() == moved;
-        if !is_beginning || now.raw_salts() != then.raw_salts() || now.frames() < moved {
+        if moved > longest || now.raw_salts() != then.raw_salts() || now.frames() < moved {
             return None;
         }
         if now.frames() == moved {
@@ -82,17 +80,31 @@ impl Tail {
         self.scn
     }
 
+    /// Frames at which its log is long, of `reset_frames` for one without a tail: what was moved first does not count while
+    /// the log grows.
+    pub fn long_at(&self, grows: bool, reset_frames: u32) -> u32 {
+        reset_frames + if grows { self.moved } else { 0 }
+    }
+
+    /// Whether a log of `frames` frames that was long at `long_at` has grown on for so long, because somebody reads all the
+    /// time, that it is to get as short as it can without being written anew.
+    pub fn is_out_of_hand(frames: u32, long_at: u32) -> bool {
+        frames >= long_at / 2 * 3
+    }
+
     /// How a log of `frames` frames stands to the room of its tail. To be asked often: it looks seldom.
     pub fn room(&mut self, guard: &Guard<'_>, page_size: PageSize, frames: u32) -> Room {
         if frames < self.look_at {
             return Room::Enough;
         }
-        self.look_at = frames + self.moved / 8;
-        let room = self.moved.min(most_frames(page_size));
-        let newest = guard.newest_frames(self.moved).map_or(0, |newest| newest.len());
-        if newest < room as usize / 3 * 2 {
+        let behind = frames - self.moved.min(frames);
+        let full = self.moved.min(most_frames(page_size)) / 3 * 2;
+        let newest = guard.newest_frames(self.moved).map_or(0, |newest| newest.len() as u32);
+        // It is full no sooner; and a look goes over all of it.
+        self.look_at = frames + full.saturating_sub(newest).max(behind / 4);
+        if newest < full {
             Room::Enough
-        } else if frames - self.moved.min(frames) < GAIN_LEAST * newest as u32 {
+        } else if behind < GAIN_LEAST * newest {
             Room::TooLittle
         } else {
             Room::Full

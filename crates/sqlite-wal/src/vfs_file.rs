@@ -4,6 +4,7 @@
 //! must never be opened behind SQLite's back in a process that has it open; the VFS knows how to close safely.
 
 use crate::sqlite_code;
+use crate::wal_index::WalIndexHeader;
 use rusqlite::ffi;
 use standfast_io::fault::{self, Fault};
 use standfast_io::part::PartlySynced;
@@ -195,6 +196,18 @@ impl VfsFile {
             Ok(())
         } else {
             Err(Error::other(format!("syncing: {}", sqlite_code(code))))
+        }
+    }
+
+    /// Makes what is in use of a WAL survive a power loss, as its index says: not what is left behind it of a longer one. All
+    /// of the file where that is not known.
+    ///
+    /// # Errors
+    /// As [`VfsFile::sync`].
+    pub fn sync_used(&mut self, header: Option<WalIndexHeader>) -> Result<()> {
+        match header.and_then(|header| header.log_bytes()) {
+            Some(bytes) => self.sync_first(bytes),
+            None => self.sync(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The header of the wal-index (the `-shm` file): what SQLite has published as committed.
 
-use standfast_types::{PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalPosition, WalSalts};
+use crate::wal_layout::log_bytes;
+use standfast_types::{PageSize, WalPosition, WalSalts};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// How often a header that is being written is looked at.
@@ -54,7 +55,7 @@ impl WalIndexHeader {
     }
     /// Bytes of the file that are in use, when the header is initialised.
     pub fn log_bytes(&self) -> Option<u64> {
-        self.page_size().map(|page_size| log_bytes(self.frames(), page_size))
+        self.page_size().map(|page_size| log_bytes(self.frames(), page_size.bytes()))
     }
     /// What is committed.
     pub fn position(&self) -> WalPosition {
@@ -65,11 +66,6 @@ impl WalIndexHeader {
         let bytes = self.words[3].to_ne_bytes();
         PageSize::from_header_field(u16::from_ne_bytes([bytes[2], bytes[3]]))
     }
-}
-
-/// Length of a log of `frames` frames.
-pub(crate) fn log_bytes(frames: u32, page_size: PageSize) -> u64 {
-    WAL_HEADER_BYTES as u64 + u64::from(frames) * (WAL_FRAME_HEADER_BYTES + page_size.bytes()) as u64
 }
 
 /// The first words of a mapped wal-index. SQLite and other processes write them at any time.

@@ -4,13 +4,13 @@
 //! nothing. Only a new write of the same bytes makes a later sync mean something, and only while they are still
 //! what they were, which the checksums of the frames tell.
 
+use crate::wal_layout::SALTS;
 use crate::wal_sum::{MAGIC, Sum};
 use crate::{VfsFile, WalIndexHeader};
 use standfast_types::{PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
 use std::io::Result;
 
-/// Where the file has its salts; a frame header has them at [`FRAME_SALTS`].
-const SALTS: std::ops::Range<usize> = 16..24;
+/// Where a frame has its salts.
 const FRAME_SALTS: std::ops::Range<usize> = 8..16;
 /// What the checksum of a frame covers of its header, and where it is.
 const SUMMED: std::ops::Range<usize> = 0..8;

@@ -125,6 +125,17 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_is_handed_over_four_pieces_at_a_time() {
+        let directory = TempDir::new("write-back-burst").unwrap();
+        std::fs::write(directory.path().join("app.db-wal"), [1; 4096]).unwrap();
+        let mut log = WriteBack::new(&directory.path().join("app.db"), 4096, 0);
+        let piece = log.piece_frames;
+        log.grew_to(9 * piece + 1);
+        let handed: Vec<u32> = (0..4).map(|_| log.hand_most()).collect();
+        assert_eq!(handed, [4 * piece, 4 * piece, piece + 1, 0]);
+    }
+
+    #[test]
     fn what_came_at_once_is_handed_over_piece_by_piece_and_much_of_it_in_larger_ones() {
         let mut log = WriteBack::new(Path::new("absent.db"), 4096, 0);
         let piece = log.piece_frames;

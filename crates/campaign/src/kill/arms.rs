@@ -4,7 +4,7 @@
 use standfast_testkit::Rng;
 
 /// Places in a primary, with the number of times they are passed before they strike, at most.
-const PRIMARY: [(&str, u64); 9] = [
+const PRIMARY: [(&str, u64); 10] = [
     ("log-write", 400),
     ("log-written", 400),
     ("send", 400),
@@ -13,11 +13,12 @@ const PRIMARY: [(&str, u64); 9] = [
     ("create", 3),
     ("replace", 6),
     ("checkpoint-reset", 4),
+    ("log-rewrite", 12),
     ("recovery-apply", 1),
 ];
 
 /// Places in a standby.
-const STANDBY: [(&str, u64); 9] = [
+const STANDBY: [(&str, u64); 10] = [
     ("received", 400),
     ("log-write", 400),
     ("log-written", 400),
@@ -26,6 +27,7 @@ const STANDBY: [(&str, u64); 9] = [
     ("sync", 20),
     ("replace", 6),
     ("checkpoint-reset", 4),
+    ("log-rewrite", 12),
     ("recovery-apply", 1),
 ];
 

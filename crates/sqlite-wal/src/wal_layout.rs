@@ -1,0 +1,37 @@
+//! Where a WAL has what. Layout: SQLite's "WAL-mode File Format".
+
+use standfast_types::{PageNo, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalSalts};
+
+/// Where the header of a log has its salts.
+pub(crate) const SALTS: std::ops::Range<usize> = 16..24;
+
+/// Length of a log of `frames` frames.
+pub(crate) fn log_bytes(frames: u32, page_bytes: usize) -> u64 {
+    WAL_HEADER_BYTES as u64 + u64::from(frames) * (WAL_FRAME_HEADER_BYTES + page_bytes) as u64
+}
+
+/// Where a frame, 1-based, begins.
+pub(crate) fn frame_offset(frame: u32, page_bytes: usize) -> u64 {
+    log_bytes(frame - 1, page_bytes)
+}
+
+/// Where the page of a frame begins.
+pub(crate) fn image_offset(frame: u32, page_bytes: usize) -> u64 {
+    frame_offset(frame, page_bytes) + WAL_FRAME_HEADER_BYTES as u64
+}
+
+/// What is read of the header of a frame.
+pub(crate) struct FrameHead {
+    pub page_no: PageNo,
+    /// Size of the database in pages where the frame commits; 0 within a transaction.
+    pub commit_pages: u32,
+    pub salts: WalSalts,
+}
+
+impl FrameHead {
+    /// Of bytes that begin with the frame.
+    pub fn of(frame: &[u8]) -> FrameHead {
+        let word = |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
+        FrameHead { page_no: word(0), commit_pages: word(4), salts: WalSalts(word(8), word(12)) }
+    }
+}
