@@ -101,7 +101,7 @@ impl Tail {
         let full = self.moved.min(most_frames(page_size)) / 3 * 2;
         let newest = guard.newest_frames(self.moved).map_or(0, |newest| newest.len() as u32);
         // It is full no sooner; and a look goes over all of it.
-        self.look_at = frames + full.saturating_sub(newest).max(behind / 4);
+        self.look_at = frames + full.saturating_sub(newest).max(behind / 8);
         if newest < full {
             Room::Enough
         } else if behind < GAIN_LEAST * newest {
