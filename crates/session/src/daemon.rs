@@ -4,7 +4,8 @@ use crate::bits::set_bits;
 use crate::futex;
 use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, Slot};
 use crate::segment::{Segment, SegmentConfig};
-use crate::session::{CLAIMING, WORD_ASLEEP, WORD_IDLE, WORD_WAITING};
+use crate::session::{CLAIMING, WORD_WAITING};
+use crate::sleepers::Sleepers;
 use crate::spin;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
@@ -40,21 +41,6 @@ impl DirtySet {
         for (mine, theirs) in self.words.iter_mut().zip(other.words) {
             *mine |= theirs;
         }
-    }
-}
-
-impl Slot {
-    fn waits_for(&self, position: u64) -> bool {
-        self.target.load(SeqCst) <= position && self.commit_word.load(SeqCst) != WORD_IDLE
-    }
-
-    /// Lets the session look again at what it waits for. Whether it slept.
-    fn wake_commit(&self) -> bool {
-        let slept = self.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP;
-        if slept {
-            futex::wake_one(&self.commit_word);
-        }
-        slept
     }
 }
 
@@ -143,45 +129,51 @@ impl Segment {
         header.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
     }
 
-    /// Moves the durable position of a database forwards and wakes the commits that waited for it, in their order:
-    /// who runs first is ahead at the write lock, and in the order of slots that would always be the same sessions.
-    /// `posted` is told once of each when it had given notice and when it was woken, or let find the answer by itself.
-    /// Returns the number of sleepers woken.
-    pub fn publish_durable(&self, database: u16, position: u64, posted: &mut dyn FnMut(u64, u64)) -> usize {
-        let entry = self.database(database);
+    /// Moves the durable position of a database forwards and lets the commits that waited for it go on; those of them that
+    /// sleep join `sleepers`, to be woken together. `posted` is told once of each when it had given notice and that it may go
+    /// on now.
+    pub fn publish_durable(
+        &self,
+        database: u16,
+        position: u64,
+        sleepers: &mut Sleepers,
+        posted: &mut dyn FnMut(u64, u64),
+    ) {
         // Those who do not sleep see the new position at once and may be gone when it is their turn below.
-        for slot in self.waiting(database).filter(|slot| slot.waits_for(position)) {
+        for (_, slot) in self.waiting(database).filter(|(_, slot)| slot.waits_for(position)) {
             if slot.commit_word.load(SeqCst) == WORD_WAITING {
                 slot.post(posted);
             }
         }
-        entry.durable.fetch_max(position, SeqCst);
-        let waiting = self.waiting(database).filter(|slot| slot.waits_for(position));
-        let mut in_order: Vec<_> = waiting.map(|slot| (slot.target.load(SeqCst), slot)).collect();
-        in_order.sort_unstable_by_key(|(target, _)| *target);
-        let mut woken = 0;
-        // Who has been woken by others may wait for a later commit by now.
-        for (_, slot) in in_order.into_iter().filter(|(_, slot)| slot.waits_for(position)) {
+        self.database(database).durable.fetch_max(position, SeqCst);
+        for (index, slot) in self.waiting(database).filter(|(_, slot)| slot.waits_for(position)) {
             slot.post(posted);
-            if slot.wake_commit() {
-                woken += 1;
-            }
+            sleepers.call(index, slot);
         }
-        woken
+    }
+
+    /// Wakes `sleepers` and empties it. One system call wakes up to 32 of them, in the order in which they fell asleep: a
+    /// thread that wakes others one by one is interrupted by each of them, while the rest sleep on.
+    pub fn wake(&self, sleepers: &mut Sleepers) {
+        for (bed, bits) in sleepers.take() {
+            let wakes = &self.header().beds[bed].wakes;
+            wakes.fetch_add(1, SeqCst);
+            futex::wake_those(wakes, bits);
+        }
     }
 
     /// The slots of sessions that wait for a commit of the database to be durable, ascending.
-    fn waiting(&self, database: u16) -> impl Iterator<Item = &'static Slot> {
+    fn waiting(&self, database: u16) -> impl Iterator<Item = (usize, &'static Slot)> {
         let segment = *self;
         let waiters = &self.database(database).commit_waiters;
-        set_bits(waiters.iter().map(|word| word.load(SeqCst))).map(move |index| segment.slot(index))
+        set_bits(waiters.iter().map(|word| word.load(SeqCst))).map(move |index| (index, segment.slot(index)))
     }
 
     /// Wakes every commit that waits on the database, so that it looks around (failure, shutdown).
     pub fn wake_all(&self, database: u16) {
-        for slot in self.waiting(database) {
-            slot.wake_commit();
-        }
+        let mut sleepers = Sleepers::default();
+        self.waiting(database).for_each(|(index, slot)| sleepers.call(index, slot));
+        self.wake(&mut sleepers);
     }
 
     /// Packed durable position of a database.
@@ -287,7 +279,7 @@ impl Segment {
 
     /// How many of its commits wait, and readers for what they see to be durable.
     pub fn commit_waiters(&self, database: u16) -> usize {
-        self.waiting(database).filter(|slot| slot.waits_for(u64::MAX)).count()
+        self.waiting(database).filter(|(_, slot)| slot.waits_for(u64::MAX)).count()
     }
 
     /// Sessions attached: (slot, process, start time of the process in clock ticks).
@@ -318,38 +310,5 @@ impl Segment {
             lock_sleeps: counters.lock_sleeps.load(Relaxed),
             reservations: counters.reservations.load(Relaxed),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-    use crate::session::Session;
-
-    #[test]
-    fn sleepers_are_woken_in_the_order_of_their_commits() {
-        let path = std::path::PathBuf::from(format!("/dev/shm/standfast-test-order-{}", std::process::id()));
-        let (segment, _) = Segment::create(&path, [7; 16], 0o600).unwrap();
-        let sessions: Vec<_> = (0..4).map(|_| Session::attach(segment, 3, 1, 1).unwrap()).collect();
-        let mut noticed = Vec::new();
-        // Slots ascend, commits do not.
-        for (session, frame) in sessions.iter().zip([30, 10, 40, 20]) {
-            let target = session.position_under_write_lock([1, 2], frame);
-            session.notice_commit(false, 0, Some(target));
-            let slot = segment.waiting(3).last().unwrap();
-            slot.commit_word.store(WORD_ASLEEP, SeqCst);
-            noticed.push((target, slot.noticed_ns.load(SeqCst)));
-        }
-        let upto = noticed[0].0;
-        let mut order = Vec::new();
-        let woken = segment.publish_durable(3, upto, &mut |noticed_ns, _| order.push(noticed_ns));
-        assert_eq!((woken, order), (3, [1, 3, 0].map(|at| noticed[at].1).to_vec()));
-        assert!(
-            segment.waiting(3).any(|slot| slot.commit_word.load(SeqCst) == WORD_ASLEEP),
-            "the later one sleeps on"
-        );
-        std::fs::remove_file(path).unwrap();
     }
 }

@@ -7,12 +7,15 @@ use crate::durations::{Cell, SessionWait};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Sessions (connections to protected databases) of one instance at a time.
 pub const SESSIONS_MAX: usize = 1024;
 pub const DATABASES: usize = standfast_types_databases();
 pub const SESSION_WORDS: usize = SESSIONS_MAX / 64;
 pub const DATABASE_WORDS: usize = DATABASES / 64;
+/// Sessions that share a [`BedLine`]: as many as a futex tells apart.
+pub const BED_SESSIONS: usize = 32;
+pub const BEDS: usize = SESSIONS_MAX / BED_SESSIONS;
 /// A sleeper looks for himself after this many milliseconds.
 pub const RELEASE_STALL_MS: u64 = 50;
 
@@ -74,6 +77,14 @@ pub struct Header {
     pub daemon: DaemonLine,
     pub dirty: DirtyLines,
     pub counters: Counters,
+    pub beds: [BedLine; BEDS],
+}
+
+/// Where commits of sessions sleep, [`BED_SESSIONS`] to a word, so that one system call wakes all of them that may go on.
+#[repr(C, align(64))]
+pub struct BedLine {
+    /// Another number with every wake: who is about to sleep and has missed one does not.
+    pub wakes: AtomicU32,
 }
 
 /// Where the instance sleeps.

@@ -20,6 +20,7 @@ mod marker;
 mod queue;
 mod segment;
 mod session;
+mod sleepers;
 mod spin;
 
 pub use daemon::{DirtySet, SessionCounts};
@@ -29,6 +30,7 @@ pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};
 pub use queue::TurnTicket;
 pub use segment::{Segment, SegmentConfig, SegmentError};
 pub use session::{CommitMode, Session, WaitOutcome};
+pub use sleepers::Sleepers;
 
 /// Nanoseconds of the monotonic clock, comparable between processes of one machine.
 pub fn monotonic_ns() -> u64 {

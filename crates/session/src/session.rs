@@ -2,13 +2,12 @@
 
 use crate::durations::{NOBODY_WAITS, SessionWait};
 use crate::futex;
-use crate::layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
+use crate::layout::{BED_SESSIONS, DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
 use crate::monotonic_ns;
 use crate::segment::Segment;
 use crate::spin;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(crate) const CLAIMING: u32 = u32::MAX;
 pub(crate) const WORD_IDLE: u32 = 0;
@@ -237,10 +236,16 @@ impl Session {
         (&waiters[self.slot / 64], 1 << (self.slot % 64))
     }
 
+    /// Where this session sleeps, and the bit by which it is woken there.
+    fn bed(&self) -> (&AtomicU32, u32) {
+        let bed = &self.segment.header().beds[self.slot / BED_SESSIONS];
+        (&bed.wakes, 1 << (self.slot % BED_SESSIONS))
+    }
+
     /// And whether it slept.
     fn sleep_until(&self, reached: &dyn Fn() -> bool, alive: &dyn Fn() -> bool) -> (WaitOutcome, bool) {
         let slot = self.segment.slot(self.slot);
-        let stall = Duration::from_millis(RELEASE_STALL_MS);
+        let (wakes, own) = self.bed();
         let (mut stalled_since, mut slept) = (None, false);
         if self.waits_alone() && spin::look(&slot.look, LOOK_MAX_US, reached) {
             return (WaitOutcome::Durable, slept);
@@ -249,14 +254,16 @@ impl Session {
             if reached() {
                 return (WaitOutcome::Durable, slept);
             }
-            // 1 -> 2 announces the sleep; the releaser exchanges to 0 and wakes only those that were 2.
+            // 1 -> 2 announces the sleep; the releaser exchanges to 0, counts a wake and wakes only those that were 2.
+            let missed_none = wakes.load(SeqCst);
             let _ = slot.commit_word.compare_exchange(WORD_WAITING, WORD_ASLEEP, SeqCst, SeqCst);
             if slot.commit_word.load(SeqCst) == WORD_ASLEEP {
                 if reached() {
                     return (WaitOutcome::Durable, slept);
                 }
                 slept = true;
-                let timed_out = futex::wait(&slot.commit_word, WORD_ASLEEP, stall);
+                let now = monotonic_ns();
+                let timed_out = futex::wait_as(wakes, missed_none, own, now + RELEASE_STALL_MS * 1_000_000);
                 if timed_out && !reached() {
                     let now = monotonic_ns();
                     let since = *stalled_since.get_or_insert(now);

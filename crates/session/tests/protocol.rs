@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use standfast_session::{
-    CommitMode, DatabaseState, Segment, SegmentConfig, Session, SessionWait, WaitOutcome, monotonic_ns,
+    CommitMode, DatabaseState, Segment, SegmentConfig, Session, SessionWait, Sleepers, WaitOutcome,
+    monotonic_ns,
 };
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,6 +24,12 @@ fn segment(name: &str) -> (Segment, PathBuf) {
     (segment, path)
 }
 
+fn publish(segment: Segment, position: u64, posted: &mut dyn FnMut(u64, u64)) {
+    let mut sleepers = Sleepers::default();
+    segment.publish_durable(3, position, &mut sleepers, posted);
+    segment.wake(&mut sleepers);
+}
+
 #[test]
 fn a_waiter_is_released_by_its_position_and_not_before() {
     let (segment, path) = segment("release");
@@ -32,9 +39,9 @@ fn a_waiter_is_released_by_its_position_and_not_before() {
     while !segment.has_commit_waiters(3) {
         std::thread::yield_now();
     }
-    segment.publish_durable(3, target - 1, &mut |_, _| {});
+    publish(segment, target - 1, &mut |_, _| {});
     assert!(segment.has_commit_waiters(3), "released one frame too early");
-    segment.publish_durable(3, target, &mut |_, _| {});
+    publish(segment, target, &mut |_, _| {});
     assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
     assert!(!segment.has_commit_waiters(3));
     std::fs::remove_file(path).unwrap();
@@ -47,11 +54,11 @@ fn a_commit_after_a_log_reset_is_not_covered_by_what_was_durable_before_it() {
     let (segment, path) = segment("epoch");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let before = session.position_under_write_lock([0xFFFF_FFFF, 0xFFFF_FFFF], 14_000);
-    segment.publish_durable(3, before, &mut |_, _| {});
+    publish(segment, before, &mut |_, _| {});
     let after = session.position_under_write_lock([0, 1], 2);
     assert!(after > before);
     assert_eq!(session.wait_durable_for_test(after), WaitOutcome::Unknown, "acknowledged too early");
-    segment.publish_durable(3, after, &mut |_, _| {});
+    publish(segment, after, &mut |_, _| {});
     assert_eq!(session.wait_durable_for_test(after), WaitOutcome::Durable);
     assert!(session.position_for_reader([0xFFFF_FFFF, 0xFFFF_FFFF], 9).is_none());
     std::fs::remove_file(path).unwrap();
@@ -233,7 +240,7 @@ fn a_commit_that_waited_is_counted_and_its_release_told_once() {
     };
     assert_eq!(active.iter().map(|one| one.waits_for).collect::<Vec<_>>(), [Some(SessionWait::LogFileSync)]);
     let mut posted = Vec::new();
-    segment.publish_durable(3, target, &mut |noticed, at| posted.push((noticed, at)));
+    publish(segment, target, &mut |noticed, at| posted.push((noticed, at)));
     assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
     let [(noticed, at)] = posted[..] else { panic!("one commit waited: {posted:?}") };
     assert!(began <= noticed && noticed < at && at <= monotonic_ns());
@@ -254,7 +261,7 @@ fn a_commit_that_is_durable_before_its_session_comes_to_ask_has_waited_so_long()
     assert_eq!(segment.commit_waiters(3), 1);
     let mut posted = Vec::new();
     for position in [target, target + 1] {
-        segment.publish_durable(3, position, &mut |noticed, at| posted.push((noticed, at)));
+        publish(segment, position, &mut |noticed, at| posted.push((noticed, at)));
         assert!(!segment.has_commit_waiters(3));
     }
     assert_eq!(session.wait_commit(target, &|| true), WaitOutcome::Durable);
@@ -274,7 +281,7 @@ fn nothing_is_told_of_who_does_not_wait_for_a_commit() {
     let mut nobody = |_, _| panic!("no commit waits");
     session.notice_commit(false, monotonic_ns(), None);
     assert!(!segment.has_commit_waiters(3), "NOWAIT");
-    segment.publish_durable(3, target, &mut nobody);
+    publish(segment, target, &mut nobody);
     // Made durable by somebody else's notice, before its own.
     session.notice_commit(false, monotonic_ns(), Some(target));
     assert_eq!(session.wait_commit(target, &|| true), WaitOutcome::Durable);
@@ -284,7 +291,7 @@ fn nothing_is_told_of_who_does_not_wait_for_a_commit() {
     while !segment.has_commit_waiters(3) {
         std::thread::yield_now();
     }
-    segment.publish_durable(3, target + 1, &mut nobody);
+    publish(segment, target + 1, &mut nobody);
     assert_eq!(reader.join().unwrap(), WaitOutcome::Durable);
     assert_eq!(count(segment, SessionWait::LogFileSync).0, 0);
     std::fs::remove_file(path).unwrap();
@@ -301,7 +308,7 @@ fn who_turns_out_to_wait_after_all_is_woken() {
         std::thread::yield_now();
     }
     let mut posted = 0;
-    segment.publish_durable(3, target, &mut |_, _| posted += 1);
+    publish(segment, target, &mut |_, _| posted += 1);
     assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
     assert_eq!((posted, count(segment, SessionWait::LogFileSync).0), (1, 1));
     std::fs::remove_file(path).unwrap();
@@ -336,7 +343,7 @@ fn a_wait_counts_once_and_when_it_is_over_however_often_it_slept() {
     }
     let counts = || (segment.counts().commit_polls, segment.counts().commit_sleeps);
     assert_eq!(counts(), (0, 0), "it lasts");
-    segment.publish_durable(3, target, &mut |_, _| {});
+    publish(segment, target, &mut |_, _| {});
     waiter.join().unwrap();
     assert_eq!(counts(), (0, 1));
     std::fs::remove_file(path).unwrap();

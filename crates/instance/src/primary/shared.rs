@@ -7,7 +7,7 @@ use crate::database::Database;
 use crate::release_queue::ReleaseQueue;
 use standfast_instruments::{Cause, Instruments, Rounds};
 use standfast_log::{LogBuffer, RedoChunk};
-use standfast_session::{Segment, monotonic_ns};
+use standfast_session::{Segment, Sleepers, monotonic_ns};
 use standfast_types::{DatabaseId, Scn};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -131,18 +131,27 @@ impl PrimaryShared {
     /// acknowledgement, from any thread; `cause` is what has just happened.
     pub fn release(&self, cause: Cause) {
         let begun_ns = monotonic_ns();
+        let mut sleepers = Sleepers::default();
         // Under the lock, so that two callers publish in order.
         let mut release = self.releases();
         let upto = self.shipping().releasable(self.buffer.durable());
         self.released.fetch_max(upto.0, SeqCst);
         let Release { queue, rounds } = &mut *release;
         queue.release(upto, |database, position, round| {
-            self.segment.publish_durable(database.0, position.0, &mut |noticed_ns, posted_ns| {
-                if let Some(parts) = rounds.split(round, noticed_ns, cause, begun_ns, posted_ns) {
-                    self.instruments.record_commit(&parts);
-                }
-            });
+            self.segment.publish_durable(
+                database.0,
+                position.0,
+                &mut sleepers,
+                &mut |noticed_ns, posted_ns| {
+                    if let Some(parts) = rounds.split(round, noticed_ns, cause, begun_ns, posted_ns) {
+                        self.instruments.record_commit(&parts);
+                    }
+                },
+            );
         });
+        // Whoever is woken may interrupt this thread: the log writer must not find the lock held then.
+        drop(release);
+        self.segment.wake(&mut sleepers);
     }
 
     /// How far commits have been released.

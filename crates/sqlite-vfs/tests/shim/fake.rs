@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "shared by the tests and an example, which use different parts")]
 #![allow(clippy::unwrap_used, reason = "the example includes a file of the tests")]
 
-use standfast_session::{DatabaseState, FileId, Marker, Segment, SegmentConfig, marker_path};
+use standfast_session::{DatabaseState, FileId, Marker, Segment, SegmentConfig, Sleepers, marker_path};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -172,11 +172,10 @@ fn run(shared: &Shared) {
             match log_point(shm) {
                 Some((frame, now)) if now == salts => {
                     segment.set_scn(*number, u64::from(epoch) * 1_000_000 + u64::from(frame));
-                    segment.publish_durable(
-                        *number,
-                        u64::from(epoch) << 32 | u64::from(frame),
-                        &mut |_, _| {},
-                    );
+                    let (position, mut sleepers) =
+                        (u64::from(epoch) << 32 | u64::from(frame), Sleepers::default());
+                    segment.publish_durable(*number, position, &mut sleepers, &mut |_, _| {});
+                    segment.wake(&mut sleepers);
                     shared.releases.fetch_add(1, SeqCst);
                 }
                 // Between the publishing and the announcing of a new generation: a notice will follow.
