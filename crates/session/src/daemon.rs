@@ -129,9 +129,10 @@ impl Segment {
         header.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
     }
 
-    /// Moves the durable position of a database forwards and lets the commits that waited for it go on; those of them that
-    /// sleep join `sleepers`, to be woken together. `posted` is told once of each when it had given notice and that it may go
-    /// on now.
+    /// Moves the durable position of a database forwards and lets the commits that waited for it go on, in their order: who
+    /// runs first is ahead at the write lock, and in the order of slots that would always be the same sessions. Those that
+    /// sleep join `sleepers`, to be woken with those of other databases. `posted` is told once of each when it had given
+    /// notice, and when it could go on.
     pub fn publish_durable(
         &self,
         database: u16,
@@ -146,14 +147,16 @@ impl Segment {
             }
         }
         self.database(database).durable.fetch_max(position, SeqCst);
-        for (index, slot) in self.waiting(database).filter(|(_, slot)| slot.waits_for(position)) {
-            slot.post(posted);
-            sleepers.call(index, slot);
-        }
+        let waiting = self.waiting(database).filter(|(_, slot)| slot.waits_for(position));
+        let mut in_order: Vec<_> = waiting.map(|at| (at.1.target.load(SeqCst), at)).collect();
+        in_order.sort_unstable_by_key(|(target, _)| *target);
+        // Who looks by himself may have seen it and wait for a later commit by now.
+        let called = in_order.into_iter().map(|(_, at)| at).filter(|(_, slot)| slot.waits_for(position));
+        sleepers.call(called.inspect(|(_, slot)| slot.post(posted)));
     }
 
-    /// Wakes `sleepers` and empties it. One system call wakes up to 32 of them, in the order in which they fell asleep: a
-    /// thread that wakes others one by one is interrupted by each of them, while the rest sleep on.
+    /// Wakes `sleepers` and empties it. One system call wakes those of many databases: a thread that wakes others one by one
+    /// is interrupted by each of them, while the rest sleep on.
     pub fn wake(&self, sleepers: &mut Sleepers) {
         for (bed, bits) in sleepers.take() {
             let wakes = &self.header().beds[bed].wakes;
@@ -172,7 +175,7 @@ impl Segment {
     /// Wakes every commit that waits on the database, so that it looks around (failure, shutdown).
     pub fn wake_all(&self, database: u16) {
         let mut sleepers = Sleepers::default();
-        self.waiting(database).for_each(|(index, slot)| sleepers.call(index, slot));
+        sleepers.call(self.waiting(database));
         self.wake(&mut sleepers);
     }
 
@@ -310,5 +313,65 @@ impl Segment {
             lock_sleeps: counters.lock_sleeps.load(Relaxed),
             reservations: counters.reservations.load(Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::layout::BED_SESSIONS;
+    use crate::monotonic_ns;
+    use crate::session::{Session, WORD_ASLEEP};
+    use std::path::PathBuf;
+
+    fn segment(name: &str) -> (Segment, PathBuf) {
+        let path = PathBuf::from(format!("/dev/shm/standfast-test-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        (Segment::create(&path, [7; 16], 0o600).unwrap().0, path)
+    }
+
+    /// A session of the database that sleeps until `frame` is durable: its bed with its bit there, and its target.
+    fn asleep(segment: Segment, database: u16, frame: u32) -> ((usize, u32), u64) {
+        let session = Session::attach(segment, database, 1, 1).unwrap();
+        let target = session.position_under_write_lock([1, 2], frame);
+        session.notice_commit(false, 0, Some(target));
+        segment.slot(session.slot).commit_word.store(WORD_ASLEEP, SeqCst);
+        ((session.slot / BED_SESSIONS, 1 << (session.slot % BED_SESSIONS)), target)
+    }
+
+    #[test]
+    fn sleepers_of_a_database_are_woken_in_the_order_of_their_commits_and_those_of_many_at_once() {
+        let (segment, path) = segment("order");
+        // Slots ascend, commits do not.
+        let sessions = [30, 10, 40, 20].map(|frame| asleep(segment, 3, frame));
+        let other = asleep(segment, 700, 1);
+        let (mut sleepers, mut posted) = (Sleepers::default(), 0);
+        segment.publish_durable(3, sessions[0].1, &mut sleepers, &mut |_, _| posted += 1);
+        segment.publish_durable(700, other.1, &mut sleepers, &mut |_, _| posted += 1);
+        assert_eq!((sleepers.len(), posted), (4, 4));
+        let bits = |of: &[usize]| of.iter().map(|at| sessions[*at].0.1).sum::<u32>();
+        let expected = [bits(&[1]) | other.0.1, bits(&[3]), bits(&[0])];
+        assert_eq!(sleepers.take(), expected.map(|bits| (0, bits)));
+        let sleeps_on = |(_, slot): &(usize, &Slot)| slot.commit_word.load(SeqCst) == WORD_ASLEEP;
+        assert_eq!(segment.waiting(3).filter(sleeps_on).count(), 1, "the later one");
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// Between its last look at the durable position and its sleep.
+    #[test]
+    fn a_session_that_is_about_to_sleep_misses_no_wake() {
+        let (segment, path) = segment("about");
+        let wakes = &segment.header().beds[0].wakes;
+        let seen = wakes.load(SeqCst);
+        let ((bed, bit), target) = asleep(segment, 3, 10);
+        assert_eq!(bed, 0);
+        let mut sleepers = Sleepers::default();
+        segment.publish_durable(3, target, &mut sleepers, &mut |_, _| {});
+        segment.wake(&mut sleepers);
+        let timed_out = futex::wait_as(wakes, seen, bit, monotonic_ns() + 20_000_000_000);
+        assert!(!timed_out, "it would have slept on");
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -1,31 +1,23 @@
 //! Commits that may go on and sleep: who they are, so that they are woken together.
 
-use crate::bits::set_bits;
-use crate::layout::{BED_SESSIONS, BEDS, Slot};
+use crate::layout::{BED_SESSIONS, Slot};
 use crate::session::{WORD_ASLEEP, WORD_IDLE};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Sleepers by where they sleep.
+/// Sleepers, of any databases.
+#[derive(Debug, Default)]
 pub struct Sleepers {
-    /// Bit n: there are some in bed n.
-    occupied: u64,
-    beds: [Bed; BEDS],
+    all: Vec<Sleeper>,
 }
 
-#[derive(Clone, Copy)]
-struct Bed {
-    bits: u32,
-    /// When the first of them gave notice of its commit.
-    oldest_ns: u64,
-}
-
-const NOBODY: Bed = Bed { bits: 0, oldest_ns: u64::MAX };
-const _: () = assert!(BEDS <= u64::BITS as usize);
-
-impl Default for Sleepers {
-    fn default() -> Sleepers {
-        Sleepers { occupied: 0, beds: [NOBODY; BEDS] }
-    }
+#[derive(Clone, Copy, Debug)]
+struct Sleeper {
+    /// How many of the same database come before it.
+    turn: usize,
+    /// When it gave notice of its commit.
+    noticed_ns: u64,
+    /// Index of its slot.
+    slot: usize,
 }
 
 impl Slot {
@@ -35,43 +27,43 @@ impl Slot {
 }
 
 impl Sleepers {
-    /// Lets the session in `slot`, of that index, look again at what it waits for; it joins if it sleeps.
-    pub(crate) fn call(&mut self, index: usize, slot: &Slot) {
-        if slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP {
-            self.join(index, slot.noticed_ns.load(SeqCst));
+    /// Lets sessions of one database, with the indices of their slots, look again at what they wait for, in this order; those
+    /// who sleep join.
+    pub(crate) fn call<'s>(&mut self, sessions: impl IntoIterator<Item = (usize, &'s Slot)>) {
+        let asleep = |(_, slot): &(usize, &Slot)| slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP;
+        for (turn, (index, slot)) in sessions.into_iter().filter(asleep).enumerate() {
+            self.all.push(Sleeper { turn, noticed_ns: slot.noticed_ns.load(SeqCst), slot: index });
         }
     }
 
-    fn join(&mut self, index: usize, noticed_ns: u64) {
-        let nth = index / BED_SESSIONS;
-        let bed = &mut self.beds[nth];
-        bed.bits |= 1 << (index % BED_SESSIONS);
-        bed.oldest_ns = bed.oldest_ns.min(noticed_ns);
-        self.occupied |= 1 << nth;
-    }
-
-    /// Beds with their sleepers, the bed of the one who has waited longest first: who runs first is ahead at the write lock,
-    /// and in the order of slots that would always be the same sessions. Nobody is left.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = (usize, u32)> {
-        let mut order = [(u64::MAX, 0, 0); BEDS];
-        let mut taken = 0;
-        for nth in set_bits([std::mem::take(&mut self.occupied)]) {
-            let bed = std::mem::replace(&mut self.beds[nth], NOBODY);
-            order[taken] = (bed.oldest_ns, nth, bed.bits);
-            taken += 1;
+    /// Whom to wake with one call after the other: beds, with the bits of those in them. The first of each database come
+    /// first, all of a bed at once; then the second of each, and so on, since they are going to want the same write lock.
+    /// Who has waited longest comes first. Nobody is left.
+    pub(crate) fn take(&mut self) -> Vec<(usize, u32)> {
+        self.all.sort_unstable_by_key(|sleeper| (sleeper.turn, sleeper.noticed_ns));
+        let mut calls: Vec<(usize, u32)> = Vec::new();
+        for turn in self.all.chunk_by(|one, next| one.turn == next.turn) {
+            let first = calls.len();
+            for sleeper in turn {
+                let (bed, bit) = (sleeper.slot / BED_SESSIONS, 1 << (sleeper.slot % BED_SESSIONS));
+                match calls[first..].iter_mut().find(|(of, _)| *of == bed) {
+                    Some((_, bits)) => *bits |= bit,
+                    None => calls.push((bed, bit)),
+                }
+            }
         }
-        order[..taken].sort_unstable();
-        order.into_iter().take(taken).map(|(_, nth, bits)| (nth, bits))
+        self.all.clear();
+        calls
     }
 
     /// How many.
     pub fn len(&self) -> usize {
-        set_bits([self.occupied]).map(|nth| self.beds[nth].bits.count_ones() as usize).sum()
+        self.all.len()
     }
 
     /// Whether nobody is to be woken.
     pub fn is_empty(&self) -> bool {
-        self.occupied == 0
+        self.all.is_empty()
     }
 }
 
@@ -80,16 +72,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_a_bed_are_woken_together_and_first_the_bed_of_the_one_who_has_waited_longest() {
+    fn one_of_each_database_is_woken_at_a_time_and_those_of_a_bed_together() {
+        let sleeper = |turn, noticed_ns, slot| Sleeper { turn, noticed_ns, slot };
         let mut sleepers = Sleepers::default();
-        for (index, noticed_ns) in [(0, 30), (33, 20), (31, 10), (1023, 5), (32, 40)] {
-            sleepers.join(index, noticed_ns);
-        }
-        assert_eq!((sleepers.len(), sleepers.is_empty()), (5, false));
-        let woken: Vec<_> = sleepers.take().collect();
-        assert_eq!(woken, [(31, 1 << 31), (0, 1 << 31 | 1), (1, 0b11)]);
-        assert_eq!((sleepers.len(), sleepers.is_empty(), sleepers.take().count()), (0, true, 0));
-        sleepers.join(32, 7);
-        assert_eq!(sleepers.take().collect::<Vec<_>>(), [(1, 1)], "nobody is woken twice");
+        sleepers.all = vec![
+            sleeper(0, 30, 0),
+            sleeper(1, 31, 1),
+            sleeper(0, 20, 33),
+            sleeper(1, 5, 34),
+            sleeper(2, 6, 35),
+            sleeper(0, 10, 31),
+            sleeper(0, 40, 32),
+        ];
+        assert_eq!((sleepers.len(), sleepers.is_empty()), (7, false));
+        assert_eq!(sleepers.take(), [(0, 1 << 31 | 1), (1, 0b11), (1, 1 << 2), (0, 1 << 1), (1, 1 << 3)]);
+        assert_eq!((sleepers.len(), sleepers.is_empty(), sleepers.take()), (0, true, vec![]));
     }
 }
