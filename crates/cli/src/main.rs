@@ -115,8 +115,12 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             }
             let mut config = Config::parse(&config.to_toml(), Path::new("command line"))?;
             let role = if far_sync { Role::FarSync } else { Role::Standby };
-            create_standby(&directory, &mut config, &from, role, token.as_ref(), &mut progress())?;
+            let created =
+                create_standby(&directory, &mut config, &from, role, token.as_ref(), &mut progress())?;
             println!("{role} in {}", directory.display());
+            if created.token_unused {
+                eprintln!("the token was not used: {} has a certificate already", directory.display());
+            }
             eprintln!("next: standfast start -D {}", directory.display());
             let (name, listen) = (&config.instance.name, &config.instance.listen);
             let by = if far_sync { "the primary" } else { "the primary or whoever is to feed it" };

@@ -237,6 +237,13 @@ impl SnapshotSink for Copy<'_> {
     }
 }
 
+/// What [`create_standby`] did besides.
+#[derive(Clone, Copy, Debug)]
+pub struct Created {
+    /// This host had its certificate already: the token was not needed and is good for another one.
+    pub token_unused: bool,
+}
+
 /// Makes a standby in `directory` as a copy of the primary at `from`, which goes on working meanwhile, or, when `role`
 /// says so, a far sync, which has no databases. `progress` is told the database and the bytes copied so far.
 ///
@@ -251,7 +258,7 @@ pub fn create_standby(
     role: Role,
     token: Option<&Token>,
     progress: &mut dyn FnMut(&str, u64),
-) -> Result<(), InstanceError> {
+) -> Result<Created, InstanceError> {
     let existed = directory.exists();
     make_directory(directory, DIRECTORY)?;
     let result = create_in(directory, config, from, role, token, progress);
@@ -271,11 +278,12 @@ fn create_in(
     role: Role,
     token: Option<&Token>,
     progress: &mut dyn FnMut(&str, u64),
-) -> Result<(), InstanceError> {
+) -> Result<Created, InstanceError> {
     let paths =
         Paths::new(directory, config).map_err(InstanceError::io("find the instance directory", directory))?;
     let keeper = keeper_of(config, &paths);
-    if let Some(token) = token.filter(|_| !keeper.has_identity()) {
+    let token_unused = token.is_some() && keeper.has_identity();
+    if let Some(token) = token.filter(|_| !token_unused) {
         keeper.join(from, token)?;
     }
     let security = security_of(config, &keeper);
@@ -292,7 +300,8 @@ fn create_in(
             "`standfast status` there says why: it has to be a primary that is open",
         )
     })?;
-    copy_into(directory, config, &security, from, role, progress, &failed)
+    copy_into(directory, config, &security, from, role, progress, &failed)?;
+    Ok(Created { token_unused })
 }
 
 /// Standby redo logs follow the rule: as large as the primary's online logs and one group more, with the same blocks. The

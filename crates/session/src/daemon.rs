@@ -359,6 +359,44 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
+    /// Sessions whose slots are in different beds, and whose bits are not the same.
+    #[test]
+    fn sleepers_wake_in_their_beds() {
+        let (segment, path) = segment("beds");
+        let sessions: Vec<Session> =
+            (0..BED_SESSIONS + 2).map(|_| Session::attach(segment, 3, 1, 1).unwrap()).collect();
+        let chosen = [sessions[3], sessions[BED_SESSIONS + 1]];
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let sleepers = chosen.map(|session| {
+                let tell = tell.clone();
+                let target = session.position_under_write_lock([1, 2], 10);
+                session.notice_commit(false, 0, Some(target));
+                segment.slot(session.slot).commit_word.store(WORD_ASLEEP, SeqCst);
+                scope.spawn(move || {
+                    // SAFETY: takes nothing and cannot fail.
+                    tell.send(unsafe { libc::gettid() }).unwrap();
+                    let (wakes, own) = session.bed();
+                    futex::wait_as(wakes, wakes.load(SeqCst), own, monotonic_ns() + 20_000_000_000)
+                })
+            });
+            told.iter().take(2).for_each(await_sleep);
+            let mut called = Sleepers::default();
+            segment.publish_durable(3, 1 << 32 | 10, &mut called, &mut |_, _| {});
+            segment.wake(&mut called);
+            assert_eq!(sleepers.map(|sleeper| sleeper.join().unwrap()), [false, false], "timed out");
+        });
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// Until the thread sleeps; it has nothing else to sleep for.
+    fn await_sleep(thread: libc::pid_t) {
+        let state = || std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap();
+        while !state().rsplit_once(')').unwrap().1.starts_with(" S") {
+            std::thread::yield_now();
+        }
+    }
+
     /// Between its last look at the durable position and its sleep.
     #[test]
     fn a_session_that_is_about_to_sleep_misses_no_wake() {

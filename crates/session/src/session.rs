@@ -237,7 +237,7 @@ impl Session {
     }
 
     /// Where this session sleeps, and the bit by which it is woken there.
-    fn bed(&self) -> (&AtomicU32, u32) {
+    pub(crate) fn bed(&self) -> (&AtomicU32, u32) {
         let bed = &self.segment.header().beds[self.slot / BED_SESSIONS];
         (&bed.wakes, 1 << (self.slot % BED_SESSIONS))
     }

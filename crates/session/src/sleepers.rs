@@ -73,17 +73,9 @@ mod tests {
 
     #[test]
     fn one_of_each_database_is_woken_at_a_time_and_those_of_a_bed_together() {
-        let sleeper = |turn, noticed_ns, slot| Sleeper { turn, noticed_ns, slot };
-        let mut sleepers = Sleepers::default();
-        sleepers.all = vec![
-            sleeper(0, 30, 0),
-            sleeper(1, 31, 1),
-            sleeper(0, 20, 33),
-            sleeper(1, 5, 34),
-            sleeper(2, 6, 35),
-            sleeper(0, 10, 31),
-            sleeper(0, 40, 32),
-        ];
+        let all = [(0, 30, 0), (1, 31, 1), (0, 20, 33), (1, 5, 34), (2, 6, 35), (0, 10, 31), (0, 40, 32)]
+            .map(|(turn, noticed_ns, slot)| Sleeper { turn, noticed_ns, slot });
+        let mut sleepers = Sleepers { all: all.to_vec() };
         assert_eq!((sleepers.len(), sleepers.is_empty()), (7, false));
         assert_eq!(sleepers.take(), [(0, 1 << 31 | 1), (1, 0b11), (1, 1 << 2), (0, 1 << 1), (1, 1 << 3)]);
         assert_eq!((sleepers.len(), sleepers.is_empty(), sleepers.take()), (0, true, vec![]));

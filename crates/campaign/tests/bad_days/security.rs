@@ -131,6 +131,27 @@ fn a_token_that_is_wrong_used_or_late_opens_nothing_and_plain_tcp_is_refused_wit
 }
 
 #[test]
+fn a_host_with_a_certificate_is_told_that_its_token_was_not_used_and_the_token_stays_good() {
+    let place = Place::new("tls-unused");
+    let (south, _) = primary(&place);
+    let address = free_address().unwrap();
+    let first = token(&place, &south, "north", &[]).to_string_lossy().into_owned();
+    let attempt = |from: &str, token: &str| create(&place, from, "north", &address, &["--token-file", token]);
+    // It gets its certificate, and then the copy fails.
+    let taken = place.path("north").join("db");
+    std::fs::create_dir_all(&taken).unwrap();
+    std::fs::write(taken.join("app.db"), "somebody's").unwrap();
+    assert!(!attempt(&south.address, &first).status.success());
+    std::fs::remove_dir_all(&taken).unwrap();
+    let second = token(&place, &south, "north", &[]).to_string_lossy().into_owned();
+    let made = attempt(&south.address, &second);
+    assert!(made.status.success() && said(&made).contains("the token was not used"), "{}", said(&made));
+    std::fs::remove_dir_all(place.path("north")).unwrap();
+    let again = attempt(&south.address, &second);
+    assert!(again.status.success() && !said(&again).contains("not used"), "{}", said(&again));
+}
+
+#[test]
 fn certificates_are_renewed_under_load_without_a_pause_and_new_connections_use_them() {
     let place = Place::new("tls-rotation");
     let (south, database) = primary(&place);
