@@ -22,6 +22,9 @@ use standfast_types::{
     DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WAL_FRAME_HEADER_BYTES, WalPosition, WalSalts,
 };
 
+/// A page that has changed within so many frames is likely to change soon again.
+const HOT_WITHIN: u32 = 256;
+
 /// Why a database can no longer be captured.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
@@ -95,6 +98,8 @@ pub struct Capture {
     new_pages: Vec<PageNo>,
     chunk: Vec<u8>,
     recent: RecentPages,
+    /// Of each frame of the chunk, whether its page is likely to change again soon.
+    is_hot: Vec<bool>,
     before: Vec<u8>,
     scratch: Vec<u8>,
 }
@@ -142,6 +147,7 @@ impl Capture {
             new_pages: Vec::new(),
             chunk: Vec::new(),
             recent: RecentPages::new(page_size.bytes()),
+            is_hot: Vec::new(),
             before: vec![0; page_size.bytes()],
             scratch: Vec::new(),
         };
@@ -333,6 +339,7 @@ impl Capture {
             self.chunk = chunk;
             return Err(CaptureError::ForeignFrame { frame: first });
         }
+        self.is_hot.clear();
         let mut at = 0;
         while at < frames {
             let span = self.next_span(&chunk, at, frames)?;
@@ -348,11 +355,12 @@ impl Capture {
         Ok(())
     }
 
-    /// Keeps the newest image of every page in the first `count` frames of the chunk.
+    /// Keeps the newest image of every hot page in the first `count` frames of the chunk.
     fn keep_newest(&mut self, chunk: &[u8], first: u32, count: usize) {
-        for (frame, bytes) in (first..).zip(chunk.chunks_exact(self.frame_bytes()).take(count)) {
+        let frames = chunk.chunks_exact(self.frame_bytes()).take(count);
+        for ((frame, bytes), is_hot) in (first..).zip(frames).zip(&self.is_hot) {
             let page_no = page_no_of(bytes);
-            if self.pages.get(&page_no) == Some(&frame) {
+            if *is_hot && self.pages.get(&page_no) == Some(&frame) {
                 self.recent.keep(page_no, frame, &bytes[WAL_FRAME_HEADER_BYTES..]);
             }
         }
@@ -412,7 +420,13 @@ impl Capture {
             let frame = &chunk[start..start + frame_bytes];
             let page_no = page_no_of(frame);
             let after = &frame[WAL_FRAME_HEADER_BYTES..];
-            let before = match self.base_of(page_no, chunk_first) {
+            let base = self.base_of(page_no, chunk_first);
+            self.is_hot.push(match base {
+                Base::Zeros | Base::Chunk(_) => true,
+                Base::Wal(frame) => chunk_first + index as u32 - frame <= HOT_WITHIN,
+                Base::File => false,
+            });
+            let before = match base {
                 Base::Zeros => None,
                 Base::Chunk(index) => {
                     let start = index * frame_bytes + WAL_FRAME_HEADER_BYTES;
@@ -516,4 +530,41 @@ enum Base {
     Wal(u32),
     /// The database file.
     File,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::VfsFileKind;
+    use crate::scene::{Scene, size};
+
+    #[test]
+    fn images_of_pages_that_change_often_are_kept_and_no_others() {
+        let scene = Scene::moved(1);
+        let application = scene.application();
+        application.execute_batch("CREATE TABLE hot(n); INSERT INTO hot VALUES(0)").unwrap();
+        let header = scene.guard().wal_header().unwrap();
+        let epoch = Epoch { number: 1, raw_salts: header.raw_salts() };
+        let open = |kind| VfsFile::open(None, &scene.path(), kind).unwrap();
+        let (position, pages) = (header.position(), header.database_pages());
+        let (wal, file) = (open(VfsFileKind::Wal), open(VfsFileKind::Database));
+        let index = scene.guard().wal_index().unwrap();
+        let mut capture = Capture::new(DatabaseId(1), size(), wal, file, index, position, pages).unwrap();
+        // Whether the image of the page in the last frame is kept.
+        let mut change = |sql: &str| {
+            application.execute_batch(sql).unwrap();
+            let outcome = capture.capture(epoch, 0, usize::MAX, &mut Vec::new(), &mut Vec::new());
+            assert_eq!(outcome.unwrap(), CaptureOutcome::UpToDate);
+            let last = capture.position().frame;
+            let page_no =
+                capture.pages.iter().find(|(_, frame)| **frame == last).map(|(page_no, _)| *page_no);
+            capture.recent.get(page_no.unwrap(), last).is_some()
+        };
+        for _ in 0..=HOT_WITHIN {
+            assert!(change("UPDATE hot SET n = n + 1"));
+        }
+        assert!(!change("UPDATE t SET n = n + 1 WHERE id = 1"), "it changed long ago");
+        assert!(change("UPDATE t SET n = n + 1 WHERE id = 1"), "and changes again");
+    }
 }
