@@ -34,9 +34,9 @@ pub enum CommitPart {
     RemoteWrite,
     /// From the arrival of the acknowledgement to the release.
     Acknowledgement,
-    /// From the release to the call that wakes the session.
+    /// From the release until the session may go on.
     Post,
-    /// From that call until the session runs.
+    /// From then until it runs: the call that wakes it, the wakes of those before it, and its wait for a processor.
     Scheduling,
 }
 
@@ -208,7 +208,7 @@ impl Rounds {
     }
 
     /// The parts of a commit that gave notice at `notice_ns`, whose redo was in that round, whose release began at
-    /// `release_ns` for that cause, and whose session was woken at `posted_ns`. `None` when the round is forgotten.
+    /// `release_ns` for that cause, and whose session could go on at `posted_ns`. `None` when the round is forgotten.
     pub fn split(
         &self,
         number: u64,

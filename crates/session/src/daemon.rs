@@ -397,6 +397,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn commits_of_a_later_round_are_woken_after_those_of_the_one_before() {
+        let (segment, path) = segment("rounds");
+        let sessions = [10, 20, 30, 40].map(|frame| asleep(segment, 3, frame));
+        let other = asleep(segment, 700, 1);
+        let mut sleepers = Sleepers::default();
+        segment.publish_durable(3, sessions[1].1, &mut sleepers, &mut |_, _| {});
+        sleepers.next_round();
+        segment.publish_durable(3, sessions[3].1, &mut sleepers, &mut |_, _| {});
+        segment.publish_durable(700, other.1, &mut sleepers, &mut |_, _| {});
+        let bits = |at: usize| sessions[at].0.1;
+        let expected = [bits(0), bits(1), bits(2) | other.0.1, bits(3)];
+        assert_eq!(sleepers.take(), expected.map(|bits| (0, bits)));
+        std::fs::remove_file(path).unwrap();
+    }
+
     /// Between its last look at the durable position and its sleep.
     #[test]
     fn a_session_that_is_about_to_sleep_misses_no_wake() {

@@ -18,7 +18,7 @@ pub const BUCKETS: usize = 33;
 pub enum SessionWait {
     /// In COMMIT: from the notice to the moment that the session runs again.
     LogFileSync,
-    /// The end of that: from the call that wakes the session, or the answer that it finds by itself.
+    /// The end of that: from the moment that it may go on, to be woken or to find that by itself.
     Scheduling,
     /// For the write lock, from the begin of the attempt that failed to the turn.
     WriteLock,

@@ -169,7 +169,7 @@ pub struct Slot {
     pub target: AtomicU64,
     /// When the session gave notice of the commit that waits; by [`crate::monotonic_ns`].
     pub noticed_ns: AtomicU64,
-    /// When the instance woke it, or was about to let it find the answer; 0: there is a commit that waits for that.
+    /// When it could go on, about to be woken or to find the answer; 0: there is a commit that waits for that.
     pub posted_ns: AtomicU64,
     pub lock: SlotLockLine,
     pub wait: WaitLine,

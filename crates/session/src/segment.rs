@@ -2,10 +2,11 @@
 //! process maps a segment once.
 
 use crate::layout::{DatabaseEntry, DatabaseState, Header, Layout, MAGIC, Slot, VERSION};
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
+use std::mem::offset_of;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -96,9 +97,7 @@ impl Segment {
             }
             Err(SegmentError::Io(_)) => {}
             Err(_) => {
-                if let Ok(old) = Mapped::open(path) {
-                    old.layout().header.retired.store(1, SeqCst);
-                }
+                retire(path);
                 std::fs::remove_file(path)?;
             }
         }
@@ -125,19 +124,30 @@ impl Segment {
     pub fn open(path: &Path, instance: [u8; 16]) -> Result<Segment, SegmentError> {
         let mapped = Mapped::open(path)?;
         let header = &mapped.layout().header;
-        if header.magic.load(SeqCst) != MAGIC {
-            return Err(SegmentError::NotASegment);
-        }
-        let found = header.version.load(SeqCst);
-        if found != VERSION {
-            return Err(SegmentError::Version { found });
-        }
         let same = header
             .instance
             .iter()
             .zip(instance.chunks_exact(8))
             .all(|(word, bytes)| word.load(SeqCst).to_le_bytes() == bytes);
         if same { Ok(mapped.keep()) } else { Err(SegmentError::OtherInstance) }
+    }
+}
+
+/// Of a segment of any release: they all begin with magic number, version and whether it is retired.
+fn version_of(file: &File) -> Option<u32> {
+    let (mut magic, mut version) = ([0; 8], [0; 4]);
+    file.read_exact_at(&mut magic, 0).ok()?;
+    file.read_exact_at(&mut version, offset_of!(Header, version) as u64).ok()?;
+    (u64::from_ne_bytes(magic) == MAGIC).then_some(u32::from_ne_bytes(version))
+}
+
+/// Tells the sessions that have the segment mapped, whatever its release, that another one takes its place.
+fn retire(path: &Path) {
+    if let Ok(file) = OpenOptions::new().read(true).write(true).open(path)
+        && version_of(&file).is_some()
+    {
+        // The file is removed next: who finds it gone maps the new one, too.
+        let _ = file.write_all_at(&1u32.to_ne_bytes(), offset_of!(Header, retired) as u64);
     }
 }
 
@@ -149,11 +159,18 @@ struct Mapped {
 }
 
 impl Mapped {
+    /// A segment of this version, of whatever instance.
     fn open(path: &Path) -> Result<Mapped, SegmentError> {
-        Mapped::file(&OpenOptions::new().read(true).write(true).open(path)?)
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        // Others have other lengths.
+        match version_of(&file) {
+            Some(VERSION) => Mapped::file(&file),
+            Some(found) => Err(SegmentError::Version { found }),
+            None => Err(SegmentError::NotASegment),
+        }
     }
 
-    fn file(file: &std::fs::File) -> Result<Mapped, SegmentError> {
+    fn file(file: &File) -> Result<Mapped, SegmentError> {
         let metadata = file.metadata()?;
         if metadata.len() < size_of::<Layout>() as u64 {
             return Err(SegmentError::NotASegment);

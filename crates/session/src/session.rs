@@ -247,6 +247,8 @@ impl Session {
         let slot = self.segment.slot(self.slot);
         let (wakes, own) = self.bed();
         let (mut stalled_since, mut slept) = (None, false);
+        // Until when it sleeps, however often something else than its wake interrupts that.
+        let mut look_at = None;
         if self.waits_alone() && spin::look(&slot.look, LOOK_MAX_US, reached) {
             return (WaitOutcome::Durable, slept);
         }
@@ -262,8 +264,11 @@ impl Session {
                     return (WaitOutcome::Durable, slept);
                 }
                 slept = true;
-                let now = monotonic_ns();
-                let timed_out = futex::wait_as(wakes, missed_none, own, now + RELEASE_STALL_MS * 1_000_000);
+                let end = *look_at.get_or_insert_with(|| monotonic_ns() + RELEASE_STALL_MS * 1_000_000);
+                let timed_out = futex::wait_as(wakes, missed_none, own, end);
+                if timed_out {
+                    look_at = None;
+                }
                 if timed_out && !reached() {
                     let now = monotonic_ns();
                     let since = *stalled_since.get_or_insert(now);

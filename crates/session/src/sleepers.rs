@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering::SeqCst;
 #[derive(Debug, Default)]
 pub struct Sleepers {
     all: Vec<Sleeper>,
+    /// Of the first of each database that joins now.
+    first_turn: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,12 +34,18 @@ impl Sleepers {
     pub(crate) fn call<'s>(&mut self, sessions: impl IntoIterator<Item = (usize, &'s Slot)>) {
         let asleep = |(_, slot): &(usize, &Slot)| slot.commit_word.swap(WORD_IDLE, SeqCst) == WORD_ASLEEP;
         for (turn, (index, slot)) in sessions.into_iter().filter(asleep).enumerate() {
+            let turn = self.first_turn + turn;
             self.all.push(Sleeper { turn, noticed_ns: slot.noticed_ns.load(SeqCst), slot: index });
         }
     }
 
+    /// Commits of the next round of the log writer follow: who joins from here on is woken after all that have joined.
+    pub fn next_round(&mut self) {
+        self.first_turn = self.all.iter().map(|sleeper| sleeper.turn + 1).max().unwrap_or(0);
+    }
+
     /// Whom to wake with one call after the other: beds, with the bits of those in them. The first of each database come
-    /// first, all of a bed at once; then the second of each, and so on, since they are going to want the same write lock.
+    /// first, all of a bed with one call; then the second of each, and so on, since they are going to want the same write lock.
     /// Who has waited longest comes first. Nobody is left.
     pub(crate) fn take(&mut self) -> Vec<(usize, u32)> {
         self.all.sort_unstable_by_key(|sleeper| (sleeper.turn, sleeper.noticed_ns));
@@ -53,6 +61,7 @@ impl Sleepers {
             }
         }
         self.all.clear();
+        self.first_turn = 0;
         calls
     }
 
@@ -75,7 +84,7 @@ mod tests {
     fn one_of_each_database_is_woken_at_a_time_and_those_of_a_bed_together() {
         let all = [(0, 30, 0), (1, 31, 1), (0, 20, 33), (1, 5, 34), (2, 6, 35), (0, 10, 31), (0, 40, 32)]
             .map(|(turn, noticed_ns, slot)| Sleeper { turn, noticed_ns, slot });
-        let mut sleepers = Sleepers { all: all.to_vec() };
+        let mut sleepers = Sleepers { all: all.to_vec(), first_turn: 0 };
         assert_eq!((sleepers.len(), sleepers.is_empty()), (7, false));
         assert_eq!(sleepers.take(), [(0, 1 << 31 | 1), (1, 0b11), (1, 1 << 2), (0, 1 << 1), (1, 1 << 3)]);
         assert_eq!((sleepers.len(), sleepers.is_empty(), sleepers.take()), (0, true, vec![]));

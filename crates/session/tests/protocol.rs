@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use standfast_session::{
-    CommitMode, DatabaseState, Segment, SegmentConfig, Session, SessionWait, Sleepers, WaitOutcome,
-    monotonic_ns,
+    CommitMode, DatabaseState, Segment, SegmentConfig, SegmentError, Session, SessionWait, Sleepers,
+    WaitOutcome, monotonic_ns,
 };
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex};
@@ -173,6 +174,27 @@ fn a_segment_of_another_instance_is_refused_and_replaced_by_its_owner() {
     assert!(Segment::open(&path, [8; 16]).is_err());
     let (new, fresh) = Segment::create(&path, [8; 16], 0o600).unwrap();
     assert!(fresh && old.retired() && !new.retired());
+    std::fs::remove_file(path).unwrap();
+}
+
+/// Those who have it mapped are of that release, and look at the same place.
+#[test]
+fn a_segment_of_another_release_is_named_and_its_sessions_are_told_whatever_its_length() {
+    let (_, path) = segment("other-release");
+    let bytes = std::fs::read(&path).unwrap();
+    for length in [4096, bytes.len(), bytes.len() + 4096] {
+        std::fs::remove_file(&path).unwrap();
+        let mut old = bytes[..4096].to_vec();
+        old[8..12].copy_from_slice(&4u32.to_ne_bytes());
+        old.resize(length, 0);
+        std::fs::write(&path, old).unwrap();
+        let mapped = std::fs::File::open(&path).unwrap();
+        assert!(matches!(Segment::open(&path, [7; 16]), Err(SegmentError::Version { found: 4 })));
+        let (_, fresh) = Segment::create(&path, [7; 16], 0o600).unwrap();
+        let mut head = [0; 16];
+        mapped.read_exact_at(&mut head, 0).unwrap();
+        assert!(fresh && head[12..] == 1u32.to_ne_bytes(), "it was not told");
+    }
     std::fs::remove_file(path).unwrap();
 }
 

@@ -137,7 +137,11 @@ impl PrimaryShared {
         let upto = self.shipping().releasable(self.buffer.durable());
         self.released.fetch_max(upto.0, SeqCst);
         let Release { queue, rounds } = &mut *release;
+        let mut round_before = None;
         queue.release(upto, |database, position, round| {
+            if round_before.replace(round).is_some_and(|before| before != round) {
+                sleepers.next_round();
+            }
             self.segment.publish_durable(
                 database.0,
                 position.0,
