@@ -105,8 +105,15 @@ fn the_smaller_session_data_unit_bounds_every_frame() {
 fn sockets_with_small_buffers_carry_everything() {
     let shape = StreamShape { send_buffer_bytes: 4096, receive_buffer_bytes: 4096, ..StreamShape::default() };
     let pair = shaped(TransportMode::Async, shape, 0);
-    pair.source.commit(&pair.sender, &redo(pair.source.end(), 500_000, 1));
-    pair.caught_up();
+    let partial = || pair.sender.stats().frames_partial.load(Relaxed);
+    // A receiver that happens to be as fast as the sender leaves room for whole frames.
+    for _ in 0..10 {
+        pair.source.commit(&pair.sender, &redo(pair.source.end(), 500_000, 1));
+        pair.caught_up();
+        if partial() > 0 {
+            break;
+        }
+    }
     pair.sender.stop();
-    assert!(pair.sender.stats().frames_partial.load(Relaxed) > 0, "the buffers were not small");
+    assert!(partial() > 0, "the buffers were not small");
 }

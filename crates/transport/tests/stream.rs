@@ -138,10 +138,10 @@ fn an_asynchronous_destination_catches_up_from_the_logs_and_then_from_the_buffer
     source.0.change(|state| state.buffer_from = state.end());
     let pair = Pair::connect(source, empty_standby(), destination(TransportMode::Async));
     pair.caught_up();
+    let is_from_buffer = |event: &SenderEvent| matches!(event, SenderEvent::FromBuffer { .. });
+    pair.observer.wait_event("it has caught up, though nothing follows", is_from_buffer);
     pair.source.commit(&pair.sender, &redo(pair.source.end(), 1000, 1));
     pair.caught_up();
-    let is_from_buffer = |event: &SenderEvent| matches!(event, SenderEvent::FromBuffer { .. });
-    pair.observer.wait_event("it is fed from the buffer", is_from_buffer);
     pair.observer.events.read(|events| {
         assert!(
             events

@@ -140,6 +140,8 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, Ended> {
 fn next_redo(shared: &Shared, from: Scn, upto: Scn) -> Result<(Vec<Piece>, Statistic), SourceError> {
     let (memory, logs) = (Statistic::RedoReadMemoryForTransport, Statistic::RedoReadForTransport);
     if upto <= from {
+        // It has caught up, also when nothing follows for hours.
+        note_feeding(shared, false, from);
         return Ok((Vec::new(), memory));
     }
     let from_logs = match shared.source.buffered(from, BATCH_BYTES_MAX) {
