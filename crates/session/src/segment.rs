@@ -256,6 +256,16 @@ impl Segment {
         DatabaseState::from_u32(self.database(database).state.load(SeqCst))
     }
 
+    /// Whether the instance writes the log of the database anew, or died while it did.
+    pub fn is_rewriting(&self, database: u16) -> bool {
+        self.database(database).rewriting.load(SeqCst) != 0
+    }
+
+    /// Whether what the wal-index shows may be an earlier state, see [`Segment::doubt_rewriting`].
+    pub fn is_log_in_doubt(&self, database: u16) -> bool {
+        self.database(database).rewriting.load(SeqCst) == 2
+    }
+
     /// SCN of the last captured commit of a database.
     pub fn scn(&self, database: u16) -> u64 {
         self.database(database).scn.load(SeqCst)

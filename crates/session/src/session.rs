@@ -109,16 +109,6 @@ impl Session {
         self.segment.state(self.database)
     }
 
-    /// Whether the instance writes the log of the database anew, or died while it did.
-    pub fn is_rewriting(&self) -> bool {
-        self.segment.database(self.database).rewriting.load(SeqCst) != 0
-    }
-
-    /// Whether what the wal-index shows may be an earlier state, see [`Segment::doubt_rewriting`].
-    pub fn is_log_in_doubt(&self) -> bool {
-        self.segment.database(self.database).rewriting.load(SeqCst) == 2
-    }
-
     /// Packed durable position of the database.
     pub fn durable(&self) -> u64 {
         self.segment.database(self.database).durable.load(SeqCst)

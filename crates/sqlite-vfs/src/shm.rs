@@ -36,9 +36,7 @@ impl MainFile {
             (shm::CHECKPOINT_LOCK, true) if count == 1 && lock => code::BUSY,
             // The instance died while it wrote the log anew, and then everybody who had the database open: what the log
             // holds by itself is an earlier state. The instance puts that right at its start.
-            (shm::CHECKPOINT_LOCK, true) | (shm::RECOVER_LOCK, false)
-                if lock && self.attach().is_some_and(|session| session.is_rewriting()) =>
-            {
+            (shm::CHECKPOINT_LOCK, true) | (shm::RECOVER_LOCK, false) if lock && self.is_rewriting() => {
                 self.refuse(&Refusal::LogLost(code::BUSY), Duration::ZERO)
             }
             (shm::READ_MARK_FIRST.., true) if count == 1 && lock && self.has_read_mark() => code::BUSY,
@@ -70,22 +68,35 @@ impl MainFile {
             && self.log_point().and_then(behind).is_some_and(|behind| behind <= MARK_BEHIND_AT_MOST)
     }
 
+    /// Readers have no session, nor does who finds all slots taken.
+    fn is_rewriting(&self) -> bool {
+        self.database.segment().is_some_and(|(marker, segment)| segment.is_rewriting(marker.database))
+    }
+
+    /// The result for who would read by a wal-index that may show an earlier state.
+    fn refuse_in_doubt(&self) -> Option<c_int> {
+        let (segment, database) = (self.segment()?, self.database.marker()?.database);
+        if !segment.is_log_in_doubt(database) {
+            return None;
+        }
+        // SQLite itself waits for a recovery that is under way, up to ten seconds.
+        let recovers = segment.state(database) == DatabaseState::Recovering && self.recently_alive();
+        Some(match recovers {
+            true => code::BUSY_RECOVERY,
+            false => self.refuse(&Refusal::LogLost(code::IOERR), Duration::ZERO),
+        })
+    }
+
     fn lock_read(&self, offset: c_int, count: c_int) -> c_int {
         // The gate stands at the start of a transaction and is not for those who hold something already, or
         // have the turn: whoever closed it waits for them.
         let starts = self.read_locks.get() == 0 && self.write_lock.get() == WriteLock::Free;
-        if starts
-            && !turn::holds(self.id)
-            && let Some(session) = self.session()
-        {
-            session.pass_gate(GATE_WAIT);
-            if session.is_log_in_doubt() {
-                // SQLite itself waits for a recovery that is under way, up to ten seconds.
-                let recovers = session.state() == DatabaseState::Recovering && self.recently_alive();
-                return match recovers {
-                    true => code::BUSY_RECOVERY,
-                    false => self.refuse(&Refusal::LogLost(code::IOERR), Duration::ZERO),
-                };
+        if starts && !turn::holds(self.id) {
+            if let Some(session) = self.session() {
+                session.pass_gate(GATE_WAIT);
+            }
+            if let Some(result) = self.refuse_in_doubt() {
+                return result;
             }
         }
         if starts {

@@ -153,6 +153,8 @@ fn nobody_takes_what_is_left_of_a_log_for_the_database_when_all_died_while_it_wa
             start(&mut primary);
             await_status(&primary, "left out", |status| status.database_state("app.db") == "left out");
             next.fails("SELECT n FROM t", SQLITE_IOERR);
+            // Who only reads and comes now has no session.
+            place.application(&database).fails("SELECT n FROM t", SQLITE_IOERR);
             primary.kill();
         }
         primary.faults = None;
