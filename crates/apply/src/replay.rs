@@ -8,6 +8,7 @@ use crate::standby_file::{FilePlan, StandbyFile};
 use crate::{ApplyError, Limits};
 use standfast_format::{Record, decode_record};
 use standfast_sqlite_wal::guard::register_guard_vfs;
+use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, PageSize, Scn, WalPosition};
 use std::path::Path;
 
@@ -99,7 +100,7 @@ impl Replay {
     pub fn finish(mut self) -> Result<Replayed, ApplyError> {
         self.take_inbox()?;
         let Done { transactions, .. } = self.database.finish_replay(&mut self.overlay)?;
-        self.database.file.sync_wal()?;
+        self.database.file.sync_wal(&Pace::AtOnce)?;
         Ok(Replayed { transactions, position: self.database.file.wal_position()? })
     }
 }

@@ -162,9 +162,9 @@ impl StandbyFile {
     ///
     /// # Errors
     /// `SyncFailed`.
-    pub fn sync_wal(&mut self) -> Result<(), ApplyError> {
+    pub fn sync_wal(&mut self, pace: &Pace) -> Result<(), ApplyError> {
         let header = self.wal_header()?;
-        self.with_wal(|wal| wal.sync_used(Some(header)))
+        self.with_wal(|wal| wal.sync_used(Some(header), pace))
     }
 
     pub(crate) fn with_wal(

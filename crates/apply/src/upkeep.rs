@@ -67,7 +67,7 @@ impl Apply {
     /// # Errors
     /// When the journal cannot be written; a WAL that cannot be synced makes its database fail.
     pub fn sync(&mut self, report: &mut ApplyReport) -> Result<Scn, ApplyError> {
-        self.sync_where(report, |_| true)
+        self.sync_where(report, &Pace::AtOnce, |_| true)
     }
 
     /// As [`Apply::sync`], but what will be worth less place on the disk when the log is next written anew is left
@@ -75,8 +75,8 @@ impl Apply {
     ///
     /// # Errors
     /// As [`Apply::sync`].
-    pub fn sync_lazily(&mut self, report: &mut ApplyReport) -> Result<Scn, ApplyError> {
-        self.sync_where(report, Database::is_to_be_synced)
+    pub fn sync_lazily(&mut self, pace: &Pace, report: &mut ApplyReport) -> Result<Scn, ApplyError> {
+        self.sync_where(report, pace, Database::is_to_be_synced)
     }
 
     /// Whether a later [`Apply::sync`] has something to do.
@@ -89,6 +89,7 @@ impl Apply {
     fn sync_where(
         &mut self,
         report: &mut ApplyReport,
+        pace: &Pace,
         mut wanted: impl FnMut(&mut Database) -> bool,
     ) -> Result<Scn, ApplyError> {
         for database in self.databases.values_mut() {
@@ -102,7 +103,7 @@ impl Apply {
         };
         share_out(self.databases.values_mut().filter(behind), &mut self.overlays, |database, _| {
             if database.unsynced && database.file.log() == Log::Plain {
-                let synced = database.file.sync_wal();
+                let synced = database.file.sync_wal(pace);
                 database.unsynced = synced.is_err();
                 database.outcome = Some(synced.map(|()| Done::default()));
             }
@@ -130,7 +131,7 @@ impl Apply {
         let long =
             self.databases.values().filter(live).filter(|database| is_long(database.clock.frames())).count();
         let (every, reset_at) = (self.limits.checkpoint_frames, share(self.limits.reset_frames, long));
-        let mut due = Vec::new();
+        let mut any_due = false;
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
             // One that is quiet gives back what it has beyond its share.
             if !database.grown && database.clock.frames() < reset_at {
@@ -147,26 +148,24 @@ impl Apply {
                     write_back.hand_all();
                 }
             }
-            if what != Due::Nothing {
-                due.push((database, what));
-            }
+            database.due = what;
+            any_due |= what != Due::Nothing;
         }
-        if due.is_empty() {
-            return Ok(());
-        }
+        if any_due { self.do_what_is_due(pace, report) } else { Ok(()) }
+    }
+
+    fn do_what_is_due(&mut self, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
         // Positions before pages, so that a restart finds the WAL positions of what is in the file.
         let synced = self.journal.sync();
         if let Err(source) = synced {
             return Err(ApplyError::Journal { path: self.journal.path().to_owned(), source });
         }
-        let databases = due.into_iter().map(|(database, what)| {
-            database.due = what;
-            database
-        });
-        share_out(databases, &mut self.overlays, |database, _| {
+        let longest = 2 * self.limits.checkpoint_frames;
+        let due = self.databases.values_mut().filter(|database| database.due != Due::Nothing);
+        share_out(due, &mut self.overlays, |database, _| {
             let result = match database.due {
                 Due::Reset => shorten(database),
-                _ => database.file.move_beginning(pace, database.need, 2 * self.limits.checkpoint_frames),
+                _ => database.file.move_beginning(pace, database.need, longest),
             };
             database.outcome = Some(result.map(|()| Done::default()));
         });
@@ -225,8 +224,13 @@ impl Apply {
         for database in self.databases.values_mut() {
             database.drop_open_transaction();
             database.advance(Scn::ZERO);
+            // What would have to be synced as it is otherwise, and is many times as much.
+            if database.condition == Condition::Live && matches!(database.file.log(), Log::Lazy(_)) {
+                database.due = Due::Reset;
+            }
         }
-        let synced = self.sync(&mut report);
+        let written_anew = self.do_what_is_due(&Pace::AtOnce, &mut report);
+        let synced = written_anew.and_then(|()| self.sync(&mut report));
         for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
             if let Err(error) = reset(database) {
                 report.errors.push((database.id, error));

@@ -301,7 +301,7 @@ fn what_will_be_written_anew_is_synced_when_nothing_comes_or_after_a_while() {
     let mut until_it_is = |left: bool, apply: &mut Apply| {
         for calls in 1..100 {
             change(apply, &mut stream);
-            apply.sync_lazily(&mut report).unwrap();
+            apply.sync_lazily(&Pace::AtOnce, &mut report).unwrap();
             assert_eq!(apply.is_unsynced(), apply.durable_scn() < apply.applied());
             if apply.is_unsynced() == left {
                 return calls;
@@ -314,7 +314,7 @@ fn what_will_be_written_anew_is_synced_when_nothing_comes_or_after_a_while() {
     let calls = until_it_is(false, &mut apply);
     assert!(calls > 5 && apply.durable_scn() > moved, "left {calls} times");
     until_it_is(true, &mut apply);
-    apply.sync_lazily(&mut report).unwrap();
+    apply.sync_lazily(&Pace::AtOnce, &mut report).unwrap();
     assert_eq!(apply.durable_scn(), apply.applied(), "nothing came since");
     assert!(report.errors.is_empty());
     primary.check(&standby);

@@ -87,12 +87,15 @@ impl Applier {
         self.due = self.due_position()?;
         let progressed = self.apply_upto(self.due)?;
         if progressed {
-            let pace =
-                if self.backlog() < APPLY_BEHIND_BYTES { self.shared.leisurely() } else { Pace::AtOnce };
+            let pace = self.pace();
             let report = self.checkpoint_if_due(&pace)?;
             self.note(&report);
         }
         Ok(progressed)
+    }
+
+    fn pace(&self) -> Pace {
+        if self.backlog() < APPLY_BEHIND_BYTES { self.shared.leisurely() } else { Pace::AtOnce }
     }
 
     fn checkpoint_if_due(&mut self, pace: &Pace) -> Result<ApplyReport, InstanceError> {
@@ -149,7 +152,7 @@ impl Applier {
     pub fn sync(&mut self) -> Result<(), InstanceError> {
         let mut report = ApplyReport::default();
         let wait = waiting(Event::DbFileSync);
-        let durable = self.apply.sync_lazily(&mut report)?;
+        let durable = self.apply.sync_lazily(&self.pace(), &mut report)?;
         drop(wait);
         self.note(&report);
         forget_before(&self.environment, &self.shared, durable)

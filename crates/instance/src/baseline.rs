@@ -7,6 +7,7 @@ use rusqlite::Connection;
 use standfast_format::{RecordBuilder, page_sum};
 use standfast_io::fault::{self, Fault};
 use standfast_sqlite_wal::WalIndexHeader;
+use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, WalPosition};
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ impl BaselineJob {
         };
         let (reader, (position, pages)) = database.snapshot_within(limit, find)?;
         // The copy takes the place of all redo before it, so what it holds must survive until it is complete.
-        database.sync_wal()?;
+        database.sync_wal(&Pace::AtOnce)?;
         Ok(BaselineJob {
             database: database.id(),
             reader,

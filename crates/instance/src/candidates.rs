@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// What could not be reached is tried again after this.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Databases whose logs are written anew every second or so are waited for so long; then all logs are synced as they are.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Databases whose logs are written anew every few seconds are waited for so long; then all logs are synced as they are.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Default)]

@@ -328,6 +328,10 @@ impl Checkpointer {
             let connection = database.connection();
             let segment = self.shared.segment;
             let end = Instant::now() + limit;
+            // A tail would have to be synced as it is otherwise, and is many times as much.
+            if self.has_tail(&database) {
+                self.rewrite_behind_gate(&database);
+            }
             self.set_tail(&database, None);
             while database.failure().is_none() {
                 let done = reset(&connection, &segment, database.id().0);
@@ -337,6 +341,14 @@ impl Checkpointer {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
+    }
+
+    fn has_tail(&mut self, database: &Database) -> bool {
+        let (Some(progress), Some(header)) = (self.progress.get_mut(&database.id()), database.header()) else {
+            return false;
+        };
+        progress.forget_other_logs(header.raw_salts());
+        progress.tail.is_some()
     }
 
     /// Whether [`Checkpointer::sync_databases`] has nothing to do.
@@ -358,8 +370,12 @@ impl Checkpointer {
             if progress.holds(&database, scn) {
                 continue;
             }
+            let pace = match self.shared.log_switch_waits() {
+                true => Pace::AtOnce,
+                false => Pace::LeisurelyUntil(self.hurry.clone()),
+            };
             let wait = waiting(Event::DbFileSync);
-            let synced = database.sync_wal();
+            let synced = database.sync_wal(&pace);
             drop(wait);
             match synced {
                 Ok(()) => progress.last_synced = in_redo,

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 use standfast_session::FileId;
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
+use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, WalIndexView};
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
 use std::path::Path;
@@ -148,14 +149,14 @@ impl Database {
             .map_err(InstanceError::io("open the write-ahead log of", &self.record.path))
     }
 
-    /// Makes everything in the WAL survive a power loss.
+    /// Makes everything in the WAL survive a power loss, at `pace`.
     ///
     /// # Errors
     /// When it cannot be opened. When a sync fails, now or earlier, the database has failed for good.
-    pub fn sync_wal(&self) -> Result<(), InstanceError> {
+    pub fn sync_wal(&self, pace: &Pace) -> Result<(), InstanceError> {
         self.with_wal(|wal| {
             if self.failure().is_none()
-                && let Err(error) = wal.sync_used(self.settled_header())
+                && let Err(error) = wal.sync_used(self.settled_header(), pace)
             {
                 self.fail(format!("its write-ahead log: {error}"));
             }

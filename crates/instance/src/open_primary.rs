@@ -16,6 +16,7 @@ use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::{bare_salts, cut_stale_frames, write_again};
 use standfast_types::{DatabaseId, Scn, WalPosition};
 use std::sync::Arc;
@@ -300,7 +301,7 @@ fn reconcile_database(
         }
     };
     let capture = database.capture_from(position, pages)?;
-    database.sync_wal()?;
+    database.sync_wal(&Pace::AtOnce)?;
     segment.end_rewriting(record.id.0);
     Ok(Reconciled { database, capture, copy_afresh })
 }

@@ -5,6 +5,7 @@ use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// A second descriptor of a file that others write.
 #[derive(Debug)]
@@ -30,6 +31,32 @@ impl PartlySynced {
     /// The system's; nothing may then be assumed about what survives.
     pub fn write_durably(&self, data: &[u8], offset: u64) -> Result<()> {
         self.file.write_all_at(data, offset)
+    }
+
+    /// Brings the first `bytes` to the disk, `portion` bytes at a time, and says after each how long that took. It makes
+    /// nothing durable, but leaves little to the [sync](PartlySynced::sync_first) that follows.
+    ///
+    /// # Errors
+    /// The system's; nothing may then be assumed about what survives.
+    pub fn write_first(&self, bytes: u64, portion: u64, mut after: impl FnMut(Duration)) -> Result<()> {
+        const WRITTEN: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+            | libc::SYNC_FILE_RANGE_WRITE
+            | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        let mut offset = 0;
+        while offset < bytes {
+            let length = portion.min(bytes - offset);
+            let begun = Instant::now();
+            let (first, length) = (offset.cast_signed(), length.cast_signed());
+            // SAFETY: an open descriptor and a byte range; no memory is involved.
+            if unsafe { libc::sync_file_range(self.file.as_raw_fd(), first, length, WRITTEN) } != 0 {
+                let error = Error::last_os_error();
+                // Where there is no such call the sync does all of it.
+                return if error.raw_os_error() == Some(libc::ENOSYS) { Ok(()) } else { Err(error) };
+            }
+            after(begun.elapsed());
+            offset += portion;
+        }
+        Ok(())
     }
 
     /// Makes the first `bytes` survive a power loss, whoever wrote them. fdatasync has no range; msync has one, that of a
@@ -89,6 +116,11 @@ mod tests {
         let Some(before) = dirty(&file, HALF, HALF) else { return };
         part.sync_first(10 * PAGE + 1).unwrap();
         assert_eq!(dirty(&file, 0, 11 * PAGE), Some(0));
+        assert!(dirty(&file, HALF, HALF) >= Some(before / 2), "{before}");
+        let mut portions = 0;
+        part.write_first(HALF / 2 - 1, HALF / 8, |_| portions += 1).unwrap();
+        assert_eq!(portions, 4);
+        assert_eq!(dirty(&file, 0, HALF / 2), Some(0));
         assert!(dirty(&file, HALF, HALF) >= Some(before / 2), "{before}");
         part.write_durably(&[2; 32], 2 * HALF - PAGE).unwrap();
         assert_eq!(dirty(&file, 2 * HALF - PAGE, PAGE), Some(0));

@@ -1,21 +1,42 @@
-//! How long write-ahead logs may become: what four databases may have is shared when there are more. See
+//! How long write-ahead logs may become: what a few databases may have is shared when there are more. See
 //! `docs/decisions/0028-shared-length-of-logs.md`.
+
+use standfast_io::memory::physical_bytes;
+use std::sync::OnceLock;
 
 /// No log is reset before it has as many frames as SQLite's own `wal_autocheckpoint` waits for.
 pub const FRAMES_MIN: u32 = 1_000;
 
-/// So many logs may be as long as one alone; more share what these may have.
-const AT_FULL_LENGTH: u32 = 4;
+/// So many logs may be as long as one alone on any machine; more share what these may have.
+const AT_FULL_LENGTH_LEAST: u32 = 4;
+
+/// And so many on a machine with much memory.
+const AT_FULL_LENGTH_MOST: u32 = 16;
+
+/// Memory of a machine for each log at full length, bytes. Most of a log is not handed to the disk, but left in the page
+/// cache, which Linux begins to write by itself, all at once, when it has that of a tenth of the memory
+/// (`vm.dirty_background_ratio`). A log of 24,000 frames of 4,096 bytes is a thirtieth of this.
+const MEMORY_PER_LOG: u64 = 30 * 24_000 * 4_096;
 
 /// Whether a log of `frames` counts as long: it takes its share, and can be made shorter.
 pub fn is_long(frames: u32) -> bool {
     frames >= FRAMES_MIN
 }
 
-/// Frames of each of `long` logs, of which one may have `alone`.
+/// Frames of each of `long` logs, of which one may have `alone`, on this machine.
 pub fn share(alone: u32, long: usize) -> u32 {
-    let long = u32::try_from(long).unwrap_or(u32::MAX).max(AT_FULL_LENGTH);
-    (alone.saturating_mul(AT_FULL_LENGTH) / long).clamp(FRAMES_MIN.min(alone), alone)
+    static AT_FULL_LENGTH: OnceLock<u32> = OnceLock::new();
+    share_of(alone, long, *AT_FULL_LENGTH.get_or_init(|| at_full_length(physical_bytes())))
+}
+
+fn at_full_length(memory_bytes: u64) -> u32 {
+    let logs = u32::try_from(memory_bytes / MEMORY_PER_LOG).unwrap_or(u32::MAX);
+    logs.clamp(AT_FULL_LENGTH_LEAST, AT_FULL_LENGTH_MOST)
+}
+
+fn share_of(alone: u32, long: usize, at_full_length: u32) -> u32 {
+    let long = u32::try_from(long).unwrap_or(u32::MAX).max(at_full_length);
+    (alone.saturating_mul(at_full_length) / long).clamp(FRAMES_MIN.min(alone), alone)
 }
 
 #[cfg(test)]
@@ -23,12 +44,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_logs_share_what_four_may_have_down_to_the_least() {
+    fn many_logs_share_what_a_few_may_have_down_to_the_least() {
         assert_eq!(
-            [0, 1, 4, 8, 24, 96, 1000].map(|long| share(24_000, long)),
+            [0, 1, 4, 8, 24, 96, 1000].map(|long| share_of(24_000, long, 4)),
             [24_000, 24_000, 24_000, 12_000, 4_000, 1_000, 1_000]
         );
-        assert_eq!(share(120, 40), 120, "who wants shorter ones has them");
+        assert_eq!([4, 8, 16, 40].map(|long| share_of(24_000, long, 8)), [24_000, 24_000, 12_000, 4_800]);
+        assert_eq!(share_of(120, 40, 8), 120, "who wants shorter ones has them");
         assert!(is_long(share(24_000, 1000)) && !is_long(999));
+    }
+
+    #[test]
+    fn a_machine_with_more_memory_has_more_logs_at_full_length() {
+        const GIB: u64 = 1 << 30;
+        let logs = [0, 4, 8, 16, 24, 32, 48, 1 << 20].map(|gib| at_full_length(gib * GIB));
+        assert_eq!(logs, [4, 4, 4, 5, 8, 11, 16, 16]);
+        let [least, most] = [4, 16].map(|logs| share_of(24_000, 40, logs));
+        assert!((least..=most).contains(&share(24_000, 40)));
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! The sync of a checkpoint hands thousands of scattered pages to the disk at once, and the log writer's next write
 //! waits behind them. At leisure, pages go in portions: each is synced by itself and followed by a pause as long as
-//! that took. Where a log is long there is no time for pauses, and portions are larger.
+//! that took. Where a log is long there is no time for pauses, and portions are larger. Logs that are synced as they are go
+//! the same way.
 
+use standfast_io::part::PartlySynced;
+use std::io::Result;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -14,6 +17,10 @@ pub const PORTION_PAGES: u32 = 64;
 pub const STEADY_PORTION_PAGES: u32 = 256;
 /// Longest pause between two portions.
 pub(crate) const PAUSE_MAX: Duration = Duration::from_millis(10);
+/// Bytes of a portion of a log.
+const LOG_PORTION_BYTES: u64 = 256 << 10;
+/// What took less had nothing to write.
+const PAUSE_MIN: Duration = Duration::from_micros(50);
 
 /// How much of the disk a checkpoint takes.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +32,24 @@ pub enum Pace {
     SteadilyUntil(Arc<AtomicBool>),
     /// Half of the time, until the flag is set: then there is hurry.
     LeisurelyUntil(Arc<AtomicBool>),
+}
+
+impl Pace {
+    /// Makes the first `bytes` of a log survive a power loss.
+    ///
+    /// # Errors
+    /// The system's; nothing may then be assumed about what survives.
+    pub(crate) fn sync_log(&self, log: &PartlySynced, bytes: u64) -> Result<()> {
+        if let Pace::LeisurelyUntil(hurry) = self {
+            log.write_first(bytes, LOG_PORTION_BYTES, |took| {
+                if took >= PAUSE_MIN && !hurry.load(SeqCst) {
+                    // Nothing tells when the log writer has had its turn.
+                    std::thread::sleep(took.min(PAUSE_MAX));
+                }
+            })?;
+        }
+        log.sync_first(bytes)
+    }
 }
 
 /// The checkpoint of a connection: how it goes, and what it has written.

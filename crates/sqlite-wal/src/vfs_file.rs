@@ -3,6 +3,7 @@
 //! POSIX drops all locks a process holds on a file when it closes any descriptor of it, so the database file
 //! must never be opened behind SQLite's back in a process that has it open; the VFS knows how to close safely.
 
+use crate::pace::Pace;
 use crate::sqlite_code;
 use crate::wal_index::WalIndexHeader;
 use rusqlite::ffi;
@@ -204,9 +205,9 @@ impl VfsFile {
     ///
     /// # Errors
     /// As [`VfsFile::sync`].
-    pub fn sync_used(&mut self, header: Option<WalIndexHeader>) -> Result<()> {
+    pub fn sync_used(&mut self, header: Option<WalIndexHeader>, pace: &Pace) -> Result<()> {
         match header.and_then(|header| header.log_bytes()) {
-            Some(bytes) => self.sync_first(bytes),
+            Some(bytes) => self.sync_first_at(bytes, pace),
             None => self.sync(),
         }
     }
@@ -216,9 +217,13 @@ impl VfsFile {
     /// # Errors
     /// As [`VfsFile::sync`].
     pub fn sync_first(&mut self, bytes: u64) -> Result<()> {
+        self.sync_first_at(bytes, &Pace::AtOnce)
+    }
+
+    fn sync_first_at(&mut self, bytes: u64, pace: &Pace) -> Result<()> {
         let Some(file) = &self.plain else { return self.sync() };
         fault::check(Fault::WalSync)?;
-        file.sync_first(bytes)
+        pace.sync_log(file, bytes)
     }
 
     /// [`VfsFile::write_at`], and what is written survives a power loss.
