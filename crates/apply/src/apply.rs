@@ -188,7 +188,10 @@ impl Apply {
                     if let Some(found) = self.databases.get_mut(&database)
                         && matches!(found.condition, Condition::Stopped | Condition::Failed)
                     {
-                        found.revive(start, mode);
+                        match found.file.make_sure_of_log() {
+                            Ok(()) => found.revive(start, mode),
+                            Err(error) => report.errors.push((database, error)),
+                        }
                     }
                     self.post(database, start, offset, mode, report);
                 }

@@ -5,7 +5,7 @@ use crate::standby_file::{OPEN_WAIT, StandbyFile};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::rewrite::{RewriteError, room_for};
 use standfast_sqlite_wal::tail::{Mark, Room, Tail};
-use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader};
+use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, write_again};
 use standfast_types::Scn;
 use std::time::Duration;
 
@@ -34,6 +34,22 @@ impl StandbyFile {
         mended.map_err(|error| self.unusable_log(error))?;
         self.wal = Some(wal);
         Ok(())
+    }
+
+    /// Makes a log whole again of which a write or a sync may have failed, before more is written to it that is to survive.
+    ///
+    /// # Errors
+    /// `SyncFailed`, also when the log does not hold what its index says. It is as torn as before.
+    pub(crate) fn make_sure_of_log(&mut self) -> Result<(), ApplyError> {
+        self.mend_torn_log()?;
+        let (header, page_size) = (self.wal_header()?, self.plan.page_size);
+        let mut sure = false;
+        self.with_wal(|wal| {
+            sure = write_again(wal, &header, page_size)?;
+            Ok(())
+        })?;
+        let unlike = || std::io::Error::other("the write-ahead log does not hold what its index says");
+        if sure { Ok(()) } else { Err(self.sync_failed(unlike())) }
     }
 
     fn unusable_log(&self, error: RewriteError) -> ApplyError {

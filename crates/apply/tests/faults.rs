@@ -88,6 +88,44 @@ fn a_lost_write_stops_its_database_only_and_for_good() {
     assert_eq!(condition(&apply, &pair.a), Condition::Live, "a full copy ends the stop");
 }
 
+/// As a disk error leaves it behind the new header of a log that was to be written anew: others than who have it open take
+/// the database file alone for the state.
+#[test]
+fn a_full_copy_goes_into_a_log_that_is_whole_or_nowhere() {
+    for is_lost in [false, true] {
+        let mut pair = pair();
+        lose_a_write(&mut pair.a);
+        pair.a.run(&mut pair.stream, "UPDATE t SET body=zeroblob(50) WHERE id=10");
+        assert_eq!(follow(&mut pair.apply, &pair.stream).errors.len(), 1);
+        let wal = pair.standby.join("a.db-wal");
+        let mut bytes = std::fs::read(&wal).unwrap();
+        assert!(bytes.len() > 32 + 3 * (24 + 1024));
+        bytes[16..24].copy_from_slice(&[0xAA; 8]);
+        if is_lost {
+            bytes[32 + 24 + 1024 + 24 + 100] ^= 1;
+        }
+        std::fs::write(&wal, bytes).unwrap();
+        pair.a.baseline(&mut pair.stream);
+        pair.a.run(&mut pair.stream, &insert(7, 7));
+        pair.b.run(&mut pair.stream, &insert(7, 7));
+        let report = follow(&mut pair.apply, &pair.stream);
+        pair.b.check(&pair.standby);
+        if is_lost {
+            let stopped = matches!(&report.errors[..], [(_, ApplyError::SyncFailed { .. })]);
+            assert!(stopped, "{:?}", report.errors);
+            assert_eq!(condition(&pair.apply, &pair.a), Condition::Stopped);
+            continue;
+        }
+        assert!(report.errors.is_empty(), "{:?}", report.errors);
+        pair.a.check(&pair.standby);
+        let alone = TempDir::new("alone").unwrap();
+        for name in ["a.db", "a.db-wal"] {
+            std::fs::copy(pair.standby.join(name), alone.join(name)).unwrap();
+        }
+        pair.a.check(&alone);
+    }
+}
+
 #[test]
 fn a_new_copy_catches_up_with_the_others() {
     let mut pair = pair();

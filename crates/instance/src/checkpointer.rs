@@ -344,7 +344,8 @@ impl Checkpointer {
     }
 
     fn has_tail(&mut self, database: &Database) -> bool {
-        let (Some(progress), Some(header)) = (self.progress.get_mut(&database.id()), database.header()) else {
+        let (Some(progress), Some(header)) = (self.progress.get_mut(&database.id()), database.header())
+        else {
             return false;
         };
         progress.forget_other_logs(header.raw_salts());

@@ -17,7 +17,7 @@ use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::Guard;
 use standfast_sqlite_wal::pace::Pace;
-use standfast_sqlite_wal::{bare_salts, cut_stale_frames, write_again};
+use standfast_sqlite_wal::{WalIndexHeader, bare_salts, cut_stale_frames, write_again};
 use standfast_types::{DatabaseId, Scn, WalPosition};
 use std::sync::Arc;
 use std::time::Duration;
@@ -225,22 +225,16 @@ fn reconcile_database(
     let control = environment.control();
     let left_out = control.left_out_from(record.id);
     let database = Arc::new(Database::open(record.clone(), vfs_base)?);
-    let history = match left_out {
-        Some(from) => redo_since(log, record, from, scan.end)?,
-        None => scan.histories.get(&record.id).cloned().unwrap_or_default(),
-    };
     let begin = left_out.unwrap_or(scan.begin);
     let (position, pages, copy_afresh) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
         guard.hold_write_lock_within(WRITER_PATIENCE)?;
-        guard
-            .mend_torn_log(&mut database.wal_file()?, record.page_size)
-            .map_err(|error| InstanceError::Failed(format!("{}: {error}", record.path.display())))?;
-        let header = guard.wal_header()?;
-        if !reconcile::is_lost(header.position()) {
-            segment.end_rewriting(record.id.0);
-        }
+        let header = make_log_whole(&guard, &database, segment)?;
+        let history = match left_out {
+            Some(from) => redo_since(log, record, from, scan.end)?,
+            None => scan.histories.get(&record.id).cloned().unwrap_or_default(),
+        };
         // The shared memory may have been made anew at a start that left this database out.
         if !sessions_vouch || left_out.is_some() {
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
@@ -304,6 +298,28 @@ fn reconcile_database(
     database.sync_wal(&Pace::AtOnce)?;
     segment.end_rewriting(record.id.0);
     Ok(Reconciled { database, capture, copy_afresh })
+}
+
+/// Whatever else comes of this start, who can see the state of the database goes on reading, and nobody reads by an index
+/// that shows an earlier one. The caller holds the write lock and the checkpoint lock.
+fn make_log_whole(
+    guard: &Guard<'_>,
+    database: &Database,
+    segment: &Segment,
+) -> Result<WalIndexHeader, InstanceError> {
+    let record = database.record();
+    let header = guard.wal_header()?;
+    if reconcile::is_lost(header.position()) {
+        segment.doubt_log(record.id.0);
+        return Ok(header);
+    }
+    if let Err(error) = guard.mend_torn_log(&mut database.wal_file()?, record.page_size) {
+        // Only the index that is there knows the log.
+        segment.begin_rewriting(record.id.0);
+        return Err(InstanceError::Failed(format!("{}: {error}", record.path.display())));
+    }
+    segment.end_rewriting(record.id.0);
+    Ok(guard.wal_header()?)
 }
 
 /// What the redo says of a database that was left out. The checkpoint has moved on without it, so this may be in

@@ -251,6 +251,11 @@ impl Segment {
         let _ = self.database(database).rewriting.compare_exchange(1, 2, SeqCst, SeqCst);
     }
 
+    /// What the wal-index shows is an earlier state: nobody reads by it until [`Segment::end_rewriting`].
+    pub fn doubt_log(&self, database: u16) {
+        self.database(database).rewriting.store(2, SeqCst);
+    }
+
     /// The log is whole again.
     pub fn end_rewriting(&self, database: u16) {
         self.database(database).rewriting.store(0, SeqCst);

@@ -19,8 +19,8 @@ use crate::new_log::NewLog;
 use crate::page_map::PageMap;
 use crate::wal_index::WalIndexHeader;
 use crate::wal_index_regions::{NewHeader, WalIndexRegions};
-use crate::wal_layout::{FrameHead, SALTS, frame_offset, image_offset};
-use crate::wal_sum::MAGIC;
+use crate::wal_layout::{FrameHead, SALTS, SUMMED_HEAD, frame_offset, image_offset};
+use crate::wal_sum::{MAGIC, Sum};
 use rusqlite::ffi;
 use standfast_io::fault::{self, Fault};
 use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
@@ -148,26 +148,43 @@ impl Guard<'_> {
         wal.read_at(&mut head, 0)?;
         let mut whole = NewLog::begin(&head, header.salts(), page_size, 0);
         let mut offset = WAL_HEADER_BYTES as u64;
+        let mut old = vec![0; WAL_FRAME_HEADER_BYTES + page_size.bytes()];
+        // That of the last of the moved frames is overwritten.
+        let mut sum_before = None;
         for frame in 1..=header.frames() {
             let page_no = regions.page_of(frame);
             // The end of the transaction: of the last one of the moved ones only if nothing follows.
             let mut commit = if frame == header.frames() { header.database_pages() } else { 0 };
             if frame > moved {
-                let mut old = [0; WAL_FRAME_HEADER_BYTES];
-                wal.read_at(&mut old, frame_offset(frame, page_size.bytes()))?;
-                let old = FrameHead::of(&old);
-                if old.salts != header.salts() {
-                    return Err(std::io::Error::other(format!("frame {frame} is of another log")).into());
+                let is_there = wal.read_at(&mut old, frame_offset(frame, page_size.bytes()))?;
+                let head = FrameHead::of(&old);
+                if !is_there || head.salts != header.salts() {
+                    return Err(is_not_what_it_was(frame));
                 }
-                commit = old.commit_pages;
+                commit = head.commit_pages;
             }
             whole.append(page_no, commit, |image| match frame > moved {
-                true => wal.read_at(image, image_offset(frame, page_size.bytes())).map(|_| ()),
+                true => {
+                    image.copy_from_slice(&old[WAL_FRAME_HEADER_BYTES..]);
+                    Ok(())
+                }
                 // Beyond the end of the file: of a database that was larger once.
                 false => self.file().read_page(image, page_no).map(|_| ()).map_err(|code| {
                     std::io::Error::other(format!("reading page {page_no}: {}", crate::sqlite_code(code)))
                 }),
             })?;
+            if frame > moved {
+                let sum = FrameHead::of(&old).sum;
+                // An attempt before this one got so far, and what it wrote is what would be written now.
+                let is_mended = sum == whole.frame_checksum();
+                let follows = sum_before.is_none_or(|before| frame_sum(before, &old) == sum);
+                let is_end = frame < header.frames() || sum == header.frame_checksum();
+                let is_as_it_was = follows && is_end;
+                if !is_mended && !is_as_it_was {
+                    return Err(is_not_what_it_was(frame));
+                }
+                sum_before = (!is_mended).then_some(sum);
+            }
             if frame == header.frames() || whole.bytes().len() >= MENDED_AT_ONCE {
                 let bytes = whole.take_bytes();
                 write_pieces(wal, &bytes, offset)?;
@@ -325,6 +342,18 @@ impl Guard<'_> {
     }
 }
 
+fn is_not_what_it_was(frame: u32) -> RewriteError {
+    std::io::Error::other(format!("frame {frame} is not what it was")).into()
+}
+
+/// The sum of a frame, in the byte order of this machine, that comes after one with the sum `before`.
+fn frame_sum(before: [u32; 2], frame: &[u8]) -> [u32; 2] {
+    let mut sum = Sum::after(before, cfg!(target_endian = "big"));
+    sum.add(&frame[SUMMED_HEAD]);
+    sum.add(&frame[WAL_FRAME_HEADER_BYTES..]);
+    sum.words()
+}
+
 fn write_pieces(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Result<()> {
     for (at, piece) in (0..).step_by(PIECE_BYTES).zip(bytes.chunks(PIECE_BYTES)) {
         wal.write_at(piece, offset + at)?;
@@ -480,6 +509,30 @@ mod tests {
             assert!(scene.rewrite().is_some());
             assert_eq!((total(&application), alone(&scene)), (500, ok(500)));
         }
+    }
+
+    #[test]
+    fn a_torn_log_of_which_a_frame_was_lost_as_well_is_not_mended() {
+        let mut scene = Scene::moved(4);
+        let application = scene.application();
+        scene.change_all(&application, 4);
+        let guard = Guard::of(&scene.instance).unwrap();
+        let (moved, frames) = (guard.wal_index().unwrap().backfilled(), scene.frames());
+        let new = guard.begin_log(&mut scene.wal, size(), 1).unwrap().unwrap();
+        scene.wal.write_at(new.head(), 0).unwrap();
+        for frame in [moved + 2, frames - 1, frames] {
+            let mut byte = [0];
+            let offset = image_offset(frame, size().bytes()) + 1000;
+            scene.wal.read_at(&mut byte, offset).unwrap();
+            scene.wal.write_at(&[byte[0] ^ 1], offset).unwrap();
+            let before = scene.file("-wal");
+            let lost = guard.mend_log(&mut scene.wal, size()).unwrap_err().to_string();
+            assert!(lost.contains(&format!("frame {frame} is not what it was")), "{lost}");
+            assert_eq!(scene.file("-wal")[..32], before[..32], "as torn as before");
+            scene.wal.write_at(&byte, offset).unwrap();
+        }
+        guard.mend_log(&mut scene.wal, size()).unwrap();
+        assert_eq!(total(&application), 400);
     }
 
     #[test]

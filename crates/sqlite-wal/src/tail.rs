@@ -98,11 +98,12 @@ impl Tail {
             return Room::Enough;
         }
         let behind = frames - self.moved.min(frames);
-        let full = self.moved.min(most_frames(page_size)) / 3 * 2;
+        let room = self.moved.min(most_frames(page_size));
+        let full = room / 3 * 2;
         let newest = guard.newest_frames(self.moved).map_or(0, |newest| newest.len() as u32);
-        // It is full no sooner; and a look goes over all of it.
-        self.look_at = frames + full.saturating_sub(newest).max(behind / 8);
         if newest < full {
+            // It is full no sooner; and a look goes over all of it, but must not come when there is no room any more.
+            self.look_at = frames + (full - newest).max((behind / 8).min((room - newest) / 2));
             Room::Enough
         } else if behind < GAIN_LEAST * newest {
             Room::TooLittle
@@ -136,5 +137,23 @@ mod tests {
         assert_eq!(room(&scene, &mut tail.clone()), Room::TooLittle, "each page once");
         scene.change_all(&scene.application(), 2);
         assert_eq!(room(&scene, &mut tail.clone()), Room::Full);
+    }
+
+    #[test]
+    fn however_long_a_tail_is_it_is_looked_at_before_its_room_is_used_up() {
+        let mut scene = Scene::moved(0);
+        let application = scene.application();
+        scene.change_all(&application, 1);
+        let mut tail = scene.move_frames().unwrap();
+        let change = |pages: u32, times: u32| {
+            let sql = format!("UPDATE t SET n = n + 1 WHERE id <= {pages};");
+            (0..times).for_each(|_| application.execute_batch(&sql).unwrap());
+        };
+        change(1, 1500);
+        let room = |tail: &mut Tail| tail.room(&scene.guard(), size(), scene.frames());
+        assert_eq!(room(&mut tail), Room::Enough, "hardly a page");
+        let left = tail.moved() / 4 * 3 - 2;
+        change(left, 1);
+        assert_eq!([(); 2].map(|()| room(&mut tail)), [Room::Full; 2], "{left} of {}", tail.moved());
     }
 }

@@ -5,6 +5,9 @@ use standfast_types::{PageNo, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalSalts
 /// Where the header of a log has its salts.
 pub(crate) const SALTS: std::ops::Range<usize> = 16..24;
 
+/// What the sum of a frame covers of its header.
+pub(crate) const SUMMED_HEAD: std::ops::Range<usize> = 0..8;
+
 /// Length of a log of `frames` frames.
 pub(crate) fn log_bytes(frames: u32, page_bytes: usize) -> u64 {
     WAL_HEADER_BYTES as u64 + u64::from(frames) * (WAL_FRAME_HEADER_BYTES + page_bytes) as u64
@@ -26,12 +29,15 @@ pub(crate) struct FrameHead {
     /// Size of the database in pages where the frame commits; 0 within a transaction.
     pub commit_pages: u32,
     pub salts: WalSalts,
+    /// Sum of all up to and with this frame.
+    pub sum: [u32; 2],
 }
 
 impl FrameHead {
     /// Of bytes that begin with the frame.
     pub fn of(frame: &[u8]) -> FrameHead {
         let word = |at: usize| u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]);
-        FrameHead { page_no: word(0), commit_pages: word(4), salts: WalSalts(word(8), word(12)) }
+        let (salts, sum) = (WalSalts(word(8), word(12)), [word(16), word(20)]);
+        FrameHead { page_no: word(0), commit_pages: word(4), salts, sum }
     }
 }

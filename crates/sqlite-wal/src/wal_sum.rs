@@ -16,6 +16,11 @@ impl Sum {
         Sum { big_endian, words: [0; 2] }
     }
 
+    /// What `words` are the sum of, so far.
+    pub fn after(words: [u32; 2], big_endian: bool) -> Sum {
+        Sum { big_endian, words }
+    }
+
     /// The sum so far.
     pub fn words(&self) -> [u32; 2] {
         self.words

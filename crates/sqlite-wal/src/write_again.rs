@@ -4,7 +4,7 @@
 //! nothing. Only a new write of the same bytes makes a later sync mean something, and only while they are still
 //! what they were, which the checksums of the frames tell.
 
-use crate::wal_layout::SALTS;
+use crate::wal_layout::{SALTS, SUMMED_HEAD};
 use crate::wal_sum::{MAGIC, Sum};
 use crate::{VfsFile, WalIndexHeader};
 use standfast_types::{PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
@@ -12,8 +12,7 @@ use std::io::Result;
 
 /// Where a frame has its salts.
 const FRAME_SALTS: std::ops::Range<usize> = 8..16;
-/// What the checksum of a frame covers of its header, and where it is.
-const SUMMED: std::ops::Range<usize> = 0..8;
+/// Where the checksum of a frame is.
 const FRAME_SUM: std::ops::Range<usize> = 16..24;
 
 /// Reads the frames that `header` shows, compares their checksums, writes them again where they are, and syncs.
@@ -46,7 +45,7 @@ pub fn write_again(wal: &mut VfsFile, header: &WalIndexHeader, page_size: PageSi
         if !wal.read_at(&mut frame, offset)? {
             return Ok(false);
         }
-        sum.add(&frame[SUMMED]);
+        sum.add(&frame[SUMMED_HEAD]);
         sum.add(&frame[WAL_FRAME_HEADER_BYTES..]);
         let stored = [word(&frame, FRAME_SUM.start), word(&frame, FRAME_SUM.start + 4)];
         if frame[FRAME_SALTS] != salts || sum.words() != stored {

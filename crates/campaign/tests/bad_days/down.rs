@@ -2,12 +2,11 @@
 
 use crate::support::{
     A_WHILE, INSERT, PATIENCE, Place, SQLITE_IOERR, SQLITE_READONLY, assert_same, await_rows, must, rows,
-    start,
+    segment_of, start,
 };
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::process::await_condition;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 #[test]
@@ -150,10 +149,4 @@ fn a_commit_whose_shared_memory_is_made_anew_under_it_is_not_acknowledged_and_th
         application.run(INSERT);
         assert_eq!(rows(&database), 4, "{loss}: committed and visible");
     }
-}
-
-/// Where the marker says that the shared memory is.
-fn segment_of(database: &Path) -> PathBuf {
-    let marker = std::fs::read_to_string(format!("{}-standfast", database.display())).unwrap();
-    marker.lines().find_map(|line| line.strip_prefix("segment=")).unwrap().into()
 }

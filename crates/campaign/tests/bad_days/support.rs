@@ -168,6 +168,13 @@ pub fn assert_same(primary: &Instance, standby: &Instance, database: &Path) {
     assert!(integrity.none(), "{:?}", integrity.notes);
 }
 
+/// Where the marker says that the shared memory is.
+#[track_caller]
+pub fn segment_of(database: &Path) -> PathBuf {
+    let marker = std::fs::read_to_string(format!("{}-standfast", database.display())).unwrap();
+    marker.lines().find_map(|line| line.strip_prefix("segment=")).unwrap().into()
+}
+
 /// Rows of `t` as a reader without the extension sees them.
 #[track_caller]
 pub fn rows(database: &Path) -> i64 {

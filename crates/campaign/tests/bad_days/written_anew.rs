@@ -1,6 +1,8 @@
 //! Write-ahead logs that are written anew with the newest version of each page, and processes that die meanwhile.
 
-use crate::support::{Client, Place, QUICK, add_destination, assert_same, await_status, must, start};
+use crate::support::{
+    Client, Place, QUICK, add_destination, assert_same, await_status, must, segment_of, start,
+};
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
@@ -164,6 +166,27 @@ fn nobody_takes_what_is_left_of_a_log_for_the_database_when_all_died_while_it_wa
     }
 }
 
+#[test]
+fn nor_when_the_shared_memory_that_would_have_said_so_is_lost_as_well() {
+    let place = Place::new("anew-memory");
+    let (mut primary, database) = primary_struck_at(&place, 2, "kill");
+    let mut writer = place.application(&database);
+    let acknowledged = commit_until_dead(&mut writer, &primary);
+    writer.kill();
+    std::fs::remove_file(segment_of(&database)).unwrap();
+    primary.faults = Some("recovery-apply=EIO@1".into());
+    start(&mut primary);
+    await_status(&primary, "left out", |status| status.database_state("app.db") == "left out");
+    let mut next = place.application(&database);
+    next.run("PRAGMA busy_timeout=50");
+    next.fails("SELECT n FROM t", SQLITE_BUSY);
+    primary.kill();
+    primary.faults = None;
+    start(&mut primary);
+    let seen = sees(&mut next, acknowledged);
+    goes_on(&mut primary, &mut next, &database, seen);
+}
+
 /// Those who have the database open have all of it, by the index; so have those who come.
 #[test]
 fn a_log_that_cannot_be_written_anew_for_an_error_of_the_disk_is_read_on_and_repaired_by_a_restart() {
@@ -187,6 +210,15 @@ fn a_log_that_cannot_be_written_anew_for_an_error_of_the_disk_is_read_on_and_rep
         let seen = sees(&mut next, acknowledged);
         primary.kill();
         assert_eq!(sees(&mut next, acknowledged), seen);
+        // A start that cannot make the log whole either leaves it as it is, and those who read it.
+        if moment > 1 {
+            primary.faults = Some("wal-sync=EIO@1".into());
+            start(&mut primary);
+            await_status(&primary, "left out", |status| status.database_state("app.db") == "left out");
+            assert_eq!(sees(&mut next, acknowledged), seen);
+            assert_eq!(sees(&mut place.application(&database), acknowledged), seen);
+            primary.kill();
+        }
         primary.faults = None;
         start(&mut primary);
         goes_on(&mut primary, &mut next, &database, seen);
