@@ -142,7 +142,7 @@ impl StandbyFile {
         self.wal = Some(wal);
         let Some(written) = written?.map_err(|error| self.unusable_log(error))? else { return Ok(false) };
         if let Some(log) = written {
-            self.log = Log::WrittenAnew { frames: log.frames };
+            self.log = Log::WrittenAnew { frames: log.frames() };
             self.write_back.begin_anew();
         }
         Ok(true)

@@ -6,6 +6,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use standfast_session::FileId;
 use standfast_sqlite_wal::capture::Capture;
+use standfast_sqlite_wal::first_pages::FirstPages;
 use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, WalIndexView};
@@ -38,6 +39,7 @@ pub struct Database {
     synced: AtomicU64,
     /// Salts of the log if it is lazy, see [`Database::is_lazy`].
     lazy: AtomicU64,
+    first_pages: FirstPages,
     /// The redo no longer describes the database: it has to be copied afresh.
     resync: AtomicBool,
     /// Its WAL for syncing. One descriptor for all who sync: the kernel tells each descriptor of an error once.
@@ -71,6 +73,7 @@ impl Database {
             in_redo: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             lazy: AtomicU64::new(0),
+            first_pages: FirstPages::default(),
             resync: AtomicBool::new(false),
             wal: Mutex::new(None),
             failure: OnceLock::new(),
@@ -137,7 +140,8 @@ impl Database {
         };
         let (wal, file) = (open(VfsFileKind::Wal)?, open(VfsFileKind::Database)?);
         let (id, size) = (self.record.id, self.record.page_size);
-        Ok(Capture::new(id, size, wal, file, self.index, position, database_pages)?)
+        let capture = Capture::new(id, size, wal, file, self.index, position, database_pages)?;
+        Ok(capture.told_by(self.first_pages.clone()))
     }
 
     /// The WAL for syncing, independent of capture.
@@ -180,6 +184,11 @@ impl Database {
         let done = work(&mut file);
         *wal = Some(file);
         done
+    }
+
+    /// What capture is told by.
+    pub fn first_pages(&self) -> &FirstPages {
+        &self.first_pages
     }
 
     /// The log with these salts is lazy, or none is.

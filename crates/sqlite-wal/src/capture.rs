@@ -11,6 +11,7 @@
 //! writing all the new pages (SQLite skips free ones), what a reader would see there is recorded too, so
 //! that a standby is identical in every byte.
 
+use crate::first_pages::FirstPages;
 use crate::page_map::PageMap;
 use crate::recent_pages::RecentPages;
 use crate::vfs_file::VfsFile;
@@ -87,6 +88,7 @@ pub struct Capture {
     generation_recorded: bool,
     /// A log was entered that the instance has written anew.
     rewritten_entered: bool,
+    first_pages: FirstPages,
     pages: PageMap,
     database_pages: u32,
     /// False until the first capture after a start is complete: a process without Standfast may have moved
@@ -140,6 +142,7 @@ impl Capture {
             previous: None,
             generation_recorded: false,
             rewritten_entered: false,
+            first_pages: FirstPages::default(),
             pages: PageMap::default(),
             database_pages,
             file_is_base: false,
@@ -153,6 +156,12 @@ impl Capture {
         };
         capture.load_pages()?;
         Ok(capture)
+    }
+
+    /// Who writes logs anew says in `first_pages` what they begin with.
+    pub fn told_by(mut self, first_pages: FirstPages) -> Capture {
+        self.first_pages = first_pages;
+        self
     }
 
     /// Learns which pages the captured frames of this generation hold.
@@ -280,21 +289,27 @@ impl Capture {
         self.pages.clear();
         self.recent.clear();
         if captured == 0 && self.salts.is_rewritten_of(left.salts) {
-            self.enter_rewritten_log()?;
+            self.enter_rewritten_log(header.raw_salts())?;
         }
         Ok(())
     }
 
     /// The instance has written the log anew after everything was captured: its first transaction is no news.
-    fn enter_rewritten_log(&mut self) -> Result<(), CaptureError> {
-        loop {
-            let frame = self.frame + 1;
-            let head = self.read_frame_head(frame)?;
-            self.pages.insert(head.page_no, frame);
-            self.frame = frame;
-            if head.commit_pages != 0 {
-                break;
+    fn enter_rewritten_log(&mut self, raw_salts: [u32; 2]) -> Result<(), CaptureError> {
+        match self.first_pages.take(raw_salts) {
+            Some(page_nos) => {
+                self.frame = page_nos.len() as u32;
+                self.pages.extend(page_nos.into_iter().zip(1..));
             }
+            None => loop {
+                let frame = self.frame + 1;
+                let head = self.read_frame_head(frame)?;
+                self.pages.insert(head.page_no, frame);
+                self.frame = frame;
+                if head.commit_pages != 0 {
+                    break;
+                }
+            },
         }
         self.committed_frame = self.frame;
         self.rewritten_entered = true;
@@ -566,5 +581,46 @@ mod tests {
         }
         assert!(!change("UPDATE t SET n = n + 1 WHERE id = 1"), "it changed long ago");
         assert!(change("UPDATE t SET n = n + 1 WHERE id = 1"), "and changes again");
+    }
+
+    #[test]
+    fn who_is_told_what_a_log_begins_with_knows_what_others_read() {
+        let mut scene = Scene::moved(2);
+        let application = scene.application();
+        let first_pages = FirstPages::default();
+        let open = |scene: &Scene| {
+            let open = |kind| VfsFile::open(None, &scene.path(), kind).unwrap();
+            let (wal, file) = (open(VfsFileKind::Wal), open(VfsFileKind::Database));
+            let header = scene.guard().wal_header().unwrap();
+            let (position, pages) = (header.position(), header.database_pages());
+            let index = scene.guard().wal_index().unwrap();
+            Capture::new(DatabaseId(1), size(), wal, file, index, position, pages).unwrap()
+        };
+        let mut told = open(&scene).told_by(first_pages.clone());
+        let mut reads = open(&scene);
+        for round in 1..=2 {
+            let mut out = [Vec::new(), Vec::new()];
+            let mut capture_both = |scene: &Scene| {
+                let raw_salts = scene.guard().wal_header().unwrap().raw_salts();
+                let epoch = Epoch { number: round, raw_salts };
+                for (capture, out) in [&mut told, &mut reads].into_iter().zip(&mut out) {
+                    let outcome = capture.capture(epoch, 0, usize::MAX, out, &mut Vec::new());
+                    assert_eq!(outcome.unwrap(), CaptureOutcome::UpToDate);
+                }
+            };
+            scene.change_all(&application, 3);
+            capture_both(&scene);
+            let log = scene.rewrite().unwrap();
+            first_pages.put(log.raw_salts, log.page_nos.clone());
+            scene.change_all(&application, 1);
+            capture_both(&scene);
+            assert_eq!(told.pages, reads.pages);
+            assert!(told.pages.len() >= 50, "{}", told.pages.len());
+            assert_eq!((told.frame, told.committed_frame), (reads.frame, reads.committed_frame));
+            assert!(!out[0].is_empty() && out[0] == out[1]);
+            assert_eq!(first_pages.take(log.raw_salts), None, "it was used");
+            scene.move_frames().unwrap();
+        }
+        assert!(told.take_rewritten_entered() && reads.take_rewritten_entered());
     }
 }

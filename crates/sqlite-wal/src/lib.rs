@@ -7,6 +7,7 @@
 
 mod bare_log;
 pub mod capture;
+pub mod first_pages;
 pub mod guard;
 mod guard_vfs;
 pub mod log_length;

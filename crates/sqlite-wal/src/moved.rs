@@ -122,7 +122,7 @@ mod tests {
         drop(reader);
         let (file, mut torn) = (scene.file(""), scene.file("-wal"));
         let log = scene.rewrite().unwrap();
-        assert!(log.frames <= 35, "{}", log.frames);
+        assert!(log.frames() <= 35, "{}", log.frames());
         assert_eq!(scene.recovered(&[("", scene.file("")), ("-wal", scene.file("-wal"))]), ok(140));
         torn[..32].copy_from_slice(&scene.file("-wal")[..32]);
         assert_eq!(scene.recovered(&[("", file), ("-wal", torn)]), ok(100));

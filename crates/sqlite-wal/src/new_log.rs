@@ -74,6 +74,11 @@ impl NewLog {
         &self.page_nos
     }
 
+    /// The page of each frame.
+    pub fn into_page_nos(self) -> Vec<PageNo> {
+        self.page_nos
+    }
+
     /// Adds a frame that `fill` puts the image into. `commit`: pages of the database that it commits, 0 within a transaction.
     /// After an error the log is good for nothing.
     pub fn append<E>(

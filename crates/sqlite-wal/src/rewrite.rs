@@ -55,8 +55,8 @@ pub enum RewriteError {
 pub struct RewrittenLog {
     /// In the byte order of the file.
     pub raw_salts: [u32; 2],
-    /// Frames that it began with: one transaction.
-    pub frames: u32,
+    /// The page of each frame that it began with: one transaction.
+    pub page_nos: Vec<PageNo>,
 }
 
 /// Frames that are worth to be moved before the rest of a log is left where it is, for a log that has `pages` pages or may
@@ -78,6 +78,13 @@ pub struct Prepared {
     old: WalIndexHeader,
     /// Frames that it can have.
     room: u32,
+}
+
+impl RewrittenLog {
+    /// Frames that it began with.
+    pub fn frames(&self) -> u32 {
+        self.page_nos.len() as u32
+    }
 }
 
 impl Guard<'_> {
@@ -293,7 +300,7 @@ impl Guard<'_> {
                 raw_salts: new.raw_salts(),
             };
             regions.publish(&header, &published, new.page_nos());
-            Ok(Some(RewrittenLog { raw_salts: new.raw_salts(), frames: new.frames() }))
+            Ok(Some(RewrittenLog { raw_salts: new.raw_salts(), page_nos: new.into_page_nos() }))
         })
     }
 
@@ -377,8 +384,8 @@ mod tests {
             scene.change_all(&application, 10);
             let before = scene.frames();
             let log = scene.rewrite().unwrap();
-            assert!(before >= 500 && log.frames <= 55, "{before}, {}", log.frames);
-            assert_eq!(log.frames, scene.frames());
+            assert!(before >= 500 && log.frames() <= 55, "{before}, {}", log.frames());
+            assert_eq!(log.frames(), scene.frames());
             let sum = 100 + round * 600 - 100;
             assert_eq!((total(&application), total(&scene.application())), (sum, sum));
             // Another process recovers the log from the file.
@@ -422,7 +429,7 @@ mod tests {
             .unwrap();
         application.execute("INSERT INTO t VALUES(51, 1000, zeroblob(9000))", []).unwrap();
         let log = scene.write(prepared).unwrap();
-        assert_eq!(log.frames, scene.frames());
+        assert_eq!(log.frames(), scene.frames());
         let sum = 300 + 140 - 6 + 1000;
         assert_eq!((total(&application), total(&scene.application())), (sum, sum));
         assert_eq!(scene.recovered(&[("", scene.file("")), ("-wal", scene.file("-wal"))]), ok(sum));
@@ -457,7 +464,7 @@ mod tests {
             0 => 0..WAL_HEADER_BYTES,
             _ => WAL_HEADER_BYTES + (number - 1) * frame..WAL_HEADER_BYTES + number * frame,
         };
-        let frames = log.frames as usize;
+        let frames = log.frames() as usize;
         assert_eq!(old[part(frames).end..], new[part(frames).end..]);
         let mix = |takes_new: &dyn Fn(usize) -> bool| {
             let mut wal = old.clone();

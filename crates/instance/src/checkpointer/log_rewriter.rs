@@ -112,7 +112,7 @@ impl Checkpointer {
                 self.set_tail(database, None);
                 if let Some(progress) = self.progress.get_mut(&database.id()) {
                     progress.passive_at = 0;
-                    progress.rewritten = Some((log.raw_salts, log.frames));
+                    progress.rewritten = Some((log.raw_salts, log.frames()));
                 }
                 Rewrite::Done
             }
@@ -154,6 +154,8 @@ impl Checkpointer {
             Ok(None)
         };
         if let Ok(Some(log)) = &written {
+            // Before capture enters the log.
+            database.first_pages().put(log.raw_salts, log.page_nos.clone());
             segment.announce_generation(id, log.raw_salts);
             segment.mark_dirty(id);
         }
