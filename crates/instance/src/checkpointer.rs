@@ -325,14 +325,14 @@ impl Checkpointer {
     /// `limit` each. For a clean stop and for `standfast checkpoint`.
     pub fn checkpoint_all(&mut self, limit: Duration) {
         for database in self.shared.all_databases() {
-            let connection = database.connection();
-            let segment = self.shared.segment;
-            let end = Instant::now() + limit;
             // A tail would have to be synced as it is otherwise, and is many times as much.
             if self.has_tail(&database) {
                 self.rewrite_behind_gate(&database);
             }
             self.set_tail(&database, None);
+            let connection = database.connection();
+            let segment = self.shared.segment;
+            let end = Instant::now() + limit;
             while database.failure().is_none() {
                 let done = reset(&connection, &segment, database.id().0);
                 if self.judge(&database, done) || Instant::now() >= end {

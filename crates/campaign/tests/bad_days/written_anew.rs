@@ -119,6 +119,32 @@ fn a_log_is_written_anew_again_and_again_and_stays_short() {
 }
 
 #[test]
+fn a_checkpoint_and_a_stop_write_a_log_anew_that_would_have_to_be_synced_as_it_is() {
+    let place = Place::new("anew-checkpoint");
+    let mut primary = place.instance("south");
+    shortly(&primary);
+    start(&mut primary);
+    let database = database(&place);
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut application = place.application(&database);
+    let rewrites = || primary.status().unwrap().number("/checkpoints/rewrites");
+    let (mut changed, mut by_checkpoint) = (0, 0);
+    for times in 1..=40 {
+        (0..times).for_each(|_| _ = application.run(CHANGE));
+        changed += times;
+        let before = rewrites();
+        must(&primary, &["checkpoint"]);
+        by_checkpoint += rewrites() - before;
+        assert_eq!(changes(&database), changed);
+    }
+    assert!(by_checkpoint > 0, "none of 40");
+    (0..25).for_each(|_| _ = application.run(CHANGE));
+    primary.stop().unwrap();
+    integrity_is_fine(&database);
+    assert_eq!(changes(&database), changed + 25);
+}
+
+#[test]
 fn a_log_whose_instance_dies_while_it_writes_it_anew_is_whole_for_who_has_it_open() {
     for moment in MOMENTS {
         let place = Place::new("anew-open");
