@@ -30,8 +30,8 @@ pub struct Limits {
     pub cache_kib: u32,
     /// Frames between two checkpoints of a database.
     pub checkpoint_frames: u32,
-    /// Frames from which on readers are waited for, up to 20 ms, to start the WAL anew. More than four
-    /// databases with long WALs share what four may have.
+    /// Frames from which on readers are waited for, up to 20 ms, to start the WAL anew. Many
+    /// databases with long WALs share what a few may have.
     pub reset_frames: u32,
     /// Size of a new journal in bytes.
     pub journal_bytes: u64,

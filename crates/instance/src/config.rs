@@ -238,7 +238,8 @@ pub struct CheckpointConfig {
     pub passive_frames: u32,
     /// Frames of a WAL behind its moved beginning at which it is written anew, or reset, behind the gate. Where more than
     /// four databases have WALs of 1,000 frames or more, they share what four may have of this and of `passive_frames`,
-    /// down to 1,000 each.
+    /// down to 1,000 each; on a machine with more than 12 GB of memory, what more of them may have: one for each 3 GB, up
+    /// to 16.
     pub reset_frames: u32,
     /// Longest time the gate keeps new transactions waiting, milliseconds.
     pub gate_ms: u64,
