@@ -75,6 +75,16 @@ impl TestFile {
 
 /// Median microseconds of a durable write of 4 KiB.
 pub fn small_writes(directory: &Path, time: Duration) -> Result<f64> {
+    Ok(small_write_latencies(directory, time)?.percentile_us(50.0))
+}
+
+/// Milliseconds of the longest of the durable writes of 4 KiB that the disk does one after the other in `time`.
+pub fn longest_small_write(context: &Context, time: Duration) -> Result<f64> {
+    let scratch = Scratch::new(&context.base)?;
+    Ok(small_write_latencies(scratch.path(), time)?.summary().max_us / 1e3)
+}
+
+fn small_write_latencies(directory: &Path, time: Duration) -> Result<Latencies> {
     let mut file = TestFile::create(directory, "small", 16 << 20, SMALL_WRITE)?;
     let mut latencies = Latencies::default();
     let end = Instant::now() + time;
@@ -82,8 +92,9 @@ pub fn small_writes(directory: &Path, time: Duration) -> Result<f64> {
         let start = Instant::now();
         file.write()?;
         latencies.record(start.elapsed().as_nanos() as u64);
+        interrupt::check()?;
     }
-    Ok(latencies.percentile_us(50.0))
+    Ok(latencies)
 }
 
 /// Bytes per second of durable writes of 1 MiB by one thread into a preallocated file.

@@ -28,10 +28,8 @@ pub struct RunResult {
     /// The histogram behind the summary.
     #[serde(skip)]
     pub latencies: Latencies,
-    /// Commits of the client that made fewest.
-    pub fewest: u64,
-    /// Commits of the client that made most.
-    pub most: u64,
+    /// Commits of each client: who is behind when some are.
+    pub commits_of_clients: Vec<u64>,
     /// Failed transactions.
     pub errors: u64,
     /// The first failure.
@@ -45,7 +43,11 @@ pub struct RunResult {
 impl RunResult {
     /// Commits of the slowest client over those of the fastest one; 1 is fair, 0 is starvation.
     pub fn fairness(&self) -> f64 {
-        if self.most == 0 { 0.0 } else { self.fewest as f64 / self.most as f64 }
+        let fewest = self.commits_of_clients.iter().min();
+        match self.commits_of_clients.iter().max() {
+            Some(most) if *most > 0 => fewest.map_or(0.0, |fewest| *fewest as f64 / *most as f64),
+            _ => 0.0,
+        }
     }
 
     /// Processor time per commit of all groups together, in microseconds.

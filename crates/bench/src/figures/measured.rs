@@ -46,6 +46,9 @@ pub struct Measured {
     pub commit: Vec<Series>,
     /// The long run of SYNC AFFIRM at 40 clients, checkpoints included.
     pub long: Outcome<Series>,
+    /// The longest durable write of 4 KiB that the disk does with nothing else to do, as long as the long run before it and
+    /// behind it together, in milliseconds.
+    pub longest_write_ms: Outcome<f64>,
     /// Limits of disk and loopback, beside the commit cases.
     pub raw: Outcome<RawLimits>,
     /// Apply of a backlog of one database.
@@ -76,6 +79,7 @@ impl Default for Measured {
         Measured {
             commit: Vec::new(),
             long: not_asked(),
+            longest_write_ms: not_asked(),
             raw: not_asked(),
             apply_one: not_asked(),
             apply_spread: not_asked(),
@@ -148,8 +152,12 @@ impl Measured {
             }
         }
         let long = Context { measure: context.measure.mul_f64(LONG), ..context.clone() };
+        let longest_write = || outcome(raw::longest_small_write(context, long.measure / 2));
+        let before = longest_write()?;
         let series = suite.measure(&long, FORTY, &[SyncAffirm], 1)?.pop();
         self.long = series.ok_or_else(|| Missing::Failed("no series".into()));
+        let after = longest_write()?;
+        self.longest_write_ms = before.and_then(|before| after.map(|after| before.max(after)));
         Ok(())
     }
 }

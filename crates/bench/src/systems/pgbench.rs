@@ -147,8 +147,7 @@ fn summarise(logged: &[Logged], window: std::ops::Range<u64>, measured: Duration
         commits_per_second: commits as f64 / measured.as_secs_f64(),
         latency: latencies.summary(),
         latencies,
-        fewest: per_client.iter().copied().min().unwrap_or(0),
-        most: per_client.iter().copied().max().unwrap_or(0),
+        commits_of_clients: per_client,
         errors: 0,
         first_error: None,
         redo_bytes_per_commit: None,
@@ -178,7 +177,8 @@ mod tests {
         let logged = [at(0, 5), at(0, 10), at(1, 11), at(0, 19), at(1, 20)];
         let case = Case { clients: 2, layout: Layout::OneDatabase };
         let result = summarise(&logged, 10..20, Duration::from_secs(1), case);
-        assert_eq!((result.commits, result.fewest, result.most), (3, 1, 2));
+        assert_eq!((result.commits, result.fairness()), (3, 0.5));
+        assert_eq!(result.commits_of_clients, [2, 1]);
         assert!((result.latency.p50_us - 100.0).abs() < 0.5);
     }
 }
