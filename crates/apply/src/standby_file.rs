@@ -85,7 +85,7 @@ impl StandbyFile {
     /// `Sqlite`, `Guard`, or `Unusable` when the file is something else.
     pub fn open(plan: FilePlan, create: bool) -> Result<StandbyFile, ApplyError> {
         let connection = connect(&plan, create)?;
-        let write_back = WriteBack::new(&plan.path, plan.page_size.bytes(), 0);
+        let write_back = WriteBack::new(&plan.path, plan.page_size.bytes());
         let mut file = StandbyFile {
             plan,
             connection,

@@ -4,7 +4,6 @@ use crate::process::{Finished, Process, await_condition, run};
 use crate::programs::Programs;
 use crate::status::Status;
 use crate::{During, Result};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -12,14 +11,13 @@ use std::time::Duration;
 /// Longest time for starting, catching up and the like. Generous: a busy machine is no finding.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A port of the loopback interface that is free now.
+/// An address of the loopback interface that is nobody else's while this process runs.
 ///
 /// # Errors
 /// When there is none.
 pub fn free_address() -> Result<String> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).during(|| "find a free port".into())?;
-    let address = listener.local_addr().during(|| "find a free port".into())?;
-    Ok(address.to_string())
+    let port = standfast_testkit::reserved_port().during(|| "find a free port".into())?;
+    Ok(format!("127.0.0.1:{port}"))
 }
 
 /// An instance directory and, while it runs, its process. Killed on drop.

@@ -50,5 +50,5 @@ impl DatabaseWriter {
 
 fn write_back_of(database: &Database) -> WriteBack {
     let record = database.record();
-    WriteBack::new(&record.path, record.page_size.bytes(), database.captured_frames())
+    WriteBack::new(&record.path, record.page_size.bytes())
 }

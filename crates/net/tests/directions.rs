@@ -144,8 +144,10 @@ fn warm_up_is_not_counted_in_a_reverse_test_and_an_interruption_keeps_the_figure
     let server = Running::start("reverse-omit");
     let plan = reverse(Plan { mode: Mode::Async, length: 1000, ..Plan::default() });
     let plan = Plan { omit: Duration::from_millis(200), ..plan };
+    let began = Instant::now();
     let outcome = test(&server, &plan);
-    assert!((0.35..2.0).contains(&outcome.total.seconds), "{}", outcome.total.seconds);
+    let most = began.elapsed().as_secs_f64() - 0.2;
+    assert!(outcome.total.seconds < most, "{} of {most}", outcome.total.seconds);
     let rows: u64 = outcome.intervals.iter().map(|row| row.messages).sum();
     assert!(rows > 0 && outcome.total.messages >= rows);
 

@@ -115,7 +115,9 @@ fn warm_up_is_not_counted() {
     let began = std::time::Instant::now();
     let outcome = test(&server, &plan);
     let most = began.elapsed().as_secs_f64() - 0.2;
-    assert!((0.25..most).contains(&outcome.total.seconds), "{} of {most}", outcome.total.seconds);
+    // How much less depends on when the thread that begins to count got its turn.
+    let seconds = outcome.total.seconds;
+    assert!(seconds < most && outcome.total.messages > 0, "{seconds} of {most}");
     assert_eq!(outcome.intervals.iter().map(|row| row.messages).sum::<u64>(), outcome.total.messages);
 }
 

@@ -30,13 +30,13 @@ pub struct WriteBack {
 }
 
 impl WriteBack {
-    /// For the WAL of `database`, which has `frames` frames that have been handed over.
-    pub fn new(database: &Path, page_bytes: usize, frames: u32) -> WriteBack {
+    /// For the WAL of `database`, of which nothing was handed over: how long it is will be said.
+    pub fn new(database: &Path, page_bytes: usize) -> WriteBack {
         let mut path = OsString::from(database);
         path.push("-wal");
         let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_bytes) as u64;
         let piece_frames = (PIECE_BYTES / frame_bytes).clamp(1, PIECE_FRAMES_MAX) as u32;
-        WriteBack { path: path.into(), frame_bytes, piece_frames, file: None, frames, handed: frames }
+        WriteBack { path: path.into(), frame_bytes, piece_frames, file: None, frames: 0, handed: 0 }
     }
 
     /// Closes the file, which is opened again when it is needed: one that was removed meanwhile is not held.
@@ -106,15 +106,15 @@ mod tests {
         let directory = TempDir::new("write-back").unwrap();
         let wal = directory.path().join("app.db-wal");
         std::fs::write(&wal, [1; 4096]).unwrap();
-        let mut log = WriteBack::new(&directory.path().join("app.db"), 4096, 10);
+        let mut log = WriteBack::new(&directory.path().join("app.db"), 4096);
         let piece = log.piece_frames;
         assert_eq!(piece, 63, "256 KiB");
         let grow = |log: &mut WriteBack, frames| {
             log.grew_to(frames);
             (log.hand_all(), log.file.is_some())
         };
-        assert_eq!(grow(&mut log, 10 + piece - 1), (0, false));
-        assert_eq!(grow(&mut log, 10 + piece), (piece, true));
+        assert_eq!(grow(&mut log, piece - 1), (0, false));
+        assert_eq!(grow(&mut log, piece), (piece, true));
         log.close();
         assert!(log.file.is_none());
         assert_eq!(grow(&mut log, 20), (0, false), "few of a new log");
@@ -128,7 +128,7 @@ mod tests {
     fn a_burst_is_handed_over_four_pieces_at_a_time() {
         let directory = TempDir::new("write-back-burst").unwrap();
         std::fs::write(directory.path().join("app.db-wal"), [1; 4096]).unwrap();
-        let mut log = WriteBack::new(&directory.path().join("app.db"), 4096, 0);
+        let mut log = WriteBack::new(&directory.path().join("app.db"), 4096);
         let piece = log.piece_frames;
         log.grew_to(9 * piece + 1);
         let handed: Vec<u32> = (0..4).map(|_| log.hand_most()).collect();
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_came_at_once_is_handed_over_piece_by_piece_and_much_of_it_in_larger_ones() {
-        let mut log = WriteBack::new(Path::new("absent.db"), 4096, 0);
+        let mut log = WriteBack::new(Path::new("absent.db"), 4096);
         let piece = log.piece_frames;
         log.grew_to(3 * piece + 5);
         assert_eq!([(); 4].map(|()| log.hand_piece()), [piece, piece, piece, 0]);
@@ -147,8 +147,8 @@ mod tests {
             rounds += 1;
         }
         assert!((20..60).contains(&rounds), "{rounds}: an eighth each time");
-        let pieces = [512, 65_536]
-            .map(|page_bytes| WriteBack::new(Path::new("absent.db"), page_bytes, 0).piece_frames);
+        let pieces =
+            [512, 65_536].map(|page_bytes| WriteBack::new(Path::new("absent.db"), page_bytes).piece_frames);
         assert_eq!(pieces, [64, 3]);
     }
 }

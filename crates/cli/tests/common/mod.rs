@@ -19,9 +19,8 @@ pub fn scratch(name: &str) -> PathBuf {
     directory
 }
 
-/// A port that is free now is most likely still free in a moment.
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    standfast_testkit::reserved_port().unwrap()
 }
 
 /// Starts a server and returns when it listens, with the rest of what it says.
