@@ -1,6 +1,8 @@
 //! The harness as a user runs it, on the smallest workloads that still say something.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -37,6 +39,11 @@ fn harness(arguments: &[&str], directory: &Directory) -> Command {
     command
 }
 
+fn write_script(path: &Path, text: &str) {
+    std::fs::write(path, text).expect("the directory is writable");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("the script is ours");
+}
+
 #[test]
 fn stock_sqlite_is_measured_in_processes_of_its_own_and_nothing_is_left_behind() {
     let directory = Directory::new("stock");
@@ -65,6 +72,42 @@ fn stock_sqlite_is_measured_in_processes_of_its_own_and_nothing_is_left_behind()
     }
     assert!(document["conditions"]["cores"].as_u64().unwrap() > 0);
     assert_eq!(directory.entries(), 0);
+}
+
+#[test]
+fn instances_leave_no_shared_memory_behind() {
+    let directory = Directory::new("memory");
+    let beside = || Path::new(PROGRAM).parent().unwrap().to_owned();
+    let built = std::env::var_os("STANDFAST_BIN").map_or_else(beside, PathBuf::from);
+    let standfast = built.join("standfast");
+    assert!(standfast.exists(), "build it first: cargo build --workspace");
+    // Writes down what the instances say of themselves.
+    let noting = directory.0.join("standfast");
+    let said = directory.0.join("said");
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = status ]; then '{0}' \"$@\" | tee -a '{1}'; else exec '{0}' \"$@\"; fi\n",
+        standfast.display(),
+        said.display()
+    );
+    write_script(&noting, &script);
+    let words = ["commit", "--systems", "sync-affirm", "--clients", "2", "--layouts", "one", "--rounds", "1"];
+    let mut command = harness(&words, &directory);
+    command.env("STANDFAST_BIN", &noting).env("STANDFAST_EXTENSION", built.join("libstandfast.so"));
+    let output = command.args(["--seconds", "0.2", "--warmup", "0.1", "--json"]).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(document["results"][0]["runs"][0]["commits_in_all"].as_u64() > Some(0), "{document}\n{errors}");
+    let said = std::fs::read_to_string(said).unwrap();
+    let identities: BTreeSet<String> = serde_json::Deserializer::from_str(&said)
+        .into_iter::<serde_json::Value>()
+        .map(|status| status.unwrap()["instance"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(identities.len(), 2, "{identities:?}");
+    for identity in identities {
+        let memory = format!("/dev/shm/standfast-{identity}");
+        assert!(!Path::new(&memory).exists(), "{memory} is left behind");
+    }
 }
 
 #[test]
@@ -99,12 +142,10 @@ fn figures_that_cannot_be_measured_are_skipped_and_written_down() {
 
 #[test]
 fn a_campaign_that_lost_a_commit_is_a_miss_and_the_exit_code_says_so() {
-    use std::os::unix::fs::PermissionsExt;
     let directory = Directory::new("campaign");
     let campaign = directory.0.join("campaign");
     let script = "#!/bin/sh\necho cycle 1\necho '{\"cycles\": '$3', \"lost\": 1, \"integrity_failures\": 0, \"page_differences\": 0}'\nexit 1\n";
-    std::fs::write(&campaign, script).unwrap();
-    std::fs::set_permissions(&campaign, std::fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&campaign, script);
     let mut command = harness(&["figures", "--group", "kill", "--count", "1000"], &directory);
     command.arg("--out").arg(directory.0.join("figures.json")).env("STANDFAST_CAMPAIGN", &campaign);
     let output = command.output().unwrap();

@@ -142,7 +142,8 @@ impl TurnTicket {
         while word.load(SeqCst) == WORD_ASLEEP {
             let now = monotonic_ns();
             if now >= end {
-                return false;
+                // Whoever releases the lock from here on wakes the next one in line instead.
+                return word.compare_exchange(WORD_ASLEEP, WORD_IDLE, SeqCst, SeqCst).is_err();
             }
             futex::wait(word, WORD_ASLEEP, Duration::from_nanos(end - now));
         }
@@ -187,5 +188,69 @@ impl Segment {
     fn first_in_line(&self, entry: &DatabaseEntry) -> Option<usize> {
         set_bits(entry.lock_waiters.iter().map(|word| word.load(SeqCst)))
             .min_by_key(|index| self.slot(*index).lock.ticket.load(SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    fn sessions<const N: usize>(name: &str) -> [Session; N] {
+        let path = std::path::PathBuf::from(format!("/dev/shm/standfast-test-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let segment = Segment::create(&path, [7; 16], 0o600).unwrap().0;
+        std::fs::remove_file(&path).unwrap();
+        [(); N].map(|()| Session::attach(segment, 3, 1, 1).unwrap())
+    }
+
+    /// Takes the lock and releases it until it is reserved for another one, which waits. Returns how often.
+    fn pass(session: Session, other: Session) -> u32 {
+        let reserved = &session.segment.database(session.database).lock.reserved;
+        let mut times = 0;
+        while reserved.load(SeqCst) == 0 {
+            assert!(session.try_turn());
+            session.lock_taken();
+            other.enqueue();
+            session.release_turn();
+            times += 1;
+        }
+        times
+    }
+
+    fn turn(session: Session) {
+        assert!(session.try_turn());
+        session.lock_taken();
+        session.release_turn();
+    }
+
+    #[test]
+    fn who_was_passed_often_enough_is_the_next() {
+        let [quick, slow] = sessions("passed");
+        assert_eq!(pass(quick, slow), BYPASSES_MAX + 1);
+        turn(slow);
+        assert_eq!(pass(quick, slow), BYPASSES_MAX + 1, "it begins anew");
+    }
+
+    #[test]
+    fn a_release_wakes_nobody_whose_sleep_is_over() {
+        let [owner, gone, next] = sessions("gone");
+        turn(owner);
+        assert!(owner.try_turn());
+        owner.lock_taken();
+        assert!(!gone.enqueue().sleep(Duration::from_millis(1)), "its time is over");
+        let slept = std::thread::scope(|scope| {
+            let ticket = next.enqueue();
+            let sleeper = scope.spawn(move || ticket.sleep(Duration::from_secs(60)));
+            let word = &next.segment.slot(next.slot).lock.word;
+            while word.load(SeqCst) != WORD_ASLEEP {
+                std::thread::yield_now();
+            }
+            owner.release_turn();
+            sleeper.join().unwrap()
+        });
+        assert!(slept, "woken");
+        assert_eq!(gone.segment.slot(gone.slot).lock.bypassed.load(SeqCst), 0);
     }
 }

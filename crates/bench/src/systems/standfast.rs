@@ -1,4 +1,5 @@
 use std::fmt::{Display, Formatter};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -122,11 +123,27 @@ impl System for Standfast {
 
 /// A running instance.
 pub struct Instance {
+    // Before its memory: fields are dropped in this order.
     process: Process,
+    _memory: SharedMemory,
     program: PathBuf,
     directory: PathBuf,
     name: String,
     listen: String,
+}
+
+/// What an instance shares with its applications; it leaves that to its next start, and here is none to come.
+struct SharedMemory(PathBuf);
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        match std::fs::remove_file(&self.0) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                eprintln!("note: cannot remove {}: {error}", self.0.display());
+            }
+            _ => {}
+        }
+    }
 }
 
 /// What a standby is made with.
@@ -194,7 +211,9 @@ impl Instance {
         let process = Process::start(command, Some(&log), libc::SIGTERM)?;
         let ready = directory.join("ready");
         process.await_ready("the instance's file `ready`", PATIENCE, || Ok(ready.exists()))?;
-        Ok(Instance { process, program: program.to_owned(), directory, name, listen: site.listen.clone() })
+        let _memory = shared_memory(program, &directory)?;
+        let listen = site.listen.clone();
+        Ok(Instance { process, _memory, program: program.to_owned(), directory, name, listen })
     }
 
     fn command(&self, words: &[&str]) -> Command {
@@ -284,8 +303,7 @@ impl Instance {
 
     /// `standfast status --json`.
     pub fn status(&self) -> Result<Value> {
-        let text = run(self.command(&["status"]).arg("--json"))?;
-        parsed("the output of `standfast status --json`", &text)
+        status(&self.program, &self.directory)
     }
 
     /// `standfast observe`.
@@ -381,6 +399,21 @@ impl Instance {
     /// Stops the instance in order; an error when it does not end.
     pub fn stop(self) -> Result<()> {
         self.process.stop()
+    }
+}
+
+fn status(program: &Path, directory: &Path) -> Result<Value> {
+    let text = run(Command::new(program).args(["status", "--json", "-D"]).arg(directory))?;
+    parsed("the output of `standfast status --json`", &text)
+}
+
+fn shared_memory(program: &Path, directory: &Path) -> Result<SharedMemory> {
+    match status(program, directory)?["instance"].as_str() {
+        Some(id) if !id.is_empty() => Ok(SharedMemory(format!("/dev/shm/standfast-{id}").into())),
+        _ => Err(BenchError::Unreadable {
+            what: "the output of `standfast status --json`".into(),
+            detail: "no `instance`".into(),
+        }),
     }
 }
 
