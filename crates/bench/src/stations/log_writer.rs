@@ -16,7 +16,7 @@ use crate::{BenchError, Result};
 
 /// Redo that may wait for the log writer; a producer that finds more waits itself. Small enough to stay in
 /// the processor's cache.
-const BUFFER_BYTES: usize = 16 << 20;
+const BUFFER_BYTES: usize = 8 << 20;
 /// When there is room for a write again, one sleeping producer is woken: it goes on until the buffer is full. All together
 /// they would take the processors from the log writer.
 const ROOM_BYTES: usize = BUFFER_BYTES - GATHER_BYTES;
