@@ -79,6 +79,60 @@ pub struct DatabaseRecord {
     pub begun_empty: bool,
 }
 
+/// The file of a protected database as the instance last had it open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownFile {
+    /// Database.
+    pub database: DatabaseId,
+    /// Which file it is.
+    pub identity: FileIdentity,
+    /// Set by a clean stop after which the file alone held everything: how it was then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_rest: Option<FileStamp>,
+}
+
+/// What a file is, over restarts of the machine: device numbers are given again at each start, and inode numbers when a file
+/// is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileIdentity {
+    /// Its number in its file system.
+    pub inode: u64,
+    /// When it was created, nanoseconds since the Unix epoch; unknown on some file systems.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_ns: Option<u64>,
+}
+
+/// Tells whether a file has been written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileStamp {
+    /// Its size.
+    pub bytes: u64,
+    /// When it was last written, nanoseconds since the Unix epoch.
+    pub modified_ns: u64,
+}
+
+/// Identity and stamp of the file at `path`; `None` when there is none, or its file system does not say.
+pub fn look_at_file(path: &Path) -> Option<(FileIdentity, FileStamp)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let nanoseconds = |time: std::time::SystemTime| {
+        time.duration_since(std::time::UNIX_EPOCH).ok().and_then(|since| u64::try_from(since.as_nanos()).ok())
+    };
+    let identity = FileIdentity {
+        inode: std::os::unix::fs::MetadataExt::ino(&metadata),
+        created_ns: metadata.created().ok().and_then(nanoseconds),
+    };
+    let modified_ns = metadata.modified().ok().and_then(nanoseconds)?;
+    Some((identity, FileStamp { bytes: metadata.len(), modified_ns }))
+}
+
+impl FileIdentity {
+    /// Whether both may be the same file: what is unknown of one is not compared.
+    pub fn may_be(&self, other: &FileIdentity) -> bool {
+        let created = self.created_ns.zip(other.created_ns);
+        self.inode == other.inode && created.is_none_or(|(one, other)| one == other)
+    }
+}
+
 /// Where the redo of a standby comes from, as the newest stream has said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upstream {
@@ -141,6 +195,9 @@ pub struct Control {
     /// Removed when they are served again or no longer protected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<(DatabaseId, Scn)>,
+    /// The files of databases, as a primary last had them open. Of a database that is not here nothing is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known_files: Vec<KnownFile>,
     /// Files of the redo log that were dropped while another member of their group went on: they lack redo until a start
     /// has brought them in line. Within the instance directory relative to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -238,6 +295,18 @@ impl Control {
         self.databases.retain(|record| record.id != id);
         self.replays.retain(|(other, _)| *other != id);
         self.left_out.retain(|(other, _)| *other != id);
+        self.known_files.retain(|known| known.database != id);
+    }
+
+    /// What is known of the file of a database.
+    pub fn known_file(&self, id: DatabaseId) -> Option<KnownFile> {
+        self.known_files.iter().find(|known| known.database == id).copied()
+    }
+
+    /// Remembers which file that of a database is, or forgets it.
+    pub fn know_file(&mut self, id: DatabaseId, identity: Option<FileIdentity>, at_rest: Option<FileStamp>) {
+        self.known_files.retain(|known| known.database != id);
+        self.known_files.extend(identity.map(|identity| KnownFile { database: id, identity, at_rest }));
     }
 
     /// The database with this name or path.
@@ -269,6 +338,11 @@ mod tests {
             copied: false,
             replays: vec![],
             left_out: vec![(DatabaseId(3), Scn(4))],
+            known_files: vec![KnownFile {
+                database: DatabaseId(2),
+                identity: FileIdentity { inode: 7, created_ns: Some(8) },
+                at_rest: Some(FileStamp { bytes: 9, modified_ns: 10 }),
+            }],
             stale_members: vec!["redo2/online_1b.log".into()],
             redo_layouts: RedoLayouts {
                 standby: Some(RedoLayout {

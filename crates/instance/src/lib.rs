@@ -29,6 +29,7 @@ pub mod destination_groups;
 pub mod drain;
 pub mod environment;
 pub mod error;
+pub mod evidence;
 pub mod far_sync;
 
 pub mod failed_files;

@@ -2,23 +2,25 @@
 
 use crate::baseline::BaselineJob;
 use crate::checkpointer::redo_before_data;
-use crate::control::DatabaseRecord;
+use crate::control::{Control, DatabaseRecord, look_at_file};
 use crate::database::{Database, committed_pages};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::members::note_members;
 use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
 use crate::primary_threads::archive_all;
-use crate::reconcile::{self, Anchor, Found, History, Plan, Scan};
-use standfast_format::LogKind;
+use crate::reconcile::{self, Anchor, Conclusion, Found, History, PageChecksums, Plan, Scan};
+use rusqlite::Connection;
+use standfast_format::{LogKind, page_sum};
 use standfast_io::fault::{self, Fault};
 use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::Guard;
 use standfast_sqlite_wal::pace::Pace;
+use standfast_sqlite_wal::state::{Frames, StateReader, first_commit_frame};
 use standfast_sqlite_wal::{WalIndexHeader, bare_salts, cut_stale_frames, write_again};
-use standfast_types::{DatabaseId, Scn, WalPosition};
+use standfast_types::{DatabaseId, PageNo, Scn, WalPosition, WalSalts};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,7 +66,14 @@ pub fn open_primary(
             .say(format!("opened until SCN {from}: {}", error.to_string().replace("\nhint: ", " | hint: ")));
     }
     log.set_checkpoint(control.checkpoint);
-    let scan = reconcile::scan(&log, control.checkpoint, recovered.end)?;
+    // The newest redo before the checkpoint says what the files should hold, too. At a failover they were just written.
+    let is_new = control.incarnation().branch == control.checkpoint;
+    let earlier = if is_new { None } else { reconcile::log_before(&log, control.checkpoint) };
+    let scan = match reconcile::scan(&log, control.checkpoint, recovered.end, earlier) {
+        // A log before the checkpoint need not be readable.
+        Err(_) if earlier.is_some() => reconcile::scan(&log, control.checkpoint, recovered.end, None)?,
+        other => other?,
+    };
     if scan.end < recovered.end {
         // A batch that was torn by a power loss: it was never acknowledged.
         writer.cut(scan.end, recovered.confirmed)?;
@@ -187,6 +196,8 @@ fn begin_serving(
     Reconciled { database, capture, copy_afresh }: Reconciled,
 ) -> Result<(), InstanceError> {
     install_hook(primary.shared(), &database, Duration::from_secs(10))?;
+    let identity = look_at_file(&database.record().path).map(|(identity, _)| identity);
+    environment.update_control(|control| control.know_file(database.id(), identity, None))?;
     let copy = copy_afresh.map(|why| BaselineJob::begin(&database).map(|job| (why, job))).transpose()?;
     // A standby may not know it yet: the crash may have come between the control file and the redo.
     let entry = if copy.is_some() { Entry::NewWithCopy } else { Entry::Known };
@@ -194,7 +205,7 @@ fn begin_serving(
     if let Some((why, job)) = copy {
         environment
             .alert
-            .say(format!("database {} is copied afresh into the redo: {why}", database.record().name));
+            .say(format!("database {} gets a full image in the redo: {why}", database.record().name));
         primary.start_baseline(job);
     }
     Ok(())
@@ -221,20 +232,19 @@ fn reconcile_database(
     record: &DatabaseRecord,
     scan: &Scan,
 ) -> Result<Reconciled, InstanceError> {
-    let vfs_base = environment.vfs_base.as_deref();
     let control = environment.control();
+    check_identity(&control, record)?;
     let left_out = control.left_out_from(record.id);
-    let database = Arc::new(Database::open(record.clone(), vfs_base)?);
-    let begin = left_out.unwrap_or(scan.begin);
+    let database = Arc::new(Database::open(record.clone(), environment.vfs_base.as_deref())?);
+    let recovery = match left_out {
+        Some(from) => Recovery::of_left_out(environment, log, &database, from, scan.end)?,
+        None => Recovery::since_checkpoint(environment, log, &database, scan),
+    };
     let (position, pages, copy_afresh) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
         guard.hold_write_lock_within(WRITER_PATIENCE)?;
         let header = make_log_whole(&guard, &database, segment)?;
-        let history = match left_out {
-            Some(from) => redo_since(log, record, from, scan.end)?,
-            None => scan.histories.get(&record.id).cloned().unwrap_or_default(),
-        };
         // The shared memory may have been made anew at a start that left this database out.
         if !sessions_vouch || left_out.is_some() {
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)
@@ -254,50 +264,263 @@ fn reconcile_database(
         let bare = bare_salts(&mut database.wal_file()?, &header)
             .map_err(InstanceError::io("read the write-ahead log of", &record.path))?;
         let found = Found { position: header.position(), bare, vouched_for: known.then_some(header.salts()) };
-        let stands_at = found.beginning().unwrap_or(found.position);
-        let plan = match control.replays.iter().find(|(id, _)| *id == record.id) {
-            Some((_, from)) => {
-                Plan::Reapply(Anchor { position: stands_at, redo_from: *from, ..Anchor::default() })
-            }
-            None => reconcile::decide(&history, &found, begin),
-        };
-        match plan {
-            Plan::CopyAfresh(why) if left_out.is_some() => return Err(not_proven(record, why)),
-            // Every file without a log stands there, whatever it holds.
-            Plan::Capture(Anchor { position, .. }) | Plan::Reapply(Anchor { position, .. })
-                if left_out.is_some() && position == WalPosition::default() =>
-            {
-                return Err(not_proven(record, "it has no write-ahead log"));
-            }
+        match recovery.plan(&control, &header, &found)? {
             // The log begins anew behind a bare header, too.
             Plan::Capture(anchor) if bare.is_some() => (header.position(), anchor.database_pages, None),
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
-            Plan::Reapply(Anchor { redo_from: from, .. }) => {
-                mark_replay(environment, record.id, from)?;
-                fault::check(Fault::RecoveryApply)
-                    .map_err(InstanceError::io("apply redo to", &record.path))?;
-                guard.release_write_lock();
-                guard.release_checkpoint_lock();
-                let done = reconcile::reapply(log, record, vfs_base, from, scan.end)?;
-                guard.hold_checkpoint_lock()?;
-                guard.hold_write_lock_within(WRITER_PATIENCE)?;
-                environment.alert.say(format!(
-                    "database {}: {} transactions of the redo from SCN {} on applied",
-                    record.name, done.transactions, from
-                ));
-                Database::recover_index(&connection)?;
-                let header = guard.wal_header()?;
-                let meanwhile = (header.position() != done.position)
-                    .then_some("a process that does not use Standfast wrote to it during recovery");
-                (header.position(), committed_pages(&connection, &header)?, meanwhile)
+            Plan::Reapply(Anchor { redo_from, .. }) => {
+                let (position, pages) = recovery.roll_forward(&connection, redo_from)?;
+                (position, pages, recovery.foreign_meanwhile(&guard, position)?)
             }
-            Plan::CopyAfresh(why) => (header.position(), committed_pages(&connection, &header)?, Some(why)),
+            Plan::FindOut(why) => recovery.settle(&connection, &header, why)?,
         }
     };
     let capture = database.capture_from(position, pages)?;
     database.sync_wal(&Pace::AtOnce)?;
     segment.end_rewriting(record.id.0);
     Ok(Reconciled { database, capture, copy_afresh })
+}
+
+/// Positions in a WAL, and the redo, mean something for the file that the instance had open, and for no other.
+fn check_identity(control: &Control, record: &DatabaseRecord) -> Result<(), InstanceError> {
+    let known = control.known_file(record.id).map(|known| known.identity);
+    let found = look_at_file(&record.path).map(|(identity, _)| identity);
+    match known.zip(found) {
+        Some((known, found)) if !known.may_be(&found) => Err(InstanceError::refused(
+            format!(
+                "another file is at {} than the one that {} was: inode {}, and it was {}; it may be an older copy, or an \
+                 empty database that a program made before its volume was mounted",
+                record.path.display(),
+                record.name,
+                found.inode,
+                known.inode
+            ),
+            keep_or_fail_over(record),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// One database at a start, and what the redo says of it.
+struct Recovery<'a> {
+    environment: &'a Environment,
+    log: &'a Arc<RedoLog>,
+    database: &'a Database,
+    history: History,
+    checksums: PageChecksums,
+    /// Recovery begins here, so the files held everything before.
+    begin: Scn,
+    end: Scn,
+    left_out: bool,
+}
+
+impl<'a> Recovery<'a> {
+    fn since_checkpoint(
+        environment: &'a Environment,
+        log: &'a Arc<RedoLog>,
+        database: &'a Database,
+        scan: &Scan,
+    ) -> Recovery<'a> {
+        let id = database.id();
+        let history = scan.histories.get(&id).cloned().unwrap_or_default();
+        let checksums = scan.checksums.get(&id).cloned().unwrap_or_default();
+        let (begin, end, left_out) = (scan.begin, scan.end, false);
+        Recovery { environment, log, database, history, checksums, begin, end, left_out }
+    }
+
+    /// The checkpoint has moved on without the database, so its redo may be in archived logs.
+    fn of_left_out(
+        environment: &'a Environment,
+        log: &'a Arc<RedoLog>,
+        database: &'a Database,
+        begin: Scn,
+        end: Scn,
+    ) -> Result<Recovery<'a>, InstanceError> {
+        let record = database.record();
+        let mut scan = reconcile::scan(log, begin, end, None).map_err(|error| {
+            InstanceError::refused(
+                format!("{} was left out and needs the redo from SCN {begin} on: {error}", record.name),
+                format!(
+                    "put the archived logs from there on back and restart the instance, or {}",
+                    give_up(record)
+                ),
+            )
+        })?;
+        let history = scan.histories.remove(&record.id).unwrap_or_default();
+        let checksums = scan.checksums.remove(&record.id).unwrap_or_default();
+        Ok(Recovery { environment, log, database, history, checksums, begin, end, left_out: true })
+    }
+
+    fn record(&self) -> &DatabaseRecord {
+        self.database.record()
+    }
+
+    /// Where the files claim to stand, if their pages are those of that state.
+    fn plan(&self, control: &Control, header: &WalIndexHeader, found: &Found) -> Result<Plan, InstanceError> {
+        if let Some((_, from)) = control.replays.iter().find(|(id, _)| *id == self.record().id) {
+            let position = found.beginning().unwrap_or(found.position);
+            return Ok(Plan::Reapply(Anchor { position, redo_from: *from, ..Anchor::default() }));
+        }
+        let plan = reconcile::decide(&self.history, found, self.begin);
+        let (Plan::Capture(anchor) | Plan::Reapply(anchor)) = plan else { return Ok(plan) };
+        let is_without_wal = anchor.position == WalPosition::default() && found.bare.is_none();
+        if is_without_wal && !self.checksums.is_empty() && !self.is_as_at_stop() {
+            return Ok(Plan::FindOut("it has no write-ahead log"));
+        }
+        if reconcile::is_lost(found.position) || self.is_state_at(header, &anchor)? {
+            return Ok(plan);
+        }
+        Ok(Plan::FindOut("its pages are not those of the position at which its write-ahead log stands"))
+    }
+
+    /// Whether the files hold, at the position of `anchor`, the pages that the redo says.
+    fn is_state_at(&self, header: &WalIndexHeader, anchor: &Anchor) -> Result<bool, InstanceError> {
+        let (record, present) = (self.record(), header.frames());
+        let salts = header.salts();
+        let read = InstanceError::io("read the write-ahead log of", &record.path);
+        let visible = if anchor.position.salts != salts {
+            0
+        } else if anchor.position.frame == 0 && present > 0 && salts.is_of_rewritten_log() {
+            // Its first transaction is what the log before held.
+            first_commit_frame(&mut self.database.wal_file()?, record.page_size, salts, present)
+                .map_err(read)?
+        } else {
+            anchor.position.frame
+        };
+        let frames = Frames { salts, visible: visible.min(present), present };
+        let mut pages = self.state(frames)?;
+        if anchor.position.salts == salts && !self.is_frame_of(&mut pages, anchor)? {
+            self.environment.alert.say(format!(
+                "database {}: frame {} of its write-ahead log is not the one that was captured; what its files hold is found \
+                 out from the redo",
+                record.name, anchor.position.frame
+            ));
+            return Ok(false);
+        }
+        let difference = self.checksums.first_difference(&mut pages, record.page_size, anchor.scn)?;
+        if let Some(page_no) = difference {
+            self.environment.alert.say(format!(
+                "database {}: page {page_no} is not what the redo says of {}; what its files hold is found out from the redo",
+                record.name, anchor.scn
+            ));
+        }
+        Ok(difference.is_none())
+    }
+
+    /// Whether the frame at the position of `anchor` holds what the redo says.
+    fn is_frame_of(&self, pages: &mut StateReader, anchor: &Anchor) -> Result<bool, InstanceError> {
+        let Some((page_no, checksum)) = anchor.frame_page else { return Ok(true) };
+        let record = self.record();
+        let mut image = vec![0; record.page_size.bytes()];
+        let found = pages
+            .read_frame(anchor.position.frame, &mut image)
+            .map_err(InstanceError::io("read the write-ahead log of", &record.path))?;
+        Ok(found == Some(page_no) && page_sum(page_no, &image) == checksum)
+    }
+
+    fn state(&self, frames: Frames) -> Result<StateReader, InstanceError> {
+        let record = self.record();
+        StateReader::open(self.environment.vfs_base.as_deref(), &record.path, record.page_size, frames)
+            .map_err(InstanceError::io("read the pages of", &record.path))
+    }
+
+    /// Carries out what the redo proves about files that stand at no position that it knows. Returns where capture goes on,
+    /// the size of the database there, and why a full image is needed, if it is.
+    ///
+    /// # Errors
+    /// When the redo proves nothing: the database is left out, and file and redo stay as they are.
+    fn settle(
+        &self,
+        connection: &Connection,
+        header: &WalIndexHeader,
+        why: &'static str,
+    ) -> Result<(WalPosition, u32, Option<&'static str>), InstanceError> {
+        let record = self.record();
+        // Frames of a WAL that the redo knows were written by sessions and captured: nothing foreign is among them.
+        let is_ours =
+            header.frames() > 0 && self.history.anchors.iter().any(|a| a.position.salts == header.salts());
+        match self.find_out(connection, header, !is_ours)? {
+            // What a process without the VFS has written to pages that no redo touches cannot be ruled out.
+            Conclusion::Newest { whole } => {
+                let image = if whole || self.is_as_at_stop() { None } else { Some(why) };
+                Ok((header.position(), committed_pages(connection, header)?, image))
+            }
+            Conclusion::Behind { from, whole } => {
+                let (position, pages) = self.roll_forward(connection, from)?;
+                Ok((position, pages, (!is_ours && !whole).then_some(why)))
+            }
+            Conclusion::ForeignOnNewest if !self.left_out => {
+                Ok((header.position(), committed_pages(connection, header)?, Some(why)))
+            }
+            Conclusion::ForeignOnNewest => Err(not_proven(record, why, None)),
+            Conclusion::Unproven(page) => {
+                let beneath = !is_ours && !self.left_out && header.frames() > 0;
+                if beneath && matches!(self.find_out_beneath(connection)?, Conclusion::Newest { .. }) {
+                    return Ok((header.position(), committed_pages(connection, header)?, Some(why)));
+                }
+                Err(not_proven(record, why, page))
+            }
+        }
+    }
+
+    fn find_out(
+        &self,
+        connection: &Connection,
+        header: &WalIndexHeader,
+        may_be_foreign: bool,
+    ) -> Result<Conclusion, InstanceError> {
+        let present = header.frames();
+        let frames = Frames { salts: header.salts(), visible: present, present };
+        let pages = committed_pages(connection, header)?;
+        self.search(may_be_foreign, frames, pages)
+    }
+
+    /// As if the WAL, of a generation that is not ours, were not there.
+    fn find_out_beneath(&self, connection: &Connection) -> Result<Conclusion, InstanceError> {
+        let pages = connection.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+        self.search(false, Frames { salts: WalSalts::default(), visible: 0, present: 0 }, pages)
+    }
+
+    fn search(&self, may_be_foreign: bool, frames: Frames, pages: u32) -> Result<Conclusion, InstanceError> {
+        let open = || Ok((self.state(frames)?, pages));
+        reconcile::find_out(self.log, self.record(), (self.begin, self.end), may_be_foreign, open)
+    }
+
+    /// Whether nobody has written to the file since a stop after which it held everything by itself.
+    fn is_as_at_stop(&self) -> bool {
+        let known = self.environment.control().known_file(self.database.id());
+        let stamp = look_at_file(&self.record().path).map(|(_, stamp)| stamp);
+        stamp.is_some() && known.and_then(|known| known.at_rest) == stamp
+    }
+
+    /// Applies the redo from `from` on. The caller holds the write lock and the checkpoint lock, before and after.
+    fn roll_forward(&self, connection: &Connection, from: Scn) -> Result<(WalPosition, u32), InstanceError> {
+        let (record, environment) = (self.record(), self.environment);
+        let guard = Guard::of(connection)?;
+        mark_replay(environment, record.id, from)?;
+        fault::check(Fault::RecoveryApply).map_err(InstanceError::io("apply redo to", &record.path))?;
+        guard.release_write_lock();
+        guard.release_checkpoint_lock();
+        let done = reconcile::reapply(self.log, record, environment.vfs_base.as_deref(), from, self.end)?;
+        guard.hold_checkpoint_lock()?;
+        guard.hold_write_lock_within(WRITER_PATIENCE)?;
+        environment.alert.say(format!(
+            "database {}: {} transactions of the redo from SCN {} on applied",
+            record.name, done.transactions, from
+        ));
+        Database::recover_index(connection)?;
+        Ok((done.position, committed_pages(connection, &guard.wal_header()?)?))
+    }
+
+    /// Why an image is needed when the database is not at `applied`, where recovery has left it.
+    fn foreign_meanwhile(
+        &self,
+        guard: &Guard<'_>,
+        applied: WalPosition,
+    ) -> Result<Option<&'static str>, InstanceError> {
+        let is_there = guard.wal_header()?.position() == applied;
+        Ok((!is_there).then_some("a process that does not use Standfast wrote to it during recovery"))
+    }
 }
 
 /// Whatever else comes of this start, who can see the state of the database goes on reading, and nobody reads by an index
@@ -322,33 +545,22 @@ fn make_log_whole(
     Ok(guard.wal_header()?)
 }
 
-/// What the redo says of a database that was left out. The checkpoint has moved on without it, so this may be in
-/// archived logs.
-fn redo_since(
-    log: &Arc<RedoLog>,
-    record: &DatabaseRecord,
-    from: Scn,
-    end: Scn,
-) -> Result<History, InstanceError> {
-    match reconcile::scan(log, from, end) {
-        Ok(mut scan) => Ok(scan.histories.remove(&record.id).unwrap_or_default()),
-        Err(error) => Err(InstanceError::refused(
-            format!("{} was left out and needs the redo from SCN {from} on: {error}", record.name),
-            format!(
-                "put the archived logs from there on back and restart the instance, or {}",
-                give_up(record)
-            ),
-        )),
-    }
+/// The redo may be the better copy: an image of what the file holds would take the place of those of the standbys.
+fn not_proven(record: &DatabaseRecord, why: &str, page: Option<PageNo>) -> InstanceError {
+    let example = page.map_or(String::new(), |page_no| {
+        format!("; page {page_no} is neither what the redo says nor what it was before")
+    });
+    InstanceError::refused(
+        format!(
+            "{} does not stand where the redo says ({why}{example}): it may lack commits that were acknowledged",
+            record.name
+        ),
+        keep_or_fail_over(record),
+    )
 }
 
-/// What a database holds that was left out is worth a copy only if the redo shows that nothing is missing: the copy
-/// would take the place of that of the standbys, which may be the only one with all acknowledged commits.
-fn not_proven(record: &DatabaseRecord, why: &str) -> InstanceError {
-    InstanceError::refused(
-        format!("{} was left out and does not stand where the redo says ({why})", record.name),
-        format!("restore the file that was here, fail over to a standby, or {}", give_up(record)),
-    )
+fn keep_or_fail_over(record: &DatabaseRecord) -> String {
+    format!("restore the file that was here, fail over to a standby, or {}", give_up(record))
 }
 
 fn give_up(record: &DatabaseRecord) -> String {

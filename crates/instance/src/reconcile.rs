@@ -7,21 +7,26 @@
 //!   the database.
 //! - The WAL was being written anew by the instance (`standfast_sqlite_wal::rewrite`) and nothing of it counts: the
 //!   database file holds what recovery begins with, perhaps more, and everything from there on is applied.
-//! - The WAL is of a generation that the redo does not know and that no session vouches for: somebody else
-//!   has reset it, and may have lost frames on the way that were not captured. The database is copied afresh.
+//! - The WAL is of a generation that the redo does not know and that no session vouches for, or it is gone, or the pages
+//!   are not those of the position where the files claim to stand: what the files hold is found out from the page
+//!   checksums in the redo (`crate::evidence`), going back to older logs as far as it takes. What is behind the redo is
+//!   rolled forward. What a process without the VFS has changed on top of the newest state is recorded as a full image.
+//!   Anything else is left alone: the redo may be the better copy.
 //!
 //! A log of which a power loss left the header alone is none to SQLite. Here it is the beginning of its generation, or
 //! none, whichever the redo says last: a database that was taken up in that state is on record as one without a log.
 //!
-//! [`decide`] is pure; the rest carries it out.
+//! [`decide`] and [`conclude`] are pure; the rest carries them out.
 
 use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
+use crate::evidence::{Comparison, Evidence, Pages};
 use standfast_apply::{Replay, Replayed};
-use standfast_format::{DecodeError, Record, decode_record};
+use standfast_format::{DecodeError, Record, Vectors, decode_record, page_sum};
 use standfast_log::{RecordReader, RedoLog};
-use standfast_types::{DatabaseId, Scn, WalPosition, WalSalts};
-use std::collections::BTreeMap;
+use standfast_sqlite_wal::state::PageFound;
+use standfast_types::{DatabaseId, PageNo, PageSize, Scn, WalPosition, WalSalts};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A state of a database that the redo names.
@@ -35,6 +40,9 @@ pub struct Anchor {
     pub redo_from: Scn,
     /// Size of the database then.
     pub database_pages: u32,
+    /// Page in the frame at `position` and checksum of its image, where the redo says: with them the position names one
+    /// frame and not every one with that number in a WAL with these salts.
+    pub frame_page: Option<(PageNo, u32)>,
 }
 
 /// What the redo since the last checkpoint says of one database.
@@ -63,24 +71,237 @@ pub struct Scan {
     pub end: Scn,
     /// The redo ends with a clean stop.
     pub ended_cleanly: bool,
+    /// The newest page images, of redo before `begin` as well.
+    pub checksums: BTreeMap<DatabaseId, PageChecksums>,
 }
 
-/// Reads the redo from `from`, a record boundary, to its end.
+/// The newest image of each page that a stretch of redo touches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageChecksums {
+    /// Checksum, and the end of the commit that left the image.
+    newest: HashMap<PageNo, (u32, Scn)>,
+    /// Of the transaction that is open at this point of the stream.
+    open: Vec<(PageNo, u32)>,
+    database_pages: u32,
+}
+
+/// Pages that are compared where the files stand at a position that the redo knows.
+const COMPARED_MAX: usize = 4096;
+
+impl PageChecksums {
+    fn note(&mut self, record: &Record<'_>, scn: Scn) -> Result<(), DecodeError> {
+        match record {
+            Record::Change { vectors, .. } => self.note_vectors(*vectors)?,
+            Record::Commit { vectors, database_pages, frame, .. } => {
+                self.note_vectors(*vectors)?;
+                if *frame == 0 {
+                    // A full image: what was before is void.
+                    self.newest.clear();
+                }
+                self.newest.extend(self.open.drain(..).map(|(page_no, checksum)| (page_no, (checksum, scn))));
+                self.database_pages = *database_pages;
+            }
+            Record::WalGeneration { restart: true, .. } | Record::Baseline { .. } => self.open.clear(),
+            Record::Attach(_) | Record::Detach { .. } => *self = PageChecksums::default(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The stretch has no commit of the database.
+    pub fn is_empty(&self) -> bool {
+        self.newest.is_empty()
+    }
+
+    fn note_vectors(&mut self, vectors: Vectors<'_>) -> Result<(), DecodeError> {
+        for vector in vectors {
+            let vector = vector?;
+            self.open.push((vector.page_no, vector.sum_after));
+        }
+        Ok(())
+    }
+
+    /// A page that is not, in `pages`, what the redo says of the state at `scn`, the newest changes first.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn first_difference(
+        &self,
+        pages: &mut dyn Pages,
+        page_size: PageSize,
+        scn: Scn,
+    ) -> Result<Option<PageNo>, InstanceError> {
+        let is_in_state =
+            |(page_no, (_, left)): &(&PageNo, &(u32, Scn))| *left <= scn && **page_no <= self.database_pages;
+        let mut compared: Vec<_> = self.newest.iter().filter(is_in_state).collect();
+        compared.sort_unstable_by_key(|(page_no, (_, left))| (std::cmp::Reverse(*left), **page_no));
+        let mut image = vec![0; page_size.bytes()];
+        for (page_no, (checksum, _)) in compared.into_iter().take(COMPARED_MAX) {
+            let found = pages
+                .read(*page_no, &mut image)
+                .map_err(|error| InstanceError::Failed(format!("page {page_no} cannot be read: {error}")))?;
+            let is_it = match found {
+                PageFound::There => page_sum(*page_no, &image) == *checksum,
+                PageFound::Absent => false,
+                PageFound::Unknown => true,
+            };
+            if !is_it {
+                return Ok(Some(*page_no));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The database that a record is about.
+fn database_of(record: &Record<'_>) -> Option<DatabaseId> {
+    match record {
+        Record::Change { database, .. }
+        | Record::Commit { database, .. }
+        | Record::WalGeneration { database, .. }
+        | Record::Detach { database }
+        | Record::Baseline { database } => Some(*database),
+        Record::Attach(attach) => Some(attach.database),
+        Record::Incarnation { .. } | Record::EndOfRedo { .. } => None,
+    }
+}
+
+/// Reads the redo from `from`, a record boundary, to its end. Page checksums are noted from `checksums_from` on, if that
+/// is a record boundary before `from`.
 ///
 /// # Errors
 /// When the log cannot be read.
-pub fn scan(log: &Arc<RedoLog>, from: Scn, upto: Scn) -> Result<Scan, InstanceError> {
-    let mut reader = RecordReader::new(log.clone(), from, upto);
+pub fn scan(
+    log: &Arc<RedoLog>,
+    from: Scn,
+    upto: Scn,
+    checksums_from: Option<Scn>,
+) -> Result<Scan, InstanceError> {
+    let mut start = checksums_from.filter(|earlier| *earlier < from).unwrap_or(from);
+    let mut reader = RecordReader::new(log.clone(), start, upto);
     let mut scan = Scan { begin: from, ..Scan::default() };
-    let mut start = from;
     while let Some((bytes, scn)) = reader.next_record()? {
         let (record, _) = decode_record(bytes).map_err(damaged(scn))?;
-        scan.ended_cleanly = matches!(record, Record::EndOfRedo { .. });
-        note(&mut scan.histories, &record, start, scn);
+        if start >= from {
+            scan.ended_cleanly = matches!(record, Record::EndOfRedo { .. });
+            note(&mut scan.histories, &record, start, scn);
+        }
+        if let Some(database) = database_of(&record) {
+            scan.checksums.entry(database).or_default().note(&record, scn).map_err(damaged(scn))?;
+        }
         start = scn;
     }
     scan.end = reader.position();
     Ok(scan)
+}
+
+/// The first record boundary of the log before the one that holds `from`, else of that one.
+pub fn log_before(log: &RedoLog, from: Scn) -> Option<Scn> {
+    let boundaries = boundaries_before(log, from);
+    boundaries.get(1).or(boundaries.first()).copied()
+}
+
+/// First record boundaries of the logs at hand that begin before `from`, the newest first.
+fn boundaries_before(log: &RedoLog, from: Scn) -> Vec<Scn> {
+    let switches = log.switches(Scn::ZERO, from).into_iter().rev();
+    let boundaries = switches.map(|switch| switch.first_scn + u64::from(switch.first_record));
+    boundaries.filter(|boundary| *boundary < from).collect()
+}
+
+/// What has been found out about files that stand at no position that the redo knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conclusion {
+    /// They hold the newest state.
+    Newest {
+        /// The redo has an image of every page, so that nothing foreign is among them.
+        whole: bool,
+    },
+    /// They hold an earlier state.
+    Behind {
+        /// What the redo has from here on is missing, or part of it.
+        from: Scn,
+        /// As of `Newest`.
+        whole: bool,
+    },
+    /// They hold the newest state and on top of it what another process has written.
+    ForeignOnNewest,
+    /// Nothing is proven. A page that neither the redo nor a state of it explains, if there is one.
+    Unproven(Option<PageNo>),
+}
+
+/// What follows from evidence of one stretch after another, each longer than the one before; `None`: a longer one may say
+/// more. `may_be_foreign`: the WAL is not ours, so another process may have written; else pages that no redo explains
+/// are damage, or older than the redo.
+pub fn conclude(evidence: &Evidence, is_longest: bool, may_be_foreign: bool) -> Option<Conclusion> {
+    let whole = evidence.covers_all;
+    if evidence.is_newest() {
+        return Some(Conclusion::Newest { whole });
+    }
+    if evidence.is_state_of_stretch() {
+        return Some(Conclusion::Behind { from: evidence.from, whole });
+    }
+    if may_be_foreign && evidence.is_foreign_on_newest() {
+        return Some(Conclusion::ForeignOnNewest);
+    }
+    if !is_longest && !evidence.from_birth {
+        return None;
+    }
+    if evidence.is_state_since_birth() {
+        return Some(Conclusion::Behind { from: evidence.from, whole: false });
+    }
+    let nothing_to_lose = evidence.from_birth && evidence.commits == 0;
+    match may_be_foreign && nothing_to_lose {
+        true => Some(Conclusion::ForeignOnNewest),
+        false => Some(Conclusion::Unproven(evidence.example)),
+    }
+}
+
+/// Compares files with the redo from `begin` on, and with as much of what is before as it takes to prove something.
+/// `open` gives the pages of the state to compare, and how many it has. `may_be_foreign`: see [`conclude`].
+///
+/// # Errors
+/// When the redo from `begin` on, or a file, cannot be read.
+pub fn find_out<P: Pages>(
+    log: &Arc<RedoLog>,
+    record: &DatabaseRecord,
+    (begin, end): (Scn, Scn),
+    may_be_foreign: bool,
+    mut open: impl FnMut() -> Result<(P, u32), InstanceError>,
+) -> Result<Conclusion, InstanceError> {
+    let earlier = boundaries_before(log, begin);
+    let mut last = Evidence::default();
+    let (mut next, mut step) = (0, 1);
+    let (mut from, mut at_boundary) = (begin, true);
+    loop {
+        let (pages, found) = open()?;
+        let comparison = Comparison::new(record.id, record.page_size, pages, found, from, at_boundary);
+        let compared = compare(log, comparison, from, end);
+        // Logs before `begin` may be gone: what is at hand has to do.
+        let (evidence, is_longest) = match compared {
+            Err(_) if !at_boundary => (last, true),
+            other => (other?, next >= earlier.len()),
+        };
+        if let Some(conclusion) = conclude(&evidence, is_longest, may_be_foreign) {
+            return Ok(conclusion);
+        }
+        last = evidence;
+        let index = (next + step - 1).min(earlier.len() - 1);
+        (from, at_boundary) = (earlier[index], false);
+        (next, step) = (index + 1, step * 2);
+    }
+}
+
+fn compare<P: Pages>(
+    log: &Arc<RedoLog>,
+    mut comparison: Comparison<P>,
+    from: Scn,
+    end: Scn,
+) -> Result<Evidence, InstanceError> {
+    let mut reader = RecordReader::new(log.clone(), from, end);
+    while let Some((bytes, scn)) = reader.next_record()? {
+        comparison.take(bytes, scn)?;
+    }
+    comparison.finish()
 }
 
 fn damaged(scn: Scn) -> impl Fn(DecodeError) -> InstanceError {
@@ -98,12 +319,14 @@ fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, star
             history.stands_at = Some(start);
             let position = WalPosition { salts, frame: captured_frames };
             let redo_from = history.open_since.unwrap_or(scn);
-            history.anchors.push(Anchor { position, scn, redo_from, database_pages });
+            let same = history.anchors.last().filter(|last| last.position == position);
+            let frame_page = same.and_then(|last| last.frame_page);
+            history.anchors.push(Anchor { position, scn, redo_from, database_pages, frame_page });
         }
         Record::Change { database, .. } => {
             histories.entry(database).or_default().open_since.get_or_insert(start);
         }
-        Record::Commit { database, frame, database_pages, .. } => {
+        Record::Commit { database, frame, database_pages, vectors, .. } => {
             let history = histories.entry(database).or_default();
             history.open_since = None;
             if frame == 0 {
@@ -112,7 +335,10 @@ fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, star
                 history.anchors.clear();
             } else {
                 let position = WalPosition { salts: history.salts, frame };
-                history.anchors.push(Anchor { position, scn, redo_from: scn, database_pages });
+                // Capture codes frames in their order, so the last vector is the page of the commit frame.
+                let last = vectors.last().and_then(Result::ok);
+                let frame_page = last.map(|vector| (vector.page_no, vector.sum_after));
+                history.anchors.push(Anchor { position, scn, redo_from: scn, database_pages, frame_page });
             }
         }
         Record::Baseline { database } => {
@@ -153,8 +379,8 @@ pub enum Plan {
     Capture(Anchor),
     /// The database lacks everything after this state, up to the end of the redo.
     Reapply(Anchor),
-    /// The redo and the database have parted: copy it afresh.
-    CopyAfresh(&'static str),
+    /// The files are at no position that the redo knows, for this reason: what they hold has to be found out.
+    FindOut(&'static str),
 }
 
 /// Whether the log was being written anew and nothing of it counts.
@@ -166,10 +392,10 @@ pub fn is_lost(found: WalPosition) -> bool {
 /// before.
 pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
     if history.unfinished_baseline {
-        return Plan::CopyAfresh("the last full copy into the redo was not finished");
+        return Plan::FindOut("the last full copy into the redo was not finished");
     }
     let Some(last) = history.anchors.last() else {
-        return Plan::CopyAfresh("the redo since the last checkpoint does not know the database");
+        return Plan::FindOut("the redo since the last checkpoint does not know the database");
     };
     if is_lost(found.position) {
         let position = found.position;
@@ -189,6 +415,10 @@ pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
     if found.position.salts == last.position.salts && found.position.frame > last.position.frame {
         return Plan::Capture(*last);
     }
+    let is_known = |salts: WalSalts| history.anchors.iter().any(|anchor| anchor.position.salts == salts);
+    if is_known(found.position.salts) && found.position.frame > 0 {
+        return Plan::FindOut("its write-ahead log ends before what the redo has of it");
+    }
     let is_next = found.position.salts.is_rewritten_of(last.position.salts);
     if found.bare.is_none() && (is_next || found.vouched_for == Some(found.position.salts)) {
         // Reset, or written anew, after everything before was captured and in the database file or in the new log; only
@@ -196,7 +426,7 @@ pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
         let position = WalPosition { salts: found.position.salts, frame: 0 };
         return Plan::Capture(Anchor { position, ..*last });
     }
-    Plan::CopyAfresh("its write-ahead log was reset by a process that does not use Standfast")
+    Plan::FindOut("its write-ahead log was reset by a process that does not use Standfast")
 }
 
 /// Applies what the redo holds of a database from `from` on up to `upto`, in one transaction, and makes it
@@ -235,6 +465,7 @@ mod tests {
             scn: Scn(scn),
             redo_from: Scn(scn),
             database_pages: 9,
+            frame_page: None,
         }
     }
 
@@ -307,9 +538,9 @@ mod tests {
         let history = history(&[anchor(A, 4, 200)]);
         let vouched = Found { vouched_for: Some(B), ..found(B, 7) };
         assert_eq!(decide(&history, &vouched, Scn(50)), Plan::Capture(anchor(B, 0, 200)));
-        assert!(matches!(decide(&history, &found(B, 7), Scn(50)), Plan::CopyAfresh(_)));
+        assert!(matches!(decide(&history, &found(B, 7), Scn(50)), Plan::FindOut(_)));
         let other = Found { vouched_for: Some(A), ..found(B, 7) };
-        assert!(matches!(decide(&history, &other, Scn(50)), Plan::CopyAfresh(_)));
+        assert!(matches!(decide(&history, &other, Scn(50)), Plan::FindOut(_)));
     }
 
     #[test]
@@ -332,7 +563,7 @@ mod tests {
             "it had no log before"
         );
         let vouched = Found { vouched_for: Some(none), ..bare };
-        assert!(matches!(decide(&history(&[anchor(A, 4, 200)]), &vouched, Scn(50)), Plan::CopyAfresh(_)));
+        assert!(matches!(decide(&history(&[anchor(A, 4, 200)]), &vouched, Scn(50)), Plan::FindOut(_)));
     }
 
     #[test]
@@ -348,17 +579,17 @@ mod tests {
         assert_eq!(decide(&unknown, &found(new, 30), Scn(50)), Plan::Capture(anchor(new, 0, 200)));
         let later = history(&[anchor(WalSalts(new.0 + 1, 5), 0, 400)]);
         let old = decide(&later, &found(new, 30), Scn(50));
-        assert!(matches!(old, Plan::CopyAfresh(_)), "it was reset, and that was lost: {old:?}");
+        assert!(matches!(old, Plan::FindOut(_)), "it was reset, and that was lost: {old:?}");
     }
 
     #[test]
     fn without_a_state_to_start_from_the_database_is_copied_afresh() {
-        assert!(matches!(decide(&history(&[]), &found(A, 1), Scn(50)), Plan::CopyAfresh(_)));
+        assert!(matches!(decide(&history(&[]), &found(A, 1), Scn(50)), Plan::FindOut(_)));
         let unfinished = History { unfinished_baseline: true, ..history(&[anchor(A, 4, 200)]) };
-        assert!(matches!(decide(&unfinished, &found(A, 4), Scn(50)), Plan::CopyAfresh(_)));
+        assert!(matches!(decide(&unfinished, &found(A, 4), Scn(50)), Plan::FindOut(_)));
         let lost = history(&[anchor(A, 4, 200), anchor(A, 6, 300)]);
         assert!(
-            matches!(decide(&lost, &found(A, 3), Scn(50)), Plan::CopyAfresh(_)),
+            matches!(decide(&lost, &found(A, 3), Scn(50)), Plan::FindOut(_)),
             "older than any known state"
         );
     }

@@ -8,8 +8,9 @@ mod service;
 
 use self::service::Service;
 use crate::config::DestinationConfig;
-use crate::control::Role;
+use crate::control::{Control, Role, look_at_file};
 use crate::create;
+use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failover;
@@ -441,7 +442,12 @@ impl Running {
                 for database in shared.all_databases() {
                     shared.segment.wake_all(database.id().0);
                 }
-                result.and_then(|()| self.environment.update_control(|control| control.clean = true))
+                result.and_then(|()| {
+                    self.environment.update_control(|control| {
+                        control.clean = true;
+                        note_files_at_rest(control, &shared.all_databases());
+                    })
+                })
             }
             Mode::Standby(standby) => {
                 if let Some(receiver) = self.receiver().as_ref() {
@@ -465,6 +471,20 @@ impl Running {
         }
         self.environment.alert.say("stopped");
         result
+    }
+}
+
+/// After a clean stop: of databases whose file holds everything by itself, how it is now.
+fn note_files_at_rest(control: &mut Control, databases: &[Arc<Database>]) {
+    for database in databases.iter().filter(|database| database.failure().is_none()) {
+        let is_whole =
+            database.settled_header().is_some_and(|header| header.frames() == database.backfilled());
+        if let Some((identity, stamp)) = look_at_file(&database.record().path)
+            && is_whole
+            && FileId::of(&database.record().path) == database.file()
+        {
+            control.know_file(database.id(), Some(identity), Some(stamp));
+        }
     }
 }
 

@@ -22,6 +22,7 @@ pub mod rewrite;
 mod scene;
 pub mod snapshot;
 mod stale_frames;
+pub mod state;
 pub mod tail;
 mod vfs_file;
 mod wal_index;

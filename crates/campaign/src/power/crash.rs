@@ -5,7 +5,7 @@ use super::members::Strike;
 use super::primary::PrimaryHost;
 use super::site::SegmentFile;
 use super::standby::{self, StandbyHost};
-use super::truth::inspect;
+use super::truth::{inspect, open_plain};
 use super::world::World;
 use super::{Outcome, lock, members, trace};
 use standfast_instance::control::Role;
@@ -13,6 +13,7 @@ use standfast_io::Disk;
 use standfast_testkit::{CrashPlace, Loss, Rng, SimMachine};
 use standfast_transport::StandbyLog;
 use standfast_types::{Scn, WAL_HEADER_BYTES};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Power losses in a row, at most.
@@ -200,6 +201,12 @@ impl World {
         for attempt in 0.. {
             self.lose_power(&machine, fate, attempt);
             self.primary_segment.lose();
+            if fate.harsh && attempt == 0 && self.rng.chance(25) {
+                match self.change_files(&machine) {
+                    Err(_) if !machine.is_powered() => continue,
+                    other => other?,
+                }
+            }
             if fate.harsh && attempt == 0 && self.rng.chance(15) {
                 match self.live_without_one(&machine) {
                     Err(_) if !machine.is_powered() => continue,
@@ -234,6 +241,44 @@ impl World {
             Err(error) if self.all_powered() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Between the power loss and the start a plain process reads a database, which moves what is left of its WAL into the
+    /// file and removes the WAL, or somebody removes the WAL. Not where the redo that is at hand cannot prove what is left:
+    /// such a database goes offline, rightly.
+    fn change_files(&mut self, machine: &Arc<SimMachine>) -> Outcome<()> {
+        let Some(changed) = self.pick_database() else { return Ok(()) };
+        let path = self.databases[changed].path.clone();
+        let is_read = self.rng.chance(50);
+        let change = |machine: &Arc<SimMachine>| -> Outcome<()> {
+            if is_read {
+                let reader = open_plain(machine, &path).map_err(|error| error.to_string())?;
+                let count: rusqlite::Result<i64> =
+                    reader.query_row("SELECT count(*) FROM ledger", [], |row| row.get(0));
+                return count.map(drop).map_err(|error| error.to_string());
+            }
+            let wal = PathBuf::from(format!("{}-wal", path.display()));
+            match machine.contents(&wal) {
+                Some(_) => machine.disk().remove(&wal).map_err(|error| error.to_string()),
+                None => Ok(()),
+            }
+        };
+        let trial = machine.copy(self.rng.next_u64());
+        change(&trial)?;
+        match PrimaryHost::open(&trial, &self.geometry, &SegmentFile::new()) {
+            Ok(host) => host.leave(),
+            Err(why) => {
+                trace::say(|| format!("database {changed} would be offline: {why}"));
+                self.report.offline += 1;
+                return Ok(());
+            }
+        }
+        change(machine)?;
+        self.report.changed_files += 1;
+        trace::say(|| {
+            format!("database {changed}: {}", if is_read { "a plain read" } else { "its WAL is removed" })
+        });
+        Ok(())
     }
 
     /// The primary comes back and one database is away. The others live on for a while, so that the redo that it

@@ -176,7 +176,7 @@ impl PrimaryHost {
         }
         let mut checkpointer = Checkpointer::new(shared.clone(), environment.config.checkpoint.clone());
         checkpointer.gate_at_once();
-        let afresh = environment.alert.last().iter().filter(|line| line.contains("copied afresh")).count();
+        let afresh = environment.alert.last().iter().filter(|line| line.contains("full image")).count();
         let works = Arc::new(Mutex::new(Works {
             environment: environment.clone(),
             log: log.clone(),
@@ -418,7 +418,7 @@ pub mod tests {
         let wal = machine.contents("/app/d1.db-wal").unwrap();
         assert_eq!(wal.len(), 32, "SQLite takes it for no log");
         let host = PrimaryHost::open(&machine, &geometry, &segment).unwrap();
-        assert!(!host.alerts().contains("copied afresh"), "{}", host.alerts());
+        assert!(!host.alerts().contains("full image"), "{}", host.alerts());
         drop(host);
         assert_eq!(rows(&machine, path), 3);
     }

@@ -37,8 +37,14 @@ pub struct PowerReport {
     pub integrity_failures: u64,
     /// Pages that differ between primary and standby.
     pub page_differences: u64,
-    /// Databases that had to be copied afresh into the redo.
+    /// Databases that needed a full image in the redo.
     pub resynchronisations: u64,
+    /// Databases that a plain process read, or whose WAL was removed, between a power loss and the start.
+    #[serde(default)]
+    pub changed_files: u64,
+    /// The same, left alone because the redo at hand would not have proven what is left.
+    #[serde(default)]
+    pub offline: u64,
     /// Histories that could not go on although the power was there.
     pub errors: u64,
     /// First seed.
@@ -107,6 +113,8 @@ impl PowerReport {
         self.integrity_failures += other.integrity_failures;
         self.page_differences += other.page_differences;
         self.resynchronisations += other.resynchronisations;
+        self.changed_files += other.changed_files;
+        self.offline += other.offline;
         self.errors += other.errors;
         self.failed_seeds.extend(other.failed_seeds);
         other.notes.into_iter().for_each(|note| self.keep(note));
@@ -118,8 +126,13 @@ impl std::fmt::Display for PowerReport {
         self.notes.iter().try_for_each(|note| writeln!(f, "FOUND {note}"))?;
         writeln!(
             f,
-            "{} seeds, {} boundaries, {} power losses, {} failovers, {} fresh copies",
+            "{} seeds, {} boundaries, {} power losses, {} failovers, {} full images",
             self.seeds, self.boundaries, self.crashes, self.failovers, self.resynchronisations
+        )?;
+        writeln!(
+            f,
+            "files changed before a start: {}; {} left alone that would have gone offline",
+            self.changed_files, self.offline
         )?;
         writeln!(
             f,

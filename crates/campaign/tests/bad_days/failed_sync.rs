@@ -73,7 +73,7 @@ impl Scene {
         assert_eq!(rows(&self.database), there + 1);
         let integrity = check_integrity(&self.database).unwrap();
         assert!(integrity.none(), "{:?}", integrity.notes);
-        assert!(!self.primary.alerts().contains("copied afresh"), "{}", self.primary.alerts());
+        assert!(!self.primary.alerts().contains("full image"), "{}", self.primary.alerts());
     }
 }
 

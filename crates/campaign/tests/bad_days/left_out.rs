@@ -38,7 +38,7 @@ fn a_database_that_is_missing_at_a_start_is_served_again_when_it_is_back_and_nob
     place.application(&database).run(INSERT);
     assert_same(&primary, &standby, &database);
     assert_eq!(rows(&standby.standby_database("app.db")), 3);
-    assert!(!primary.alerts().contains("copied afresh"), "{}", primary.alerts());
+    assert!(!primary.alerts().contains("full image"), "{}", primary.alerts());
 
     // An older file in its place is not copied over what the standby has, until the operator says so.
     primary.stop().unwrap();
@@ -49,7 +49,7 @@ fn a_database_that_is_missing_at_a_start_is_served_again_when_it_is_back_and_nob
     drop(rusqlite::Connection::open(&away).unwrap());
     std::fs::copy(&away, &database).unwrap();
     start(&mut primary);
-    await_alert(&primary, "app.db was left out and does not stand where the redo says");
+    await_alert(&primary, "another file is at");
     refuses(&primary, &["protect", &file], 3, &["could not be opened when the instance started", "restart"]);
     place.application(&other).run(INSERT);
     assert_same(&primary, &standby, &other);

@@ -10,6 +10,7 @@
 mod archives;
 mod attached;
 mod cascade;
+mod changed_files;
 mod commands;
 mod creation;
 mod damage;

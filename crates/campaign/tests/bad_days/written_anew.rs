@@ -60,7 +60,7 @@ fn goes_on(primary: &mut Instance, writer: &mut Client, database: &Path, so_ofte
     assert_eq!(changes(database), so_often + 200);
     must(primary, &["checkpoint"]);
     integrity_is_fine(database);
-    assert!(!primary.alerts().contains("copied afresh"), "{}", primary.alerts());
+    assert!(!primary.alerts().contains("full image"), "{}", primary.alerts());
 }
 
 /// Commits until the instance is dead. Returns how many commits were acknowledged.

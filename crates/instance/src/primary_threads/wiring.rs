@@ -128,7 +128,7 @@ impl SwitchHelper for Helper {
 
     fn resynchronise(&mut self, database: Arc<Database>, why: String) {
         let name = database.record().name.clone();
-        self.environment.alert.say(format!("database {name} will be copied afresh into the redo: {why}"));
+        self.environment.alert.say(format!("database {name} will get a full image in the redo: {why}"));
         let shared = self.shared.clone();
         let environment = self.environment.clone();
         // Made before the primary is open, this helper has nothing to serve yet.

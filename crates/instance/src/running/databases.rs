@@ -1,6 +1,7 @@
 //! Which databases a primary protects.
 
 use super::{Running, RunningPrimary};
+use crate::control::look_at_file;
 use crate::database::committed_pages;
 use crate::error::InstanceError;
 use crate::open_primary::install_hook;
@@ -58,6 +59,8 @@ impl Running {
         environment.update_control(|control| {
             control.next_database = record.id.0 + 1;
             control.databases.push(record.clone());
+            let identity = look_at_file(&record.path).map(|(identity, _)| identity);
+            control.know_file(record.id, identity, None);
         })?;
         environment.write_marker(&record, database.file())?;
         let copy_now = environment.control().copied || !self.configured().is_empty();

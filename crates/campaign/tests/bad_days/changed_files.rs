@@ -1,0 +1,286 @@
+//! Files of a primary's databases that are not what the instance left: rolled back, cut, removed, replaced, or read and
+//! written by a plain process. Redo is the truth: what was acknowledged is there afterwards, at both ends, or the database
+//! is offline and file and redo are both kept.
+
+use crate::support::{INSERT, Place, assert_same, await_alert, await_status, must, rows, start};
+use standfast_campaign::instance::Instance;
+use standfast_campaign::status::Status;
+use std::path::{Path, PathBuf};
+
+/// Commits before the files are changed: the first half is kept, the second half lost.
+const HALF: i64 = 150;
+
+fn with(path: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", path.display()))
+}
+
+fn insert(place: &Place, database: &Path, count: i64) {
+    let mut application = place.application(database);
+    for _ in 0..count {
+        application.run(INSERT);
+    }
+}
+
+/// Database file and WAL as they are.
+struct Copy {
+    database: Vec<u8>,
+    wal: Vec<u8>,
+}
+
+impl Copy {
+    fn of(database: &Path) -> Copy {
+        let read = |path: &Path| std::fs::read(path).unwrap();
+        Copy { database: read(database), wal: read(&with(database, "-wal")) }
+    }
+
+    /// Puts both back into the same files, and drops the wal-index as a restart of the machine does.
+    fn put_back(&self, database: &Path) {
+        std::fs::write(database, &self.database).unwrap();
+        std::fs::write(with(database, "-wal"), &self.wal).unwrap();
+        std::fs::remove_file(with(database, "-shm")).unwrap();
+    }
+}
+
+/// A pair with acknowledged commits, and its files as they were after the first half of them.
+fn pair_with_copy(place: &Place) -> (Instance, Instance, PathBuf, Copy) {
+    let (mut primary, standby, database) = place.pair(&[]);
+    insert(place, &database, HALF);
+    let copy = Copy::of(&database);
+    insert(place, &database, HALF);
+    assert_same(&primary, &standby, &database);
+    primary.kill();
+    (primary, standby, database, copy)
+}
+
+/// Both ends have all rows and take more.
+#[track_caller]
+fn assert_nothing_lost(
+    place: &Place,
+    primary: &Instance,
+    standby: &Instance,
+    database: &Path,
+    expected: i64,
+) {
+    assert_eq!(rows(database), expected, "{}", primary.alerts());
+    place.application(database).run(INSERT);
+    assert_same(primary, standby, database);
+    assert_eq!(rows(&standby.standby_database("app.db")), expected + 1);
+}
+
+#[track_caller]
+fn assert_offline(primary: &Instance, standby: &Instance, kept: i64) {
+    await_status(primary, "the database is offline", |status: &Status| {
+        status.database_state("app.db") == "left out"
+    });
+    assert_eq!(rows(&standby.standby_database("app.db")), kept, "no image replaces the better copy");
+}
+
+#[test]
+fn a_plain_read_after_a_power_loss_loses_nothing() {
+    let place = Place::new("plain-read");
+    let (mut primary, standby, database, copy) = pair_with_copy(&place);
+    copy.put_back(&database);
+    // Recovers, moves the rest of the WAL into the file and removes the WAL.
+    let mut reader = place.foreigner(&database);
+    assert_eq!(reader.run("SELECT count(*) FROM t")[0][0], 1 + HALF);
+    reader.close();
+    assert!(!with(&database, "-wal").exists());
+    start(&mut primary);
+    assert_nothing_lost(&place, &primary, &standby, &database, 1 + 2 * HALF);
+}
+
+#[test]
+fn files_rolled_back_to_an_earlier_state_are_rolled_forward() {
+    let place = Place::new("rolled-back");
+    let (mut primary, standby, database, copy) = pair_with_copy(&place);
+    copy.put_back(&database);
+    start(&mut primary);
+    assert_nothing_lost(&place, &primary, &standby, &database, 1 + 2 * HALF);
+}
+
+#[test]
+fn files_rolled_back_below_the_checkpoint_are_rolled_forward() {
+    let place = Place::new("below-checkpoint");
+    let (mut primary, standby, database) = place.pair(&[]);
+    insert(&place, &database, HALF);
+    let copy = Copy::of(&database);
+    insert(&place, &database, HALF);
+    must(&primary, &["switch-logfile"]);
+    must(&primary, &["checkpoint"]);
+    insert(&place, &database, 1);
+    assert_same(&primary, &standby, &database);
+    for orderly in [true, false] {
+        if orderly {
+            primary.stop().unwrap()
+        } else {
+            primary.kill()
+        }
+        copy.put_back(&database);
+        start(&mut primary);
+    }
+    assert_nothing_lost(&place, &primary, &standby, &database, 2 + 2 * HALF);
+}
+
+#[test]
+fn a_removed_wal_loses_nothing() {
+    let place = Place::new("removed-wal");
+    let (mut primary, standby, database) = place.pair(&[]);
+    insert(&place, &database, HALF);
+    for orderly in [true, false] {
+        if orderly {
+            primary.stop().unwrap()
+        } else {
+            primary.kill()
+        }
+        let _ = std::fs::remove_file(with(&database, "-wal"));
+        let _ = std::fs::remove_file(with(&database, "-shm"));
+        start(&mut primary);
+        insert(&place, &database, 1);
+    }
+    assert_nothing_lost(&place, &primary, &standby, &database, 3 + HALF);
+}
+
+#[test]
+fn a_wal_removed_under_a_running_application_loses_nothing() {
+    let place = Place::new("removed-live");
+    let (mut primary, standby, database) = place.pair(&[]);
+    let mut application = place.application(&database);
+    for _ in 0..HALF {
+        application.run(INSERT);
+    }
+    std::fs::remove_file(with(&database, "-wal")).unwrap();
+    let mut acknowledged = HALF;
+    while acknowledged < 2 * HALF
+        && matches!(application.try_run(INSERT), standfast_campaign::application::client::Answer::Rows(_))
+    {
+        acknowledged += 1;
+    }
+    primary.kill();
+    application.kill();
+    let _ = std::fs::remove_file(with(&database, "-shm"));
+    start(&mut primary);
+    let found = rows(&database);
+    assert!(found > acknowledged, "{found} rows of {acknowledged} acknowledged and one before");
+    assert_nothing_lost(&place, &primary, &standby, &database, found);
+}
+
+#[test]
+fn a_wal_cut_to_three_frames_loses_nothing() {
+    let place = Place::new("cut-wal");
+    let (mut primary, standby, database) = place.pair(&[]);
+    insert(&place, &database, HALF);
+    for orderly in [true, false] {
+        if orderly {
+            primary.stop().unwrap()
+        } else {
+            primary.kill()
+        }
+        let wal = std::fs::OpenOptions::new().write(true).open(with(&database, "-wal")).unwrap();
+        wal.set_len(wal.metadata().unwrap().len().min(32 + 3 * (24 + 4096))).unwrap();
+        let _ = std::fs::remove_file(with(&database, "-shm"));
+        start(&mut primary);
+        insert(&place, &database, 1);
+    }
+    assert_nothing_lost(&place, &primary, &standby, &database, 3 + HALF);
+}
+
+#[test]
+fn an_older_wal_beside_a_newer_database_loses_nothing() {
+    let place = Place::new("older-wal");
+    let (mut primary, standby, database) = place.pair(&[]);
+    insert(&place, &database, HALF);
+    let wal = std::fs::read(with(&database, "-wal")).unwrap();
+    insert(&place, &database, HALF);
+    must(&primary, &["checkpoint"]);
+    insert(&place, &database, 1);
+    assert_same(&primary, &standby, &database);
+    primary.kill();
+    std::fs::write(with(&database, "-wal"), &wal).unwrap();
+    std::fs::remove_file(with(&database, "-shm")).unwrap();
+    start(&mut primary);
+    assert_nothing_lost(&place, &primary, &standby, &database, 2 + 2 * HALF);
+}
+
+/// What the plain process wrote goes with neither state: nobody but the operator can decide.
+#[test]
+fn a_plain_writer_on_an_earlier_state_takes_the_database_offline() {
+    for stays_open in [false, true] {
+        let place = Place::new("plain-writer");
+        let (mut primary, standby, database, copy) = pair_with_copy(&place);
+        copy.put_back(&database);
+        let mut writer = place.foreigner(&database);
+        writer.run("INSERT INTO t(x) VALUES('a plain process wrote this')");
+        let writer = if stays_open {
+            Some(writer)
+        } else {
+            writer.close();
+            None
+        };
+        start(&mut primary);
+        assert_offline(&primary, &standby, 1 + 2 * HALF);
+        await_alert(&primary, "does not stand where the redo says");
+        assert_eq!(rows(&database), 2 + HALF, "the file is kept");
+        drop(writer);
+    }
+}
+
+#[test]
+fn another_file_in_the_place_of_a_database_takes_it_offline() {
+    let place = Place::new("another-file");
+    let (mut primary, standby, database) = place.pair(&[]);
+    insert(&place, &database, HALF);
+    let backup = place.path("backup.db");
+    rusqlite::Connection::open(&database)
+        .unwrap()
+        .execute("VACUUM INTO ?1", [backup.to_string_lossy()])
+        .unwrap();
+    insert(&place, &database, HALF);
+    assert_same(&primary, &standby, &database);
+    for empty in [true, false] {
+        primary.stop().unwrap();
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(with(&database, suffix));
+        }
+        if empty {
+            // An application that starts before its volume is mounted.
+            assert_eq!(place.database("app.db"), database);
+        } else {
+            std::fs::rename(&backup, &database).unwrap();
+        }
+        start(&mut primary);
+        assert_offline(&primary, &standby, 1 + 2 * HALF);
+        await_alert(&primary, "another file is at");
+    }
+}
+
+/// The same file by its number, with an older content and the WAL of today.
+#[test]
+fn an_older_content_of_the_database_file_with_todays_wal_loses_nothing() {
+    let place = Place::new("older-content");
+    let (mut primary, standby, database) = place.pair(&[]);
+    insert(&place, &database, HALF);
+    must(&primary, &["checkpoint"]);
+    let copy = std::fs::read(&database).unwrap();
+    insert(&place, &database, HALF);
+    must(&primary, &["checkpoint"]);
+    insert(&place, &database, 1);
+    assert_same(&primary, &standby, &database);
+    primary.kill();
+    std::fs::write(&database, &copy).unwrap();
+    start(&mut primary);
+    assert_nothing_lost(&place, &primary, &standby, &database, 2 + 2 * HALF);
+}
+
+#[test]
+fn a_plain_read_after_an_orderly_stop_copies_nothing() {
+    let place = Place::new("read-after-stop");
+    let (mut primary, standby, database) = place.pair(&[]);
+    insert(&place, &database, HALF);
+    primary.stop().unwrap();
+    let mut reader = place.foreigner(&database);
+    assert_eq!(reader.run("SELECT count(*) FROM t")[0][0], 1 + HALF);
+    reader.close();
+    start(&mut primary);
+    assert!(!primary.alerts().contains("full image"), "{}", primary.alerts());
+    assert_nothing_lost(&place, &primary, &standby, &database, 1 + HALF);
+}

@@ -1,0 +1,540 @@
+//! What a stretch of redo proves about the files of a database.
+//!
+//! The files of a database should be the state after some commit, and the redo names the checksum of every page image
+//! that a commit has left. So each page that the redo touches since some position is, in the files,
+//! - *newest*: the image that the redo has last,
+//! - *earlier*: an image that an earlier commit has left,
+//! - *at the start*: the image before the first change of it, which is proven by applying that change: the result has the
+//!   checksum that the redo says; or it does not exist yet,
+//! - *overwritten*: none of these, but its first change gives the whole page, so that nothing can be told, or
+//! - *foreign*: none of these. A process without the VFS has changed it, or the files are older than the stretch.
+//!
+//! One page that is newest or earlier proves that the files are not older than the stretch. Then, if none is foreign or
+//! overwritten, applying the stretch again ends in the newest state: vectors hold absolute bytes.
+//!
+//! A foreign commit changes pages on top of whatever state the files had. Whether that was the newest one shows in the
+//! pages of the last commit: those that the foreign commit left alone are newest, and in the others the longest range of
+//! bytes that the last commit wrote is still there.
+//!
+//! [`Comparison`] is fed with records and decides nothing; [`Evidence`] has the conclusions. No I/O but [`Pages`].
+
+use crate::error::InstanceError;
+use standfast_format::{DecodeError, PageVector, Ranges, Record, apply_ranges, decode_record, page_sum};
+use standfast_sqlite_wal::state::{PageFound, StateReader};
+use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
+use std::collections::{HashMap, HashSet};
+
+/// Fewer equal bytes than these prove nothing.
+const RANGE_BYTES_MIN: usize = 4;
+/// Pages of the last commit that are looked at; a full image may have any number.
+const LAST_CHANGES_MAX: usize = 4096;
+
+/// The pages of a state of the files.
+pub trait Pages {
+    /// Reads page `page_no` into `image`, which has the size of a page.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    fn read(&mut self, page_no: PageNo, image: &mut [u8]) -> std::io::Result<PageFound>;
+}
+
+impl Pages for StateReader {
+    fn read(&mut self, page_no: PageNo, image: &mut [u8]) -> std::io::Result<PageFound> {
+        StateReader::read(self, page_no, image)
+    }
+}
+
+/// What a page was before the first change of it in the stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// The files hold that image, or the page did not exist and does not.
+    Held,
+    /// The change gives the whole page.
+    Overwritten,
+    /// The files hold something else.
+    Foreign,
+    /// A frame behind the state holds the page: nothing can be told, and the page does not count.
+    Unknown,
+}
+
+/// What is known of a page that the redo touches.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Checksum of what the files hold; `None` when they do not hold the page.
+    content: Option<u32>,
+    start: Start,
+    /// The newest commit that left what the files hold.
+    matched: Option<Scn>,
+    newest: u32,
+}
+
+/// The page vectors of the last commit, with the longest range of each.
+#[derive(Debug)]
+struct LastChange {
+    page_no: PageNo,
+    /// Offset in the page and bytes.
+    range: (usize, Vec<u8>),
+}
+
+/// A vector of a transaction whose commit has not been read.
+struct Pending {
+    page_no: PageNo,
+    checksum: u32,
+    /// Of a page that no earlier transaction of the stretch has touched.
+    first: Option<(Option<u32>, Start)>,
+}
+
+/// Compares the files of one database with a stretch of redo, record by record.
+pub struct Comparison<P> {
+    database: DatabaseId,
+    pages: P,
+    /// Pages of the database in the state of the files; beyond them the file may hold anything.
+    pages_found: u32,
+    /// The stretch may begin within a transaction of the database: it counts from behind the first commit.
+    awaits_commit: bool,
+    /// A replay of the stretch has to begin here.
+    from: Scn,
+    from_birth: bool,
+    /// Where a full image begins that is not complete.
+    image_from: Option<Scn>,
+    seen: HashMap<PageNo, Seen>,
+    pending: Vec<Pending>,
+    pending_pages: HashSet<PageNo>,
+    pending_changes: Vec<LastChange>,
+    last_changes: Vec<LastChange>,
+    commits: u64,
+    database_pages: u32,
+    image: Vec<u8>,
+}
+
+/// What [`Comparison`] has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Committed transactions of the database in the stretch.
+    pub commits: u64,
+    /// Where a replay of the stretch has to begin.
+    pub from: Scn,
+    /// The stretch begins with the database itself: there is no earlier state of it.
+    pub from_birth: bool,
+    /// Pages by what the files hold of them, see the module.
+    pub newest: u32,
+    /// See the module.
+    pub earlier: u32,
+    /// See the module.
+    pub at_start: u32,
+    /// See the module.
+    pub overwritten: u32,
+    /// See the module.
+    pub foreign: u32,
+    /// A page that is foreign or overwritten, for messages.
+    pub example: Option<PageNo>,
+    /// What the last commit wrote is in the files.
+    pub last_commit_is_there: bool,
+    /// The redo touches every page of the database.
+    pub covers_all: bool,
+}
+
+impl<P: Pages> Comparison<P> {
+    /// Begins at `from`, a record boundary. `at_boundary`: no transaction of the database is open there.
+    pub fn new(
+        database: DatabaseId,
+        page_size: PageSize,
+        pages: P,
+        pages_found: u32,
+        from: Scn,
+        at_boundary: bool,
+    ) -> Comparison<P> {
+        Comparison {
+            database,
+            pages,
+            pages_found,
+            awaits_commit: !at_boundary,
+            from,
+            from_birth: false,
+            image_from: None,
+            seen: HashMap::new(),
+            pending: Vec::new(),
+            pending_pages: HashSet::new(),
+            pending_changes: Vec::new(),
+            last_changes: Vec::new(),
+            commits: 0,
+            database_pages: 0,
+            image: vec![0; page_size.bytes()],
+        }
+    }
+
+    /// Takes the record that ends at `end`.
+    ///
+    /// # Errors
+    /// When the record is damaged or a file cannot be read.
+    pub fn take(&mut self, bytes: &[u8], end: Scn) -> Result<(), InstanceError> {
+        let damaged = |error: DecodeError| {
+            InstanceError::Failed(format!("redo record that ends at SCN {end}: {error}"))
+        };
+        match decode_record(bytes).map_err(damaged)?.0 {
+            Record::Attach(attach) if attach.database == self.database => {
+                self.forget_pending();
+                self.begin_again(end);
+            }
+            Record::Baseline { database } if database == self.database => {
+                self.forget_pending();
+                self.image_from = Some(Scn(end.0.saturating_sub(bytes.len() as u64)));
+            }
+            Record::WalGeneration { database, restart: true, .. } if database == self.database => {
+                self.forget_pending();
+                self.image_from = None;
+            }
+            Record::Change { database, vectors }
+                if database == self.database && (!self.awaits_commit || self.image_from.is_some()) =>
+            {
+                for vector in vectors {
+                    self.take_vector(&vector.map_err(damaged)?).map_err(read_error)?;
+                }
+            }
+            Record::Commit { database, database_pages, vectors, .. } if database == self.database => {
+                if let Some(from) = self.image_from.take() {
+                    self.begin_again(from);
+                } else if self.awaits_commit {
+                    (self.awaits_commit, self.from) = (false, end);
+                    return Ok(());
+                }
+                for vector in vectors {
+                    self.take_vector(&vector.map_err(damaged)?).map_err(read_error)?;
+                }
+                self.commit(end, database_pages);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Nothing before counts: the database, or a full image of it, begins.
+    fn begin_again(&mut self, from: Scn) {
+        self.seen.clear();
+        self.last_changes.clear();
+        self.commits = 0;
+        (self.from, self.from_birth, self.awaits_commit) = (from, true, false);
+    }
+
+    fn forget_pending(&mut self) {
+        self.pending.clear();
+        self.pending_pages.clear();
+        self.pending_changes.clear();
+    }
+
+    fn take_vector(&mut self, vector: &PageVector<'_>) -> std::io::Result<()> {
+        let PageVector { page_no, sum_after: checksum, .. } = *vector;
+        let is_seen = self.seen.contains_key(&page_no) && self.image_from.is_none();
+        let is_first = !is_seen && self.pending_pages.insert(page_no);
+        let first = if is_first { Some(self.look_at(vector)?) } else { None };
+        self.pending.push(Pending { page_no, checksum, first });
+        let longest = Ranges::new(vector.ranges)
+            .filter_map(Result::ok)
+            .max_by_key(|(_, bytes)| bytes.len())
+            .map(|(offset, bytes)| (offset, bytes.to_vec()));
+        if let Some(range) = longest.filter(|_| self.pending_changes.len() < LAST_CHANGES_MAX) {
+            self.pending_changes.push(LastChange { page_no, range });
+        }
+        Ok(())
+    }
+
+    /// What the files hold of a page, and whether that is what `vector`, the first change of it, was made against.
+    fn look_at(&mut self, vector: &PageVector<'_>) -> std::io::Result<(Option<u32>, Start)> {
+        let page_no = vector.page_no;
+        let found = match page_no <= self.pages_found {
+            true => self.pages.read(page_no, &mut self.image)?,
+            false => PageFound::Absent,
+        };
+        Ok(match found {
+            PageFound::Unknown => (None, Start::Unknown),
+            PageFound::Absent => (None, if vector.from_zeros { Start::Held } else { Start::Foreign }),
+            PageFound::There => {
+                let content = page_sum(page_no, &self.image);
+                let start = if vector.from_zeros {
+                    Start::Overwritten
+                } else if apply_ranges(vector.ranges, &mut self.image).is_ok()
+                    && page_sum(page_no, &self.image) == vector.sum_after
+                {
+                    Start::Held
+                } else {
+                    Start::Foreign
+                };
+                (Some(content), start)
+            }
+        })
+    }
+
+    fn commit(&mut self, end: Scn, database_pages: u32) {
+        for Pending { page_no, checksum, first } in self.pending.drain(..) {
+            let (content, start) = first.unwrap_or((None, Start::Foreign));
+            let seen =
+                self.seen.entry(page_no).or_insert(Seen { content, start, matched: None, newest: checksum });
+            seen.newest = checksum;
+            if seen.content == Some(checksum) {
+                seen.matched = Some(end);
+            }
+        }
+        self.pending_pages.clear();
+        self.last_changes = std::mem::take(&mut self.pending_changes);
+        self.database_pages = database_pages;
+        self.commits += 1;
+    }
+
+    /// The conclusions, once all of the stretch was taken.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn finish(mut self) -> Result<Evidence, InstanceError> {
+        let mut evidence = Evidence {
+            commits: self.commits,
+            from: self.from,
+            from_birth: self.from_birth,
+            ..Evidence::default()
+        };
+        for (page_no, seen) in &self.seen {
+            let is_cut_off = *page_no > self.database_pages;
+            if is_cut_off || seen.start == Start::Unknown {
+                continue;
+            }
+            let count = match (seen.content == Some(seen.newest), seen.matched, seen.start) {
+                (true, _, _) => &mut evidence.newest,
+                (_, Some(_), _) => &mut evidence.earlier,
+                (_, _, Start::Held) => &mut evidence.at_start,
+                (_, _, Start::Overwritten) => &mut evidence.overwritten,
+                (_, _, Start::Foreign | Start::Unknown) => &mut evidence.foreign,
+            };
+            *count += 1;
+            if seen.content != Some(seen.newest) && seen.matched.is_none() && seen.start != Start::Held {
+                evidence.example = evidence.example.max(Some(*page_no));
+            }
+        }
+        evidence.covers_all = self.commits > 0 && evidence.pages() == self.database_pages;
+        evidence.last_commit_is_there = self.last_commit_is_there().map_err(read_error)?;
+        Ok(evidence)
+    }
+
+    fn last_commit_is_there(&mut self) -> std::io::Result<bool> {
+        for change in &self.last_changes {
+            let is_newest =
+                self.seen.get(&change.page_no).is_some_and(|seen| seen.content == Some(seen.newest));
+            let (offset, bytes) = &change.range;
+            let is_there = is_newest
+                || (change.page_no <= self.pages_found
+                    && bytes.len() >= RANGE_BYTES_MIN
+                    && self.pages.read(change.page_no, &mut self.image)? == PageFound::There
+                    && self.image.get(*offset..offset + bytes.len()) == Some(bytes.as_slice()));
+            if !is_there {
+                return Ok(false);
+            }
+        }
+        Ok(!self.last_changes.is_empty())
+    }
+}
+
+impl Evidence {
+    /// The files hold the newest state and nothing foreign that the redo could tell.
+    pub fn is_newest(&self) -> bool {
+        self.newest > 0 && self.pages() == self.newest
+    }
+
+    /// The files hold a state of the stretch, perhaps the newest: applying the stretch ends in the newest one.
+    pub fn is_state_of_stretch(&self) -> bool {
+        self.foreign + self.overwritten == 0 && self.newest + self.earlier > 0
+    }
+
+    /// As [`Evidence::is_state_of_stretch`] of a stretch that begins with the database: no older state can be meant by what
+    /// is at the start or overwritten.
+    pub fn is_state_since_birth(&self) -> bool {
+        self.from_birth && self.foreign == 0 && self.pages() > 0
+    }
+
+    /// A process without the VFS has changed the newest state.
+    pub fn is_foreign_on_newest(&self) -> bool {
+        self.last_commit_is_there && self.earlier + self.at_start == 0
+    }
+
+    /// Pages that count.
+    pub fn pages(&self) -> u32 {
+        self.newest + self.earlier + self.at_start + self.overwritten + self.foreign
+    }
+}
+
+fn read_error(error: std::io::Error) -> InstanceError {
+    InstanceError::Failed(format!("the files cannot be compared with the redo: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_format::RecordBuilder;
+
+    const ID: DatabaseId = DatabaseId(1);
+    const BYTES: usize = 512;
+
+    struct Memory(HashMap<PageNo, Vec<u8>>);
+
+    impl Pages for Memory {
+        fn read(&mut self, page_no: PageNo, image: &mut [u8]) -> std::io::Result<PageFound> {
+            Ok(match self.0.get(&page_no) {
+                Some(page) => {
+                    image.copy_from_slice(page);
+                    PageFound::There
+                }
+                None => PageFound::Absent,
+            })
+        }
+    }
+
+    /// A database of pages whose every commit is kept, and its redo.
+    struct Model {
+        states: Vec<HashMap<PageNo, Vec<u8>>>,
+        redo: Vec<Vec<u8>>,
+    }
+
+    impl Model {
+        /// Pages 1 to 4, different from each other.
+        fn new() -> Model {
+            let page = |page_no: u32| vec![page_no as u8; BYTES];
+            Model {
+                states: vec![(1..=4).map(|page_no| (page_no, page(page_no))).collect()],
+                redo: Vec::new(),
+            }
+        }
+
+        fn commit(&mut self, changes: &[(PageNo, usize, &[u8])]) {
+            let mut state = self.states.last().unwrap().clone();
+            let mut bytes = Vec::new();
+            let mut record = RecordBuilder::commit(&mut bytes, ID, 0, 9, self.redo.len() as u32 + 1);
+            for (page_no, offset, data) in changes {
+                let before = state.get(page_no).cloned();
+                let mut after = before.clone().unwrap_or_else(|| vec![0; BYTES]);
+                after[*offset..offset + data.len()].copy_from_slice(data);
+                let checksum = page_sum(*page_no, &after);
+                record.vector(*page_no, before.as_deref(), &after, checksum, &mut Vec::new());
+                state.insert(*page_no, after);
+            }
+            record.finish();
+            self.redo.push(bytes);
+            self.states.push(state);
+        }
+
+        /// The evidence of the redo from commit `from` on about `files`.
+        fn evidence(&self, files: &HashMap<PageNo, Vec<u8>>, from: usize, at_boundary: bool) -> Evidence {
+            let found = files.keys().copied().max().unwrap_or(0);
+            let page_size = PageSize::new(BYTES as u32).unwrap();
+            let pages = Memory(files.clone());
+            let mut comparison = Comparison::new(ID, page_size, pages, found, Scn(from as u64), at_boundary);
+            for (index, record) in self.redo.iter().enumerate().skip(from) {
+                comparison.take(record, Scn(index as u64 + 1)).unwrap();
+            }
+            comparison.finish().unwrap()
+        }
+    }
+
+    /// Four commits: one page, two pages, a new page, the first page again.
+    fn four_commits() -> Model {
+        let mut model = Model::new();
+        model.commit(&[(2, 10, b"first commit")]);
+        model.commit(&[(2, 40, b"second commit"), (3, 10, b"second commit")]);
+        model.commit(&[(5, 10, b"third commit")]);
+        model.commit(&[(2, 90, b"fourth commit")]);
+        model
+    }
+
+    #[test]
+    fn every_state_of_the_stretch_is_recognised() {
+        let model = four_commits();
+        assert!(model.evidence(&model.states[4], 0, true).is_newest());
+        for state in 1..4 {
+            let evidence = model.evidence(&model.states[state], 0, true);
+            assert!(evidence.is_state_of_stretch() && !evidence.is_newest(), "{state}: {evidence:?}");
+            assert!(!evidence.last_commit_is_there, "{state}");
+        }
+    }
+
+    #[test]
+    fn a_state_before_the_stretch_is_no_state_of_it() {
+        let model = four_commits();
+        let evidence = model.evidence(&model.states[0], 0, true);
+        assert!(!evidence.is_state_of_stretch(), "nothing proves that it is not older: {evidence:?}");
+        assert_eq!((evidence.foreign, evidence.at_start), (0, 3));
+        // Page 2 was changed between the state and the stretch.
+        let evidence = model.evidence(&model.states[1], 2, true);
+        assert!(evidence.foreign > 0 && !evidence.is_state_of_stretch(), "{evidence:?}");
+    }
+
+    #[test]
+    fn a_foreign_commit_on_the_newest_state_is_told_from_one_on_an_older_state() {
+        let model = four_commits();
+        for (state, on_newest) in [(4, true), (3, false), (2, false)] {
+            let mut files = model.states[state].clone();
+            files.get_mut(&2).unwrap()[200..207].copy_from_slice(b"foreign");
+            let evidence = model.evidence(&files, 0, true);
+            assert_eq!(evidence.foreign, 1, "{state}");
+            assert!(!evidence.is_state_of_stretch(), "{state}");
+            assert_eq!(evidence.is_foreign_on_newest(), on_newest, "{state}: {evidence:?}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_commit_in_the_place_of_one_lost_commit_is_not_on_the_newest_state() {
+        let mut model = Model::new();
+        model.commit(&[(2, 10, b"row 1")]);
+        model.commit(&[(2, 20, b"row 2 of ours")]);
+        let mut files = model.states[1].clone();
+        files.get_mut(&2).unwrap()[20..33].copy_from_slice(b"row 2 foreign");
+        let evidence = model.evidence(&files, 0, true);
+        assert!(!evidence.is_foreign_on_newest() && !evidence.is_state_of_stretch(), "{evidence:?}");
+    }
+
+    #[test]
+    fn a_mixture_of_two_states_is_rolled_forward_only_without_foreign_pages() {
+        let model = four_commits();
+        // The file was put back to an older state, while page 5 is in the WAL.
+        let mut files = model.states[1].clone();
+        files.insert(4, vec![0; BYTES]);
+        files.insert(5, model.states[4][&5].clone());
+        let evidence = model.evidence(&files, 0, true);
+        assert!(evidence.is_state_of_stretch() && !evidence.is_newest());
+    }
+
+    #[test]
+    fn a_stretch_that_may_begin_within_a_transaction_counts_from_its_first_commit() {
+        let model = four_commits();
+        let evidence = model.evidence(&model.states[3], 1, false);
+        assert_eq!((evidence.commits, evidence.from), (2, Scn(2)));
+        assert!(evidence.is_state_of_stretch());
+    }
+
+    #[test]
+    fn a_whole_image_of_a_page_hides_what_was_before() {
+        let mut model = Model::new();
+        let mut bytes = Vec::new();
+        let after = vec![7; BYTES];
+        let mut record = RecordBuilder::commit(&mut bytes, ID, 0, 9, 1);
+        record.vector(2, None, &after, page_sum(2, &after), &mut Vec::new());
+        record.finish();
+        model.redo.push(bytes);
+        let evidence = model.evidence(&model.states[0], 0, true);
+        assert_eq!((evidence.overwritten, evidence.foreign), (1, 0));
+        assert!(!evidence.is_state_of_stretch() && !evidence.is_foreign_on_newest());
+    }
+
+    #[test]
+    fn what_a_full_image_follows_does_not_count() {
+        let mut model = four_commits();
+        let mut bytes = Vec::new();
+        RecordBuilder::baseline(&mut bytes, ID);
+        model.redo.push(bytes.clone());
+        bytes.clear();
+        let mut record = RecordBuilder::commit(&mut bytes, ID, 0, 5, 0);
+        for (page_no, image) in &model.states[4] {
+            record.vector(*page_no, None, image, page_sum(*page_no, image), &mut Vec::new());
+        }
+        record.finish();
+        model.redo.push(bytes);
+        let evidence = model.evidence(&model.states[4], 0, true);
+        assert!(evidence.is_newest() && evidence.from_birth);
+        assert_eq!((evidence.commits, evidence.newest), (1, 5));
+    }
+}
