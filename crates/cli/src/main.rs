@@ -23,7 +23,7 @@ use standfast_instance::config::Config;
 use standfast_instance::control::Role;
 use standfast_instance::create::{create_standby, init};
 use standfast_instance::server::{self, Request};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -57,7 +57,10 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {error}");
+            if !matches!(error, InstanceError::Reported { .. }) {
+                // Its reader may be gone: no reason for another exit code.
+                let _ = writeln!(std::io::stderr(), "error: {error}");
+            }
             ExitCode::from(error.exit_code())
         }
     }

@@ -1,59 +1,201 @@
 //! The alert log: what an operator should know, one line each, in a file and on stderr; there as JSON where it is wanted.
+//!
+//! Whoever has something to report leaves it in a queue: neither the reader of stderr nor the volume of the file can hold
+//! up or end a thread of the instance.
 
+mod sink;
+
+use self::sink::{Put, Queue};
 use crate::alert_config::AlertForm;
 use crate::config::Config;
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use crate::error::InstanceError;
+use std::fs::File;
+use std::io::Error;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-/// Appends lines to the alert log of an instance.
-pub struct AlertLog {
-    path: Option<PathBuf>,
+/// Appends lines to the alert log of an instance. Clones append to the same.
+#[derive(Clone)]
+pub struct AlertLog(Arc<Owner>);
+
+const KEPT: usize = 50;
+/// How long an end waits for the file to take the last lines, and how long for the reader of stderr.
+const FILE_FLUSH: Duration = Duration::from_secs(5);
+const STDERR_FLUSH: Duration = Duration::from_millis(500);
+
+/// The last one closes the queues, and so ends the threads that write.
+struct Owner(Arc<Lines>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.file.close();
+        self.0.stderr.close();
+    }
+}
+
+struct Lines {
+    /// Whether lines go to the file and to stderr.
+    written: bool,
     /// The instance's name, where lines on stderr are JSON.
     json_of: Option<String>,
+    file: Queue,
+    stderr: Queue,
     last: Mutex<Vec<String>>,
 }
 
-const KEPT: usize = 50;
-
 impl AlertLog {
-    /// Writes to `path` and to stderr.
-    pub fn new(path: &Path, config: &Config) -> AlertLog {
+    /// Writes to `path` and to stderr, by a thread each.
+    ///
+    /// # Errors
+    /// When a thread cannot be started or stderr is closed.
+    pub fn new(path: &Path, config: &Config) -> Result<AlertLog, InstanceError> {
         let json = config.alert.stderr == AlertForm::Json;
         let json_of = json.then(|| config.instance.name.clone());
-        AlertLog { path: Some(path.to_owned()), json_of, last: Mutex::new(Vec::new()) }
+        let lines = Arc::new(Lines::new(true, json_of));
+        let alert = AlertLog(Arc::new(Owner(lines.clone())));
+        let failed = |what: &'static str| InstanceError::io(what, path);
+
+        let (shared, file) = (lines.clone(), path.to_owned());
+        let run = move || {
+            let trouble = |error: &Error| _ = shared.to_stderr(&cannot_be_written(&file, error));
+            sink::run(
+                &shared.file,
+                sink::append_to(file.clone()),
+                |lost| text_line(&lines_lost(lost)),
+                trouble,
+            );
+        };
+        let started = std::thread::Builder::new().name("alert".into()).spawn(run);
+        started.map_err(failed("begin the thread that writes"))?;
+
+        let stderr = std::io::stderr().as_fd().try_clone_to_owned();
+        let stderr = File::from(stderr.map_err(failed("find stderr for the lines of"))?);
+        let shared = lines;
+        let run = move || {
+            let trouble = |error: &Error| shared.to_file(&stderr_fails(error));
+            let lost = |lost| shared.form_on_stderr(&lines_lost(lost));
+            sink::run(&shared.stderr, sink::write_to(stderr), lost, trouble);
+        };
+        let started = std::thread::Builder::new().name("alert-stderr".into()).spawn(run);
+        started.map_err(failed("begin the thread that writes to stderr what goes to"))?;
+        Ok(alert)
     }
 
     /// Writes nowhere but keeps the last lines.
     pub fn silent() -> AlertLog {
-        AlertLog { path: None, json_of: None, last: Mutex::new(Vec::new()) }
+        AlertLog(Arc::new(Owner(Arc::new(Lines::new(false, None)))))
     }
 
-    /// Writes one line with the time. A log that cannot be written must not stop the instance.
+    /// Reports one line with the time. Returns at once: it is written by another thread.
     pub fn say(&self, message: impl AsRef<str>) {
-        let time = utc_text(crate::now_us());
         let message = message.as_ref().replace('\n', " | ");
-        let line = format!("{time} {message}");
-        if let Some(path) = &self.path {
-            match &self.json_of {
-                Some(instance) => eprintln!("{}", json_line(&time, instance, &message)),
-                None => eprintln!("{line}"),
-            }
-            if let Ok(mut file) = OpenOptions::new().create(true).append(true).open(path) {
-                let _ = writeln!(file, "{line}");
-            }
+        let lines = &self.0.0;
+        if lines.written && lines.to_stderr(&message) == Put::FirstDropped {
+            lines.to_file(STDERR_STANDS_STILL);
         }
-        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if last.len() == KEPT {
-            last.remove(0);
+        lines.to_file(&message);
+    }
+
+    /// Writes `text` as it is to stderr, as far as its reader takes it.
+    pub fn print(&self, text: &str) {
+        self.0.0.stderr.put(text.to_owned());
+    }
+
+    /// Waits until what was reported is written, for a limited time.
+    pub fn flush(&self) {
+        if self.0.0.written {
+            self.0.0.file.flush(FILE_FLUSH);
+            self.0.0.stderr.flush(STDERR_FLUSH);
         }
-        last.push(line);
     }
 
     /// The newest lines, oldest first.
     pub fn last(&self) -> Vec<String> {
-        self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        self.0.0.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// From now on a thread of this process that panics ends the process at once, with its reason as the last line. What
+    /// waits for commits learns from the end of the process that the outcome is unknown; if it went on without one of
+    /// its threads they would wait for ever.
+    pub(crate) fn end_with_any_thread(&self) {
+        let alert = self.clone();
+        std::panic::set_hook(Box::new(move |panic| {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or("without a name");
+            let what = panic.payload_as_str().unwrap_or("no reason is known");
+            let place = panic.location().map_or_else(String::new, |place| format!(" at {place}"));
+            if serves_one_page(name) {
+                alert.say(format!("a request for a page failed: panic{place}: {what}\nhint: report this; the instance goes on"));
+                return;
+            }
+            alert.say(format!(
+                "THREAD DIED: `{name}` panicked{place}: {what}\nhint: the instance ends at once, nothing acknowledged is lost; \
+                 start it again and report this"
+            ));
+            alert.flush();
+            std::process::abort();
+        }));
+    }
+}
+
+/// Such a thread holds nothing that another one waits for, and what it read was sent by anybody who reaches the port.
+fn serves_one_page(thread: &str) -> bool {
+    thread == "http-get"
+}
+
+const STDERR_STANDS_STILL: &str =
+    "whoever reads stderr of this instance does not read: lines are dropped there and stay in the alert log";
+
+fn stderr_fails(error: &Error) -> String {
+    format!("stderr of this instance cannot be written: {error}; its lines stay in the alert log")
+}
+
+fn cannot_be_written(path: &Path, error: &Error) -> String {
+    let path = path.display();
+    format!(
+        "the alert log cannot be written: {error} | hint: make room at {path}; what could not be written will be counted there"
+    )
+}
+
+fn lines_lost(lost: u64) -> String {
+    format!("{lost} lines before this one could not be written here")
+}
+
+fn text_line(message: &str) -> String {
+    format!("{} {message}", utc_text(crate::now_us()))
+}
+
+impl Lines {
+    fn new(written: bool, json_of: Option<String>) -> Lines {
+        let (file, stderr, last) = (Queue::default(), Queue::default(), Mutex::default());
+        Lines { written, json_of, file, stderr, last }
+    }
+
+    fn form_on_stderr(&self, message: &str) -> String {
+        match &self.json_of {
+            Some(instance) => json_line(&utc_text(crate::now_us()), instance, message),
+            None => text_line(message),
+        }
+    }
+
+    fn to_stderr(&self, message: &str) -> Put {
+        self.stderr.put(self.form_on_stderr(message))
+    }
+
+    /// To the file, and to the lines that are kept.
+    fn to_file(&self, message: &str) {
+        let line = text_line(message);
+        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if last.len() == KEPT {
+            last.remove(0);
+        }
+        last.push(line.clone());
+        // Under the lock: the same order in both.
+        if self.written {
+            self.file.put(line);
+        }
     }
 }
 

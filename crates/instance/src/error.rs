@@ -92,6 +92,12 @@ pub enum InstanceError {
         /// Exit code.
         code: u8,
     },
+    /// The instance has ended with an error that it has reported itself.
+    #[error("the instance ended with an error; its alert log says which")]
+    Reported {
+        /// Exit code.
+        code: u8,
+    },
     /// The instance met an error that it cannot go on from.
     #[error("{0}")]
     Failed(String),
@@ -115,7 +121,7 @@ impl InstanceError {
             InstanceError::Config(_) | InstanceError::Log(standfast_log::LogError::Geometry { .. }) => 2,
             InstanceError::Reports(error) if error.is_usage() => 2,
             InstanceError::Refused { .. } | InstanceError::Log(standfast_log::LogError::Foreign { .. }) => 3,
-            InstanceError::Answered { code, .. } => *code,
+            InstanceError::Answered { code, .. } | InstanceError::Reported { code } => *code,
             InstanceError::NotRunning { .. } => 4,
             InstanceError::AlreadyRunning { .. } => 5,
             _ => 1,

@@ -155,7 +155,7 @@ const BEGIN_PATIENCE: Duration = Duration::from_secs(1);
 /// [`Environment::until_scn`].
 ///
 /// # Errors
-/// When it cannot be started, or not be stopped in good order.
+/// When it cannot be started, or not be stopped in good order; `Reported` once the error is in the alert log and on stderr.
 pub fn run(directory: &Path, until_scn: Option<Scn>) -> Result<(), InstanceError> {
     let signals = block_signals();
     let config = Config::load(directory)?;
@@ -166,25 +166,46 @@ pub fn run(directory: &Path, until_scn: Option<Scn>) -> Result<(), InstanceError
     raise_file_limit();
     let control = Control::load(&DirectDisk, &paths.control)?;
     crate::log_layout::check_configuration(&config, &control)?;
-    let alert = AlertLog::new(&paths.alert, &config);
+    let alert = AlertLog::new(&paths.alert, &config)?;
+    alert.end_with_any_thread();
+    let outcome = serve(config, &paths, control, &signals, until_scn, &alert);
+    if let Err(error) = &outcome {
+        alert.print(&format!("error: {error}"));
+    }
+    alert.flush();
+    outcome.map_err(|error| InstanceError::Reported { code: error.exit_code() })
+}
+
+/// Runs the instance whose directory is locked.
+fn serve(
+    config: Config,
+    paths: &Paths,
+    control: Control,
+    signals: &libc::sigset_t,
+    until_scn: Option<Scn>,
+    alert: &AlertLog,
+) -> Result<(), InstanceError> {
     alert.say(format!(
         "starting {} {} as {}",
         env!("CARGO_PKG_NAME"),
         env!("CARGO_PKG_VERSION"),
         control.role
     ));
-    let mut environment = Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert, control);
+    let mut environment =
+        Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert.clone(), control);
     environment.until_scn = until_scn;
     let environment = Arc::new(environment);
     let running = Running::start(environment.clone()).inspect_err(|error| {
         environment.alert.say(format!("cannot start: {error}"));
     })?;
-    let server = serve_socket(&running, &paths, environment.config.mode_bits().unwrap_or(0o600))?;
+    let server = serve_socket(&running, paths, environment.config.mode_bits().unwrap_or(0o600))?;
     std::fs::write(&paths.ready, format!("{}\n", std::process::id()))
         .map_err(InstanceError::io("write", &paths.ready))?;
     notify_service_manager("READY=1");
 
-    wait_for_signal(&signals);
+    while wait_for_signal(signals) == libc::SIGHUP {
+        alert.say("SIGHUP: the alert log is opened again for every line; the instance goes on");
+    }
     notify_service_manager("STOPPING=1");
     let _ = std::fs::remove_file(&paths.ready);
     let _ = std::fs::remove_file(&paths.socket);
@@ -232,6 +253,11 @@ fn is_locked(paths: &Paths) -> bool {
     asked == 0 && lock.l_type != libc::F_UNLCK as i16
 }
 
+/// Signals that end or stop a process unless it says otherwise: a reader that is gone, a terminal that takes no output of
+/// jobs in the background, a limit on the size of files (the write fails then), and those without a meaning of their own.
+const IGNORED: [libc::c_int; 6] =
+    [libc::SIGPIPE, libc::SIGTTOU, libc::SIGTTIN, libc::SIGXFSZ, libc::SIGUSR1, libc::SIGUSR2];
+
 fn block_signals() -> libc::sigset_t {
     let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigemptyset initialises the set before it is used; the mask of the calling thread, and so of all
@@ -240,8 +266,11 @@ fn block_signals() -> libc::sigset_t {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
         libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGHUP);
         libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        for signal in IGNORED {
+            libc::signal(signal, libc::SIG_IGN);
+        }
         set.assume_init()
     }
 }
@@ -252,10 +281,11 @@ pub(crate) fn stop_this_process() {
     unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
 }
 
-fn wait_for_signal(set: &libc::sigset_t) {
+fn wait_for_signal(set: &libc::sigset_t) -> libc::c_int {
     let mut signal = 0;
     // SAFETY: an initialised set and room for the number.
     unsafe { libc::sigwait(set, &mut signal) };
+    signal
 }
 
 /// For commands that print: a reader that closes the pipe ends them quietly.

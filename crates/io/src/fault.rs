@@ -1,6 +1,6 @@
 //! Numbered fault points in production code, off unless a test arms them through the environment variable
 //! `STANDFAST_FAULT`: a comma-separated list of `point[:part]=action[@n]`, where action is an errno name (`EIO`,
-//! `ENOSPC`), `kill` (the process kills itself with SIGKILL) or `sleep:MS`, and `n` (default 1) is the call at
+//! `ENOSPC`), `kill` (the process kills itself with SIGKILL), `panic` (the thread dies) or `sleep:MS`, and `n` (default 1) is the call at
 //! which it strikes. `@n+` strikes at the nth call and every later one. With a part, only calls count that concern
 //! a log file whose path contains it: `log-write:/redo2/=EIO@20+` is a device of one member that goes.
 
@@ -79,6 +79,7 @@ const POINTS: [(&str, Fault); 19] = [
 enum Action {
     Errno(i32),
     Kill,
+    Panic,
     Sleep(u64),
 }
 
@@ -111,6 +112,7 @@ fn parse_one(item: &str) -> Option<Armed> {
         "EIO" => Action::Errno(libc::EIO),
         "ENOSPC" => Action::Errno(libc::ENOSPC),
         "kill" => Action::Kill,
+        "panic" => Action::Panic,
         other => Action::Sleep(other.strip_prefix("sleep:")?.parse().ok()?),
     };
     let onwards = count.ends_with('+');
@@ -139,6 +141,7 @@ pub fn check_file(fault: Fault, path: &Path) -> Result<()> {
         if call == armed.first || armed.onwards && call > armed.first {
             match armed.action {
                 Action::Errno(errno) => return Err(Error::from_raw_os_error(errno)),
+                Action::Panic => die(fault),
                 Action::Sleep(ms) => std::thread::sleep(Duration::from_millis(ms)),
                 // SAFETY: raise has no memory preconditions.
                 Action::Kill => unsafe {
@@ -148,6 +151,12 @@ pub fn check_file(fault: Fault, path: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The death of a thread, for tests of what becomes of the instance then.
+#[expect(clippy::panic, reason = "armed by tests only")]
+fn die(fault: Fault) {
+    panic!("armed at {fault:?}");
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ mod members;
 mod network;
 mod permissions;
 mod protection;
+mod readers;
 mod refused;
 mod register;
 mod security;
