@@ -174,8 +174,10 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             println!("log sequence {}", answer["sequence"]);
         }
         Command::Checkpoint => {
-            server::ask(&directory, &Request::Checkpoint)?;
-            println!("checkpoint complete");
+            let answer = server::ask(&directory, &Request::Checkpoint)?;
+            let remaining = answer["remaining"].as_array().map_or(&[][..], Vec::as_slice);
+            println!("checkpoint complete{}", if remaining.is_empty() { "" } else { ", but for" });
+            remaining.iter().for_each(|left| println!("  {}", text(left)));
         }
         Command::Snapshot { command } => reports::snapshot(&directory, command)?,
         Command::Report(report) => reports::report(&directory, &report)?,

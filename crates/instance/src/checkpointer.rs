@@ -8,12 +8,14 @@
 //! it is written anew with the newest version of each page of the tail, and so on. One of which that cannot be done is
 //! moved as a whole and reset.
 
+mod length;
 mod log_rewriter;
 
 use crate::config::CheckpointConfig;
 use crate::database::Database;
 use crate::error::InstanceError;
 use crate::primary::PrimaryShared;
+use length::Length;
 use log_rewriter::{Rewrite, mark_of};
 use rusqlite::Connection;
 use serde::Serialize;
@@ -60,6 +62,18 @@ struct Progress {
     marks: Vec<Mark>,
     /// What the log has behind its moved beginning, if it is to be written anew.
     tail: Option<Tail>,
+    length: Length,
+}
+
+/// What a checkpoint of everything left in the WAL of a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remainder {
+    /// Database.
+    pub name: String,
+    /// Frames that are not in the database file.
+    pub frames: u32,
+    /// Why; `None`: transactions that are open.
+    pub error: Option<String>,
 }
 
 /// Counts for instruments.
@@ -197,6 +211,7 @@ impl Checkpointer {
         let frames = header.frames();
         let reset_frames = share(self.config.reset_frames, long);
         let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(database));
+        let reset_frames = progress.length.limit(database, reset_frames);
         let active = progress.frames_seen != frames;
         progress.frames_seen = frames;
         if frames < progress.passive_at {
@@ -208,6 +223,9 @@ impl Checkpointer {
         database.set_lazy(progress.tail.as_ref().map(Tail::raw_salts));
         self.move_if_due(database, &header, share(self.config.passive_frames, long), long_at);
         self.shorten_if_due(database, frames, long_at);
+        if let Some(progress) = self.progress.get_mut(&database.id()) {
+            progress.length.cut_if_due(database, self.config.reset_frames);
+        }
         active
     }
 
@@ -322,8 +340,9 @@ impl Checkpointer {
     }
 
     /// Moves everything of every database into its file and resets its log, waiting for readers up to
-    /// `limit` each. For a clean stop and for `standfast checkpoint`.
-    pub fn checkpoint_all(&mut self, limit: Duration) {
+    /// `limit` each. For a clean stop and for `standfast checkpoint`. Returns what stays in WALs.
+    pub fn checkpoint_all(&mut self, limit: Duration) -> Vec<Remainder> {
+        let mut remainders = Vec::new();
         for database in self.shared.all_databases() {
             // A tail would have to be synced as it is otherwise, and is many times as much.
             if self.has_tail(&database) {
@@ -333,14 +352,25 @@ impl Checkpointer {
             let connection = database.connection();
             let segment = self.shared.segment;
             let end = Instant::now() + limit;
+            let mut is_reset = false;
             while database.failure().is_none() {
                 let done = reset(&connection, &segment, database.id().0);
-                if self.judge(&database, done) || Instant::now() >= end {
+                is_reset = self.judge(&database, done);
+                if is_reset || Instant::now() >= end {
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
+            if !is_reset && database.failure().is_none() {
+                let frames = database.header().map_or(0, |header| header.frames());
+                remainders.push(Remainder {
+                    name: database.record().name.clone(),
+                    frames: frames.saturating_sub(database.backfilled()),
+                    error: self.troubles.get(&database.id()).cloned(),
+                });
+            }
         }
+        remainders
     }
 
     fn has_tail(&mut self, database: &Database) -> bool {
@@ -363,7 +393,8 @@ impl Checkpointer {
     /// that [`Checkpointer::failed`] then. Syncs the WALs where the database files do not hold that much.
     ///
     /// # Errors
-    /// When a WAL cannot be opened: recovery must then start where it would have before.
+    /// When the process has no descriptors or memory to open a WAL: recovery must then start where it would have before.
+    /// A WAL that cannot be opened for a reason of its own makes its database fail.
     pub fn sync_databases(&mut self, scn: Scn) -> Result<(), InstanceError> {
         for database in self.shared.all_databases() {
             let in_redo = database.in_redo();
@@ -382,7 +413,8 @@ impl Checkpointer {
                 Ok(()) => progress.last_synced = in_redo,
                 // Recovery of the others does not wait for it.
                 Err(InstanceError::DatabaseFailed { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) if is_of_the_process(&error) => return Err(error),
+                Err(error) => database.fail(error.to_string().replace('\n', " | ")),
             }
         }
         Ok(())
@@ -411,6 +443,7 @@ impl Progress {
             rewritten: None,
             marks: Vec::new(),
             tail: None,
+            length: Length::default(),
         }
     }
 }
@@ -491,6 +524,13 @@ fn leaves_doubt(error: &rusqlite::Error) -> bool {
                 | ffi::SQLITE_IOERR_TRUNCATE
         )
     })
+}
+
+/// Whether a file could not be opened for a lack that concerns all of them.
+fn is_of_the_process(error: &InstanceError) -> bool {
+    let InstanceError::Io { source, .. } = error else { return false };
+    matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+        || source.kind() == std::io::ErrorKind::OutOfMemory
 }
 
 /// Moves what readers allow.

@@ -6,7 +6,7 @@ pub use wiring::{CheckpointOrder, Wiring};
 
 use crate::archive_lag::ArchiveLag;
 use crate::candidates::Candidates;
-use crate::checkpointer::{CheckpointCounts, Checkpointer};
+use crate::checkpointer::{CheckpointCounts, Checkpointer, Remainder};
 use crate::database_writer::DatabaseWriter;
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -216,11 +216,12 @@ impl PrimaryThreads {
         }
     }
 
-    /// Moves the checkpoint position to the end of the redo and everything into the databases.
+    /// Moves the checkpoint position to the end of the redo and everything into the databases. Returns what stays in their
+    /// WALs, from which it is recovered if need be.
     ///
     /// # Errors
     /// When a file cannot be synced.
-    pub fn checkpoint(&self) -> Result<(), InstanceError> {
+    pub fn checkpoint(&self) -> Result<Vec<Remainder>, InstanceError> {
         let start = self.call(Primary::anchor_all)?;
         let (answer, result) = channel();
         let _ = self.checkpoints.send(CheckpointOrder::Everything(start, answer));
@@ -255,7 +256,7 @@ impl PrimaryThreads {
                 while let Step::Wrote { .. } = primary.step_once()? {}
                 primary.end_of_redo()
             });
-            result = result.and_then(|()| self.checkpoint());
+            result = result.and_then(|()| self.checkpoint().map(drop));
         }
         self.stop.store(true, SeqCst);
         self.shared.segment.ring();
@@ -403,9 +404,10 @@ fn run_checkpointer(
                 if result.is_ok() {
                     candidates.reached(scn);
                 }
-                checkpointer.checkpoint_all(Duration::from_millis(200));
+                let remainders = checkpointer.checkpoint_all(Duration::from_millis(200));
                 failed.look(environment, checkpointer.shared());
-                let _ = answer.send(result.and_then(|()| checkpointer.all_believed()));
+                let believed = result.and_then(|()| checkpointer.all_believed());
+                let _ = answer.send(believed.map(|()| remainders));
             }
             Ok(CheckpointOrder::WakeUp) => {
                 calm_rounds = 0;

@@ -7,6 +7,7 @@ mod role_change;
 mod service;
 
 use self::service::Service;
+use crate::checkpointer::Remainder;
 use crate::config::DestinationConfig;
 use crate::control::{Control, Role, look_at_file};
 use crate::create;
@@ -409,12 +410,26 @@ impl Running {
         })
     }
 
-    /// Moves everything into the databases and the start of recovery to the end of the redo.
+    /// Moves everything into the databases and the start of recovery to the end of the redo. Returns, in words, what stays in
+    /// WALs because transactions are open.
     ///
     /// # Errors
-    /// When a file cannot be synced.
-    pub fn checkpoint(&self) -> Result<(), InstanceError> {
-        self.with_primary(|primary| primary.threads.checkpoint())
+    /// When a file cannot be written or synced: what is in the databases is said then.
+    pub fn checkpoint(&self) -> Result<Vec<String>, InstanceError> {
+        let remainders = self.with_primary(|primary| primary.threads.checkpoint())?;
+        let failed: Vec<String> = remainders
+            .iter()
+            .filter_map(|left| Some(format!("database {}: {}", left.name, left.error.as_ref()?)))
+            .collect();
+        if !failed.is_empty() {
+            let what = format!("the checkpoint is not complete: {}", failed.join("; "));
+            let hint = "make room on the volume of the database; the checkpoint is tried again by itself";
+            return Err(InstanceError::refused(what, hint));
+        }
+        let words = |left: Remainder| {
+            format!("{}: {} frames stay in its WAL, a transaction is open", left.name, left.frames)
+        };
+        Ok(remainders.into_iter().map(words).collect())
     }
 
     /// Stops in good order.

@@ -400,8 +400,7 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
             json!({ "sequence": registered.sequence, "end": registered.end })
         }
         Request::Checkpoint => {
-            running.checkpoint()?;
-            json!("checkpoint complete")
+            json!({ "remaining": running.checkpoint()? })
         }
         Request::Apply { on, no_delay } => {
             running.control_apply(on, no_delay)?;

@@ -40,5 +40,6 @@ mod standby;
 mod support;
 mod unreadable_redo;
 mod views;
+mod wal_length;
 mod writers;
 mod written_anew;

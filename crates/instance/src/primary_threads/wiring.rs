@@ -1,6 +1,7 @@
 //! What connects the log writer of a primary to its other threads, and what it has them do while it waits for a log.
 
 use crate::baseline::BaselineJob;
+use crate::checkpointer::Remainder;
 use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -24,7 +25,7 @@ pub enum CheckpointOrder {
     /// The log was switched: recovery may start here once all databases are synced.
     Candidate(Scn),
     /// Move everything into the databases and the checkpoint position to the end; answered when done.
-    Everything(Scn, Sender<Result<(), InstanceError>>),
+    Everything(Scn, Sender<Result<Vec<Remainder>, InstanceError>>),
     /// There is activity again.
     WakeUp,
     /// End.
