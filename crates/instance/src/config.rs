@@ -164,8 +164,8 @@ pub struct RedoConfig {
     /// Directory of the archived logs.
     pub archive: PathBuf,
     /// Bytes of archived logs that are kept; older ones are removed. Kept beyond that is what a destination that
-    /// commits wait for lacks, and what a copy in progress or a database that is left out needs. A destination that
-    /// commits do not wait for (asynchronous or degraded) and that needs a removed log must be created anew: the alert
+    /// commits wait for lacks, what a copy in progress, a standby that was copied in the last ten minutes and has not
+    /// connected yet, or a database that is left out needs. A destination that commits do not wait for (asynchronous or degraded) and that needs a removed log must be created anew: the alert
     /// log says LEFT BEHIND.
     pub archive_bytes_max: u64,
     /// Seconds after which redo is archived also when it does not fill its log (ARCHIVE_LAG_TARGET): the log is

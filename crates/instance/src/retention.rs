@@ -1,4 +1,4 @@
-//! Which archived logs are kept for destinations. Pure.
+//! Which archived logs are kept for destinations, and for standbys that are being copied. Pure.
 //!
 //! - A destination that commits wait for keeps what it lacks, whatever `archive_bytes_max` says. That is little: commits
 //!   wait until it has it or is degraded. One that has not been heard of since the start keeps everything: what it lacks
@@ -7,6 +7,10 @@
 //!   is away must not fill the volume and hold up the primary. When redo that it lacks is removed, that is said once.
 
 use standfast_types::Scn;
+use std::time::{Duration, Instant};
+
+/// A standby that was copied has this long to connect after the end of the copy.
+const CONNECT_WITHIN: Duration = Duration::from_secs(600);
 
 /// A destination, as far as archived logs are concerned.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +19,64 @@ pub struct Holder {
     pub required: bool,
     /// End of the redo on disk there; `None` when it has not been heard of since the start.
     pub hardened: Option<Scn>,
+}
+
+/// Copies for new standbys: redo from where a copy stands is kept while any copy is in progress, and then until the standby
+/// has connected, which has all its databases by then. Nobody else knows that it needs that redo.
+#[derive(Debug, Default)]
+pub struct Copies(Vec<Copy>);
+
+/// A destination, as far as it may be the new standby.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its name.
+    pub name: String,
+    /// End of the redo on disk there; zero when it has not been heard of.
+    pub hardened: Scn,
+    /// Redo is sent to it.
+    pub connected: bool,
+}
+
+#[derive(Debug)]
+struct Copy {
+    from: Scn,
+    /// The destinations when it began. One that was connected is not the new standby; another one may be made again
+    /// under its name.
+    before: Vec<Known>,
+    ended: Option<Instant>,
+}
+
+impl Copy {
+    /// Whether it is the new standby, which has connected, now or before.
+    fn is_of(&self, destination: &Known) -> bool {
+        let before = self.before.iter().find(|before| before.name == destination.name);
+        destination.hardened >= self.from
+            && before.is_none_or(|before| !before.connected && destination.hardened > before.hardened)
+    }
+}
+
+impl Copies {
+    /// A copy that stands at `from` or later begins.
+    pub fn begin(&mut self, from: Scn, destinations: Vec<Known>) {
+        self.0.push(Copy { from, before: destinations, ended: None });
+    }
+
+    /// The copy that began at `from` has ended, complete or not.
+    pub fn end(&mut self, from: Scn, now: Instant) {
+        if let Some(copy) = self.0.iter_mut().find(|copy| copy.from == from && copy.ended.is_none()) {
+            copy.ended = Some(now);
+        }
+    }
+
+    /// Forgets the copies that are done with, and says from where on redo is kept for the others.
+    pub fn needed_from(&mut self, destinations: &[Known], now: Instant) -> Scn {
+        let in_progress = self.0.iter().any(|copy| copy.ended.is_none());
+        self.0.retain(|copy| {
+            let in_time = copy.ended.is_some_and(|ended| now < ended + CONNECT_WITHIN);
+            in_progress || in_time && !destinations.iter().any(|destination| copy.is_of(destination))
+        });
+        self.0.iter().map(|copy| copy.from).min().unwrap_or(Scn(u64::MAX))
+    }
 }
 
 /// Archived logs that end after this position are kept, whatever their volume.
@@ -64,6 +126,39 @@ mod tests {
         );
         // Not heard of since the start: nobody knows what it lacks.
         assert_eq!(needed_from([holder(true, Some(30)), holder(true, None)]), Scn::ZERO);
+    }
+
+    #[test]
+    fn redo_of_a_copy_is_kept_until_the_new_standby_connects() {
+        let at = |name: &str, hardened| Known { name: name.into(), hardened: Scn(hardened), connected: true };
+        let away = |name: &str, hardened| Known { connected: false, ..at(name, hardened) };
+        let (mut copies, begun) = (Copies::default(), Instant::now());
+        assert_eq!(copies.needed_from(&[], begun), Scn(u64::MAX));
+        copies.begin(Scn(10), vec![at("old", 9)]);
+        copies.begin(Scn(20), vec![at("old", 19), away("again", 20)]);
+        // As long as it takes, while a copy is in progress, also that of another database.
+        copies.end(Scn(10), begun);
+        let later = begun + CONNECT_WITHIN;
+        assert_eq!(copies.needed_from(&[at("old", 99)], later), Scn(10));
+        copies.end(Scn(20), later);
+        let soon = later + CONNECT_WITHIN / 2;
+        // The time of the first one is over; another destination says nothing, nor does the new one with less.
+        assert_eq!(copies.needed_from(&[at("old", 99), at("new", 19)], soon), Scn(20));
+        assert_eq!(copies.needed_from(&[away("again", 20)], soon), Scn(20));
+        // It may have gone again meanwhile.
+        assert_eq!(copies.needed_from(&[at("old", 99), away("new", 20)], soon), Scn(u64::MAX));
+        copies.begin(Scn(30), vec![away("again", 20)]);
+        copies.end(Scn(30), soon);
+        assert_eq!(copies.needed_from(&[at("again", 31)], soon), Scn(u64::MAX));
+    }
+
+    #[test]
+    fn redo_of_a_copy_is_not_kept_for_ever_for_one_that_never_connects() {
+        let (mut copies, begun) = (Copies::default(), Instant::now());
+        copies.begin(Scn(10), Vec::new());
+        copies.end(Scn(10), begun);
+        assert_eq!(copies.needed_from(&[], begun), Scn(10));
+        assert_eq!(copies.needed_from(&[], begun + CONNECT_WITHIN), Scn(u64::MAX));
     }
 
     #[test]

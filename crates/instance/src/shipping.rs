@@ -2,12 +2,13 @@
 
 use crate::archive_source;
 use crate::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
+use crate::database::{Database, WRITER_PATIENCE};
 use crate::destination_config::State;
 use crate::destination_groups::{Group, Ships, Uses, judge, let_others_go};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, Shipping};
-use crate::retention::{self, Holder, LeftBehind};
+use crate::retention::{self, Copies, Holder, Known, LeftBehind};
 use standfast_format::StreamCrc;
 use standfast_instruments::{Cause, RemoteAnswer};
 use standfast_log::{LogBuffer, LogError, RedoChunk, RedoLog};
@@ -25,8 +26,8 @@ use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn}
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-/// Redo that a copy in progress or a standby that has just been copied still needs, and until when.
-const HOLD_AFTER_COPY: Duration = Duration::from_secs(600);
+/// A copy that meets a log switch that waits is tried again after this.
+const SWITCH_PAUSE: Duration = Duration::from_millis(20);
 
 /// Who this instance is, in the words of the transport.
 pub fn peer_identity(environment: &Environment, role: transport::Role) -> PeerIdentity {
@@ -49,7 +50,7 @@ pub struct PrimarySource {
     environment: Arc<Environment>,
     shared: Arc<PrimaryShared>,
     log: Arc<RedoLog>,
-    held: Mutex<Vec<(Scn, Instant)>>,
+    copies: Mutex<Copies>,
     membership: Mutex<()>,
 }
 
@@ -60,7 +61,7 @@ impl PrimarySource {
         shared: Arc<PrimaryShared>,
         log: Arc<RedoLog>,
     ) -> PrimarySource {
-        PrimarySource { environment, shared, log, held: Mutex::default(), membership: Mutex::default() }
+        PrimarySource { environment, shared, log, copies: Mutex::default(), membership: Mutex::default() }
     }
 
     /// While this is held no copy begins: a database that is protected meanwhile is in the next copy, or in the redo
@@ -74,16 +75,14 @@ impl PrimarySource {
         &self.log
     }
 
-    /// Oldest position that a copy still needs.
+    /// Oldest position that a copy still needs, or the standby that was copied.
     pub fn held_from(&self) -> Scn {
-        let mut held = self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        held.retain(|(_, until)| *until > Instant::now());
-        held.iter().map(|(scn, _)| *scn).min().unwrap_or(Scn(u64::MAX))
+        let destinations = self.shared.shipping().destinations();
+        self.copies().needed_from(&destinations, Instant::now())
     }
 
-    fn hold(&self, from: Scn) {
-        let mut held = self.held.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        held.push((from, Instant::now() + HOLD_AFTER_COPY));
+    fn copies(&self) -> MutexGuard<'_, Copies> {
+        self.copies.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -215,9 +214,31 @@ impl RedoSource for PrimarySource {
         let gone = || failed(InstanceError::Failed(format!("database {id} is not protected")));
         let database = self.shared.database(id).ok_or_else(gone)?;
         // Held first, so that the redo from the copy's SCN on is there when the standby connects.
-        self.hold(self.durable());
-        let (reader, scn) =
-            database.snapshot_and(|_, header| self.commit_of(&database, header)).map_err(failed)?;
+        let from = self.durable();
+        let destinations = self.shared.shipping().destinations();
+        self.copies().begin(from, destinations);
+        let copied = self.copy_database(id, &database, sink);
+        self.copies().end(from, Instant::now());
+        copied
+    }
+}
+
+impl PrimarySource {
+    fn copy_database(
+        &self,
+        id: DatabaseId,
+        database: &Database,
+        sink: &mut dyn FnMut(PageNo, &[u8]) -> std::io::Result<()>,
+    ) -> Result<SnapshotInfo, SourceError> {
+        let end = Instant::now() + WRITER_PATIENCE;
+        let (reader, scn) = loop {
+            match database.snapshot_and(|_, header| self.commit_of(database, header)) {
+                Err(_) if self.shared.log_switch_waits() && Instant::now() < end => {
+                    std::thread::sleep(SWITCH_PAUSE);
+                }
+                other => break other.map_err(failed)?,
+            }
+        };
         let pages =
             read_pages::<CopyError>(&reader, |page_no, image| sink(page_no, image).map_err(CopyError::Sink))
                 .map_err(|error| match error {
@@ -261,7 +282,8 @@ impl PrimarySource {
                 // the latter is as good, and needs no old redo although the database may not have changed for long.
                 return Ok(database.last_commit().max(durable));
             }
-            if Instant::now() > patience {
+            // The checkpointer, for which the switch may wait, needs the connection that is held here.
+            if Instant::now() > patience || self.shared.log_switch_waits() {
                 let why = format!("database {} was not captured in time for a copy", database.record().name);
                 return Err(InstanceError::Failed(why));
             }
@@ -540,6 +562,15 @@ impl Shipping for Destinations {
         let behind = self.senders.iter().filter(|at| at.is_required() && at.acknowledged() < local);
         let waits: Vec<String> = behind.filter_map(|at| wait_name(&at.status())).collect();
         (!waits.is_empty()).then(|| waits.join(", "))
+    }
+
+    fn destinations(&self) -> Vec<Known> {
+        let known = |sender: &Arc<Sender>| {
+            let at = sender.status();
+            let connected = matches!(at.phase, "streaming" | "catching_up");
+            Known { name: at.name, hardened: at.hardened, connected }
+        };
+        self.senders.iter().map(known).collect()
     }
 }
 

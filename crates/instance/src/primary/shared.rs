@@ -5,6 +5,7 @@ use super::Command;
 use super::log_switch::LogWork;
 use crate::database::Database;
 use crate::release_queue::ReleaseQueue;
+use crate::retention::Known;
 use standfast_instruments::{Cause, Instruments, Rounds};
 use standfast_log::{LogBuffer, RedoChunk};
 use standfast_session::{Segment, Sleepers, monotonic_ns};
@@ -23,6 +24,10 @@ pub trait Shipping: Send + Sync {
     /// everything.
     fn unanswered(&self, _local: Scn) -> Option<String> {
         None
+    }
+    /// All destinations.
+    fn destinations(&self) -> Vec<Known> {
+        Vec::new()
     }
 }
 
