@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags};
 use standfast_session::FileId;
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::first_pages::FirstPages;
-use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
+use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, WalIndexView};
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
@@ -250,9 +250,20 @@ impl Database {
         find: impl FnOnce(&Connection, &WalIndexHeader) -> Result<T, InstanceError>,
     ) -> Result<(Connection, T), InstanceError> {
         let reader = open_guarded(&self.record.path, self.vfs_base.as_deref())?;
-        let connection = self.connection();
+        let end = Instant::now() + limit;
+        // The connection is not kept while a writer is waited for: the checkpointer needs it, and serves all databases.
+        let connection = loop {
+            let connection = self.connection();
+            match Guard::of(&connection)?.hold_write_lock() {
+                Ok(()) => break connection,
+                Err(GuardError::Busy { .. }) if Instant::now() < end => {}
+                Err(error) => return Err(error.into()),
+            }
+            drop(connection);
+            // fcntl locks of other processes cannot be awaited without risking a deadlock with them.
+            std::thread::sleep(Duration::from_micros(100));
+        };
         let guard = Guard::of(&connection)?;
-        guard.hold_write_lock_within(limit)?;
         let begun = reader
             .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
             .map_err(InstanceError::from)
@@ -329,7 +340,7 @@ fn hold_checkpoint_lock(guard: &Guard<'_>, limit: Duration) -> Result<(), Instan
     let end = Instant::now() + limit;
     loop {
         match guard.hold_checkpoint_lock() {
-            Err(standfast_sqlite_wal::guard::GuardError::Busy { .. }) if Instant::now() < end => {
+            Err(GuardError::Busy { .. }) if Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(2));
             }
             other => return Ok(other?),

@@ -176,13 +176,17 @@ impl Environment {
         }
     }
 
-    /// Writes the marker beside a database, by which sessions find this instance.
+    /// Writes the marker beside a database, by which sessions find this instance, unless it is there: that takes room on a
+    /// volume that may have none.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write_marker(&self, record: &DatabaseRecord, file: Option<FileId>) -> Result<(), InstanceError> {
         let marker = self.marker(record, file);
         let path = marker_path(&record.path);
+        if matches!(Marker::read(&record.path), Ok(Some(found)) if found == marker) {
+            return Ok(());
+        }
         self.disk
             .replace(&path, marker.to_string().as_bytes())
             .map_err(InstanceError::io("write the marker", &path))?;

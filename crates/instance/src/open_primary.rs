@@ -8,7 +8,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::members::note_members;
 use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
-use crate::primary_threads::archive_all;
+use crate::primary_threads::{PrimaryThreads, archive_all};
 use crate::reconcile::{self, Anchor, Conclusion, Found, History, PageChecksums, Plan, Scan};
 use rusqlite::Connection;
 use standfast_format::{LogKind, page_sum};
@@ -16,7 +16,7 @@ use standfast_io::fault::{self, Fault};
 use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
 use standfast_session::{DatabaseState, Segment};
 use standfast_sqlite_wal::capture::Capture;
-use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::state::{Frames, StateReader, first_commit_frame};
 use standfast_sqlite_wal::{WalIndexHeader, bare_salts, cut_stale_frames, write_again};
@@ -24,8 +24,9 @@ use standfast_types::{DatabaseId, PageNo, Scn, WalPosition, WalSalts};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long recovery waits for a writer that does not know of Standfast.
-const WRITER_PATIENCE: Duration = Duration::from_secs(30);
+/// How long recovery waits for a transaction that was begun before the start: all other databases wait for as long. One
+/// that takes longer is waited for by its own database, see [`open_late`].
+const WRITER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A primary whose databases are recovered and served, not yet running.
 pub struct OpenedPrimary {
@@ -35,6 +36,17 @@ pub struct OpenedPrimary {
     pub shared: Arc<PrimaryShared>,
     /// The redo log.
     pub log: Arc<RedoLog>,
+    /// Databases that a transaction of before the start still writes to.
+    pub late: Late,
+}
+
+/// Databases to be opened by [`open_late`] while the others are served.
+#[derive(Debug, Default)]
+pub struct Late {
+    /// Their numbers.
+    pub databases: Vec<DatabaseId>,
+    /// Whether the shared memory is that of before the start.
+    pub sessions_vouch: bool,
 }
 
 struct Reconciled {
@@ -90,9 +102,14 @@ pub fn open_primary(
         segment.reset_hints(record.id.0);
     }
     let mut reconciled = Vec::new();
+    let mut late = Late { databases: Vec::new(), sessions_vouch: !new };
     for record in &control.databases {
         match reconcile_database(environment, &log, &segment, !new, record, &scan) {
             Ok(database) => reconciled.push(database),
+            Err(error) if is_written_to(&error) => {
+                wait_for_writer(environment, &segment, record, control.checkpoint)?;
+                late.databases.push(record.id);
+            }
             Err(error) => leave_out(environment, &segment, record, control.checkpoint, &error)?,
         }
     }
@@ -106,7 +123,7 @@ pub fn open_primary(
         }
     }
     begin_recovery_here(environment, &shared, &log, scan.end)?;
-    Ok(OpenedPrimary { primary, shared, log })
+    Ok(OpenedPrimary { primary, shared, log, late })
 }
 
 /// The redo from `end` on, durable, says where every database stands that is served, so recovery of these begins
@@ -158,6 +175,77 @@ fn leave_out(
     Ok(())
 }
 
+fn is_written_to(error: &InstanceError) -> bool {
+    matches!(error, InstanceError::Guard(GuardError::Busy { lock: "write" }))
+}
+
+/// The database is left out for as long as a transaction of before the start writes to it. Its sessions wait.
+fn wait_for_writer(
+    environment: &Environment,
+    segment: &Segment,
+    record: &DatabaseRecord,
+    from: Scn,
+) -> Result<(), InstanceError> {
+    segment.set_state(record.id.0, DatabaseState::Recovering);
+    environment.update_control(|control| control.leave_out(record.id, from))?;
+    environment.alert.say(format!(
+        "database {}: a transaction that was begun before this start still writes to it; it is opened when that has \
+         ended, the others are served meanwhile | hint: end the transaction, or the process that has it open",
+        record.name
+    ));
+    Ok(())
+}
+
+/// Opens a database of [`Late`] beside those that are served. The caller keeps other commands away.
+///
+/// # Errors
+/// `Guard(Busy)` while the transaction has not ended: to be called again. Any other error leaves the database out until
+/// the next start, and is reported.
+pub fn open_late(
+    environment: &Environment,
+    threads: &PrimaryThreads,
+    log: &Arc<RedoLog>,
+    id: DatabaseId,
+    sessions_vouch: bool,
+) -> Result<(), InstanceError> {
+    let control = environment.control();
+    // It may have been unprotected meanwhile.
+    let Some(record) = control.databases.iter().find(|record| record.id == id) else { return Ok(()) };
+    let shared = threads.shared();
+    // What was written since the start holds nothing of it.
+    let scan = Scan { begin: control.checkpoint, end: shared.buffer.durable(), ..Scan::default() };
+    let opened = reconcile_database(environment, log, &shared.segment, sessions_vouch, record, &scan)
+        .and_then(|reconciled| {
+            install_hook(shared, &reconciled.database, Duration::from_secs(10))?;
+            Ok(reconciled)
+        });
+    let Reconciled { database, capture, copy_afresh } = match opened {
+        Err(error) if !is_written_to(&error) => {
+            return leave_out(environment, &shared.segment, record, control.checkpoint, &error);
+        }
+        other => other?,
+    };
+    let served = database.clone();
+    threads.call(move |primary| {
+        let entry = if copy_afresh.is_some() { Entry::NewWithCopy } else { Entry::Known };
+        primary.serve(served, capture, entry)?;
+        if copy_afresh.is_some() {
+            primary.copy_when_possible(id);
+        }
+        Ok(())
+    })?;
+    environment.update_control(|control| {
+        control.replays.retain(|(other, _)| *other != id);
+        control.left_out.retain(|(other, _)| *other != id);
+    })?;
+    match environment.write_marker(record, database.file()) {
+        Ok(()) => shared.segment.set_state(id.0, DatabaseState::Open),
+        Err(error) => database.fail(error.to_string().replace('\n', " | ")),
+    }
+    environment.alert.say(format!("database {} opened: the transaction has ended", record.name));
+    Ok(())
+}
+
 /// All redo is in the databases now, durably, so recovery may begin at the newest position from which on every
 /// database is known. Without this the log could be full before the first checkpoint, and a checkpoint needs room in
 /// the log. Databases that were left out have positions of their own until they are served.
@@ -196,9 +284,12 @@ fn begin_serving(
     Reconciled { database, capture, copy_afresh }: Reconciled,
 ) -> Result<(), InstanceError> {
     install_hook(primary.shared(), &database, Duration::from_secs(10))?;
-    let identity = look_at_file(&database.record().path).map(|(identity, _)| identity);
-    environment.update_control(|control| control.know_file(database.id(), identity, None))?;
-    let copy = copy_afresh.map(|why| BaselineJob::begin(&database).map(|job| (why, job))).transpose()?;
+    let copy = copy_afresh.map(|why| match BaselineJob::begin_within(&database, WRITER_PATIENCE) {
+        Ok(job) => Ok((why, Some(job))),
+        Err(error) if is_written_to(&error) => Ok((why, None)),
+        Err(error) => Err(error),
+    });
+    let copy = copy.transpose()?;
     // A standby may not know it yet: the crash may have come between the control file and the redo.
     let entry = if copy.is_some() { Entry::NewWithCopy } else { Entry::Known };
     primary.serve(database.clone(), capture, entry)?;
@@ -206,7 +297,10 @@ fn begin_serving(
         environment
             .alert
             .say(format!("database {} gets a full image in the redo: {why}", database.record().name));
-        primary.start_baseline(job);
+        match job {
+            Some(job) => primary.start_baseline(job),
+            None => primary.copy_when_possible(database.id()),
+        }
     }
     Ok(())
 }
@@ -278,6 +372,9 @@ fn reconcile_database(
     let capture = database.capture_from(position, pages)?;
     database.sync_wal(&Pace::AtOnce)?;
     segment.end_rewriting(record.id.0);
+    // From now on it is written to: what a stop noted of it no longer holds.
+    let identity = look_at_file(&record.path).map(|(identity, _)| identity);
+    environment.update_control(|control| control.know_file(record.id, identity, None))?;
     Ok(Reconciled { database, capture, copy_afresh })
 }
 

@@ -27,7 +27,7 @@ use standfast_log::{LogSwitch, LogWriter, SwitchBlocked, WriteCounts};
 use standfast_session::{DirtySet, monotonic_ns};
 use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::Guard;
-use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
+use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition, WalSalts};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -93,6 +93,8 @@ struct Served {
     awaiting_baseline: bool,
     /// How often commits were found of which no session gave notice.
     unnoticed: u32,
+    /// Commits may wait that the redo already held when it began to be served.
+    release_due: bool,
 }
 
 /// See the module.
@@ -181,8 +183,7 @@ impl Primary {
         entry: Entry,
     ) -> Result<(), InstanceError> {
         let record = shared.record().clone();
-        // What can fail comes before the first record: a database that is not served must not be in the redo.
-        self.settle_epoch(&shared)?;
+        self.try_settle_epoch(&shared);
         if entry != Entry::Known {
             let attach = Attach { database: record.id, page_size: record.page_size, name: &record.name };
             RecordBuilder::attach(&mut self.out, &attach);
@@ -193,38 +194,55 @@ impl Primary {
             RecordBuilder::baseline(&mut self.out, record.id);
         }
         capture.anchor(&mut self.out);
-        if !awaiting_baseline {
-            self.mark_position(&shared, &capture);
-        }
+        let release_due = !awaiting_baseline && !self.mark_position(&shared, &capture);
         let databases = &self.shared.databases;
         databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(record.id, shared.clone());
-        let served =
-            Served { capture, shared, obstructed: None, baseline: None, awaiting_baseline, unnoticed: 0 };
+        let served = Served {
+            capture,
+            shared,
+            obstructed: None,
+            baseline: None,
+            awaiting_baseline,
+            unnoticed: 0,
+            release_due,
+        };
         self.served.insert(record.id.0, served);
         self.shared.segment.mark_dirty(record.id.0);
         self.write_out(Then::Wait)
     }
 
-    /// Everything that the redo holds of the database counts as captured: commits that waited are released
-    /// with the chunk that is being built.
-    fn mark_position(&mut self, shared: &Database, capture: &Capture) {
-        let (epoch, _) = self.shared.segment.epoch(shared.id().0);
+    /// Everything that the redo holds of the database counts as captured: commits that waited are released with the chunk
+    /// that is being built. Not while sessions count the frames of another generation: says whether it was done.
+    fn mark_position(&mut self, shared: &Database, capture: &Capture) -> bool {
+        let (epoch, [first, second]) = self.shared.segment.epoch(shared.id().0);
+        if capture.position().salts != WalSalts(u32::from_be(first), u32::from_be(second)) {
+            return false;
+        }
         let release = ReleasePosition::new(epoch, capture.position().frame);
         self.marks.push(CommitMark { database: shared.id(), end: self.out.len(), release });
+        true
     }
 
-    /// Makes the epoch of sessions stand for the WAL generation that is there, under the write lock.
-    fn settle_epoch(&self, shared: &Database) -> Result<(), InstanceError> {
-        let connection = shared.connection();
-        let guard = Guard::of(&connection)?;
-        guard.hold_write_lock_within(Duration::from_secs(60))?;
-        let header = guard.wal_header();
-        if let Ok(header) = &header {
-            self.shared.segment.announce_generation(shared.id().0, header.raw_salts());
+    /// Makes the epoch of sessions stand for the WAL generation that is there, unless a transaction has the write lock:
+    /// this is the log writer's thread, which waits for no database. Then it is done as for a session that has died.
+    fn try_settle_epoch(&self, shared: &Database) {
+        let Some(connection) = shared.try_connection() else { return };
+        let Ok(guard) = Guard::of(&connection) else { return };
+        if guard.hold_write_lock().is_ok() {
+            if let Ok(header) = guard.wal_header() {
+                self.shared.segment.announce_generation(shared.id().0, header.raw_salts());
+            }
+            guard.release_write_lock();
         }
-        guard.release_write_lock();
-        header?;
-        Ok(())
+    }
+
+    /// A fresh copy of a database that is served begins as soon as its writers allow.
+    pub fn copy_when_possible(&mut self, id: DatabaseId) {
+        if let Some(served) = self.served.get_mut(&id.0) {
+            served.awaiting_baseline = false;
+            served.shared.request_resync();
+            self.retry_soon(id.0);
+        }
     }
 
     /// Stops serving a database, which may have been left out; standbys are told.
@@ -315,9 +333,9 @@ impl Primary {
     fn round(&mut self, dirty: &DirtySet) -> Result<Step, InstanceError> {
         let now = now_us();
         for id in dirty.iter() {
-            self.capture_database(id, now)?;
+            self.capture_database(id, now);
         }
-        if !self.out.is_empty() {
+        if !self.out.is_empty() || !self.marks.is_empty() {
             let more = std::mem::take(&mut self.left_over);
             let _wait = more.then(|| waiting(Event::LogBufferSpace));
             let commits = self.marks.len();
@@ -328,27 +346,18 @@ impl Primary {
         Ok(if self.retry.is_empty() { Step::Idle } else { Step::Blocked })
     }
 
-    fn capture_database(&mut self, id: u16, now: u64) -> Result<(), InstanceError> {
-        let Some(served) = self.served.get_mut(&id) else { return Ok(()) };
-        if let Some(job) = &mut served.baseline {
-            if job.copy_piece(self.round_bytes, now, &mut self.out)? {
-                served.capture.adopt(job.position(), job.pages())?;
-                served.capture.anchor(&mut self.out);
-                served.baseline = None;
-                served.awaiting_baseline = false;
-                self.helper.resynchronised(&served.shared);
-                let (epoch, _) = self.shared.segment.epoch(id);
-                let release = ReleasePosition::new(epoch, served.capture.position().frame);
-                self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
-            }
-            self.retry_soon(id);
-            return Ok(());
+    fn capture_database(&mut self, id: u16, now: u64) {
+        let Some(served) = self.served.get_mut(&id) else { return };
+        if served.baseline.is_some() {
+            self.copy_piece(id, now);
+            return;
         }
         if served.awaiting_baseline {
-            return Ok(());
+            return;
         }
         if served.shared.take_resync() {
-            return self.resynchronise(id, "asked for".into());
+            self.resynchronise(id, "asked for".into());
+            return;
         }
         let (number, raw_salts) = self.shared.segment.epoch(id);
         let first_mark = self.marks.len();
@@ -364,6 +373,14 @@ impl Primary {
             let release = ReleasePosition::new(number, served.capture.position().frame);
             self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
         }
+        if served.release_due && self.marks.len() == first_mark {
+            let WalSalts(first, second) = served.capture.position().salts;
+            if raw_salts == [first.to_be(), second.to_be()] {
+                let release = ReleasePosition::new(number, served.capture.position().frame);
+                self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
+            }
+        }
+        served.release_due &= self.marks.len() == first_mark;
         match outcome {
             Ok(CaptureOutcome::UpToDate) => served.obstructed = None,
             Ok(CaptureOutcome::More) => {
@@ -377,9 +394,38 @@ impl Primary {
                 }
                 self.retry_soon(id);
             }
-            Err(error) => return self.resynchronise(id, error.to_string()),
+            Err(error) => self.resynchronise(id, error.to_string()),
         }
-        Ok(())
+    }
+
+    /// The next piece of a fresh copy. What keeps it from being read is a failure of this database and of no other.
+    fn copy_piece(&mut self, id: u16, now: u64) {
+        let before = self.out.len();
+        let Some(served) = self.served.get_mut(&id) else { return };
+        let Some(job) = &mut served.baseline else { return };
+        match job.copy_piece(self.round_bytes, now, &mut self.out) {
+            Ok(false) => self.retry_soon(id),
+            Ok(true) => {
+                let (position, pages) = (job.position(), job.pages());
+                served.baseline = None;
+                if let Err(error) = served.capture.adopt(position, pages) {
+                    // The log has begun again meanwhile: what the copy holds is a state that no redo leads on from.
+                    return self.resynchronise(id, error.to_string());
+                }
+                served.capture.anchor(&mut self.out);
+                served.awaiting_baseline = false;
+                self.helper.resynchronised(&served.shared);
+                let (epoch, _) = self.shared.segment.epoch(id);
+                let release = ReleasePosition::new(epoch, served.capture.position().frame);
+                self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
+                self.retry_soon(id);
+            }
+            Err(error) => {
+                self.out.truncate(before);
+                served.baseline = None;
+                served.shared.fail(format!("its fresh copy cannot be read: {error}"));
+            }
+        }
     }
 
     fn retry_soon(&mut self, id: u16) {
@@ -404,12 +450,11 @@ impl Primary {
         }
     }
 
-    fn resynchronise(&mut self, id: u16, why: String) -> Result<(), InstanceError> {
+    fn resynchronise(&mut self, id: u16, why: String) {
         if let Some(served) = self.served.get_mut(&id) {
             served.awaiting_baseline = true;
             self.helper.resynchronise(served.shared.clone(), why);
         }
-        Ok(())
     }
 
     /// Marks the databases dirty whose WAL has grown without a notice: processes without Standfast, and

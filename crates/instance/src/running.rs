@@ -3,6 +3,7 @@
 mod databases;
 mod destinations;
 mod lags;
+mod late;
 mod role_change;
 mod service;
 
@@ -287,7 +288,13 @@ impl Running {
         // take its new version away from each other.
         for record in &control.databases {
             segment.set_state(record.id.0, DatabaseState::Standby);
-            environment.write_marker(record, FileId::of(&record.path))?;
+            if let Err(error) = environment.write_marker(record, FileId::of(&record.path)) {
+                let name = &record.name;
+                environment.alert.say(format!(
+                    "database {name}: {error}; programs with the extension take its file here for an unprotected one until \
+                     the next start"
+                ));
+            }
         }
         let (standby, log) = Standby::start(environment)?;
         let forwarding = Forwarding::start(environment, standby.shared(), &self.configured())?;
@@ -307,7 +314,8 @@ impl Running {
         let environment = &self.environment;
         crate::protection::check(environment.control().protection_mode, &self.configured())?;
         let wiring = Wiring::default();
-        let OpenedPrimary { primary, shared, log } = open_primary(environment, wiring.helper(environment))?;
+        let OpenedPrimary { primary, shared, log, late } =
+            open_primary(environment, wiring.helper(environment))?;
         // Until it is known what the others have, if logs wait for others.
         let waits = environment.config.redo.archive_min_succeed > 1;
         if waits || self.configured().iter().any(|at| at.mandatory) {
@@ -324,8 +332,11 @@ impl Running {
         shared.ship_through(destinations.clone());
         let threads = PrimaryThreads::start(environment, wiring, primary, log, needed_from)?;
         for database in shared.all_databases() {
-            environment.write_marker(database.record(), database.file())?;
-            shared.segment.set_state(database.id().0, DatabaseState::Open);
+            match environment.write_marker(database.record(), database.file()) {
+                Ok(()) => shared.segment.set_state(database.id().0, DatabaseState::Open),
+                // Told to its sessions by the checkpointer. The others are served.
+                Err(error) => database.fail(error.to_string().replace('\n', " | ")),
+            }
         }
         shared.segment.set_running(true, &environment.segment_config());
         environment.update_control(|control| control.clean = false)?;
@@ -341,6 +352,10 @@ impl Running {
         *mode = Mode::Primary(Arc::new(opened));
         drop(mode);
         environment.alert.say(format!("primary opened at SCN {}", shared.buffer.captured()));
+        late::open_in_turn(&self.me, late).map_err(InstanceError::io(
+            "begin the thread that opens late databases in",
+            &environment.paths.directory,
+        ))?;
         Ok(())
     }
 

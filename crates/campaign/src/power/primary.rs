@@ -163,7 +163,8 @@ impl PrimaryHost {
         let late: Arc<Mutex<Option<Arc<Mutex<Works>>>>> = Arc::default();
         let early: Arc<Mutex<VecDeque<Scn>>> = Arc::default();
         let helper = Box::new(Helper { works: late.clone(), early: early.clone() });
-        let OpenedPrimary { mut primary, shared, log } = open_primary(&environment, helper).map_err(text)?;
+        let OpenedPrimary { mut primary, shared, log, .. } =
+            open_primary(&environment, helper).map_err(text)?;
         primary.heal_at_once();
         primary.limit_round(ROUND_BYTES);
         let databases = shared.all_databases();

@@ -23,6 +23,7 @@ mod far_sync;
 mod foreign;
 mod gap;
 mod instruments;
+mod isolation;
 mod left_out;
 mod log_groups;
 mod log_volume;

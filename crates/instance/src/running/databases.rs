@@ -1,16 +1,22 @@
 //! Which databases a primary protects.
 
 use super::{Running, RunningPrimary};
+use crate::baseline::BaselineJob;
 use crate::control::look_at_file;
-use crate::database::committed_pages;
+use crate::database::{WRITER_PATIENCE, committed_pages};
 use crate::error::InstanceError;
 use crate::open_primary::install_hook;
 use crate::primary::Entry;
 use crate::protect;
 use standfast_session::DatabaseState;
+use standfast_sqlite_wal::guard::GuardError;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long a command keeps others from their turn while it waits for a writer, and the pause that it leaves them.
+const ATTEMPT: Duration = Duration::from_millis(500);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Running {
     /// Protects a database, or all databases in a directory; returns their names.
@@ -30,16 +36,37 @@ impl Running {
                 "leave --name away for a directory",
             ));
         }
-        self.with_primary(|primary| {
-            let mut names = Vec::new();
-            for path in &paths {
-                names.push(self.protect_one(primary, path, name)?);
-            }
-            Ok(names)
-        })
+        paths.iter().map(|path| self.protect_one(path, name)).collect()
     }
 
-    fn protect_one(
+    /// Waits for a transaction that has the write lock, without keeping other commands or a stop from their turn.
+    fn protect_one(&self, path: &Path, name: Option<&str>) -> Result<String, InstanceError> {
+        let end = Instant::now() + WRITER_PATIENCE;
+        loop {
+            match self.with_primary(|primary| self.try_protect(primary, path, name)) {
+                Err(InstanceError::Guard(GuardError::Busy { .. })) if self.is_stopping() => {
+                    let what = format!("{} was not protected: the instance stops", path.display());
+                    return Err(InstanceError::refused(what, "protect it when the instance runs again"));
+                }
+                Err(InstanceError::Guard(GuardError::Busy { .. })) if Instant::now() < end => {
+                    // Nothing tells when a lock of another process is free.
+                    std::thread::sleep(ATTEMPT_PAUSE);
+                }
+                Err(error @ InstanceError::Guard(GuardError::Busy { .. })) => {
+                    let what = format!("{} was not protected: {error}", path.display());
+                    let what = what.split('\n').next().unwrap_or_default().to_owned();
+                    return Err(InstanceError::refused(
+                        what,
+                        "end the transaction that writes to it, and try again",
+                    ));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Whatever can fail or has to be waited for comes first, on this thread; the log writer is handed what is ready.
+    fn try_protect(
         &self,
         primary: &RunningPrimary,
         path: &Path,
@@ -53,27 +80,36 @@ impl Running {
         }
         let database = Arc::new(protect::open_for_protection(environment, path, name)?);
         let record = database.record().clone();
+        install_hook(shared, &database, Duration::from_secs(10))?;
+        let (_, (position, pages)) = database.snapshot_within(ATTEMPT, |connection, header| {
+            Ok((header.position(), committed_pages(connection, header)?))
+        })?;
+        let capture = database.capture_from(position, pages)?;
+        let copy_now = environment.control().copied || !self.configured().is_empty();
+        let copy = copy_now.then(|| BaselineJob::begin_within(&database, ATTEMPT)).transpose()?;
+
         shared.segment.set_state(record.id.0, DatabaseState::Recovering);
         shared.segment.reset_hints(record.id.0);
-        install_hook(shared, &database, Duration::from_secs(10))?;
-        environment.update_control(|control| {
-            control.next_database = record.id.0 + 1;
-            control.databases.push(record.clone());
-            let identity = look_at_file(&record.path).map(|(identity, _)| identity);
-            control.know_file(record.id, identity, None);
-        })?;
-        environment.write_marker(&record, database.file())?;
-        let copy_now = environment.control().copied || !self.configured().is_empty();
         let served = database.clone();
+        let begun = environment
+            .update_control(|control| {
+                control.next_database = record.id.0 + 1;
+                control.databases.push(record.clone());
+                let identity = look_at_file(&record.path).map(|(identity, _)| identity);
+                control.know_file(record.id, identity, None);
+            })
+            .and_then(|()| environment.write_marker(&record, database.file()));
+        if let Err(error) = begun {
+            let _ = environment.update_control(|control| control.forget(record.id));
+            let _ = environment.remove_marker(&record);
+            shared.segment.set_state(record.id.0, DatabaseState::Absent);
+            return Err(error);
+        }
         primary.threads.call(move |primary| {
-            let (_, (position, pages)) = served.snapshot_and(|connection, header| {
-                Ok((header.position(), committed_pages(connection, header)?))
-            })?;
-            let capture = served.capture_from(position, pages)?;
-            let entry = if copy_now { Entry::NewWithCopy } else { Entry::New };
-            primary.serve(served.clone(), capture, entry)?;
-            if copy_now {
-                primary.start_baseline(crate::baseline::BaselineJob::begin(&served)?);
+            let entry = if copy.is_some() { Entry::NewWithCopy } else { Entry::New };
+            primary.serve(served, capture, entry)?;
+            if let Some(copy) = copy {
+                primary.start_baseline(copy);
             }
             Ok(())
         })?;

@@ -1,0 +1,57 @@
+//! What one database does holds up no other.
+
+use crate::support::{INSERT, PATIENCE, Place, await_alert, await_status, must, start};
+use rusqlite::Connection;
+use std::time::Duration;
+
+/// Within this a commit to a database returns that nothing holds up. Far below every limit of a wait for a lock.
+const UNHINDERED: Duration = Duration::from_secs(10);
+
+#[test]
+fn protect_behind_an_open_transaction_holds_up_no_other() {
+    let place = Place::new("protect-behind");
+    let (primary, database) = place.protecting();
+    let mut application = place.application(&database);
+    let busy = place.database("busy.db");
+    let writer = Connection::open(&busy).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE; INSERT INTO t(x) VALUES('open')").unwrap();
+    let protect = primary.begin(&["protect", &busy.to_string_lossy()]).unwrap();
+    // Long enough that it waits for the write lock in every one of them.
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        application.send(INSERT);
+        assert!(application.answer_within(UNHINDERED).is_some(), "a commit waits for another database");
+    }
+    must(&primary, &["switch-logfile"]);
+    assert!(!protect.ended_within(Duration::ZERO), "it did not wait: {}", primary.last_words());
+    writer.execute_batch("COMMIT").unwrap();
+    assert!(protect.wait_for_end(PATIENCE).unwrap().success(), "{}", primary.last_words());
+    drop(writer);
+    place.application(&busy).run(INSERT);
+}
+
+#[test]
+fn a_transaction_open_over_a_restart_holds_up_its_database_only() {
+    let place = Place::new("open-over-restart");
+    let (mut primary, database) = place.protecting();
+    let busy = place.database("busy.db");
+    must(&primary, &["protect", &busy.to_string_lossy()]);
+    let (mut application, mut holder) = (place.application(&database), place.application(&busy));
+    application.run(INSERT);
+    holder.run("BEGIN IMMEDIATE");
+    holder.run(INSERT);
+    primary.kill();
+    start(&mut primary);
+    await_alert(&primary, "database busy.db: a transaction that was begun before this start");
+    application.send(INSERT);
+    assert!(application.answer_within(UNHINDERED).is_some(), "a commit waits for another database");
+    must(&primary, &["checkpoint"]);
+    // Its outcome is known or not: the instance was away while it was open.
+    let _ = holder.try_run("COMMIT");
+    await_alert(&primary, "database busy.db opened");
+    place.application(&busy).run(INSERT);
+    let standby = place.standby_of(&primary, "north");
+    crate::support::add_destination(&primary, &standby, &[]);
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    crate::support::assert_same(&primary, &standby, &busy);
+}

@@ -1,0 +1,52 @@
+//! Databases that could not be opened at the start because a transaction of before it still writes to them: each is opened
+//! when that has ended, while the others are served.
+
+use super::Running;
+use crate::error::InstanceError;
+use crate::open_primary::{Late, open_late};
+use standfast_sqlite_wal::guard::GuardError;
+use standfast_types::DatabaseId;
+use std::sync::Weak;
+use std::time::Duration;
+
+/// Between two attempts; other commands have their turn meanwhile.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Begins a thread that opens them, if there are any.
+pub(super) fn open_in_turn(running: &Weak<Running>, late: Late) -> std::io::Result<()> {
+    let Late { mut databases, sessions_vouch } = late;
+    if databases.is_empty() {
+        return Ok(());
+    }
+    let running = running.clone();
+    let run = move || {
+        while !databases.is_empty() {
+            // Nothing tells when a lock of another process is free.
+            std::thread::sleep(PAUSE);
+            let Some(running) = running.upgrade() else { return };
+            databases.retain(|id| running.is_still_late(*id, sessions_vouch));
+        }
+    };
+    std::thread::Builder::new().name("late-open".into()).spawn(run).map(drop)
+}
+
+impl Running {
+    /// Tries to open the database; whether to try again.
+    fn is_still_late(&self, id: DatabaseId, sessions_vouch: bool) -> bool {
+        if self.is_stopping() {
+            return false;
+        }
+        let opened = self.with_primary(|primary| {
+            let log = primary.source.redo_log();
+            open_late(&self.environment, &primary.threads, log, id, sessions_vouch)
+        });
+        match opened {
+            Ok(()) => false,
+            Err(InstanceError::Guard(GuardError::Busy { .. })) => true,
+            Err(error) => {
+                self.environment.alert.say(format!("database {id} cannot be opened: {error}"));
+                false
+            }
+        }
+    }
+}
