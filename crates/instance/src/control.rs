@@ -153,6 +153,22 @@ pub struct Upstream {
     pub logs: Option<transport::LogGeometry>,
 }
 
+/// A newer incarnation than that of the stream which is followed, as a peer has said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Superseding {
+    /// All incarnations that the peer knows, oldest first.
+    pub incarnations: Vec<Incarnation>,
+    /// Its name.
+    pub peer: String,
+}
+
+impl Superseding {
+    /// Number of the newest one.
+    pub fn number(&self) -> IncarnationNo {
+        self.incarnations.last().map_or(0, |incarnation| incarnation.number)
+    }
+}
+
 /// Redo that is missing on a standby, between redo that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GapRecord {
@@ -171,7 +187,8 @@ pub struct GapRecord {
 pub struct Control {
     /// This instance.
     pub instance: InstanceId,
-    /// The primary it was copied from, or itself: the family that may exchange redo.
+    /// The instance that was made with `init` and of which all others are copies, whichever is the primary: the family
+    /// that may exchange redo. Every log file names it.
     pub family: InstanceId,
     /// Role.
     pub role: Role,
@@ -218,6 +235,10 @@ pub struct Control {
     /// Set while this instance may not open because another one has taken over; the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fenced: Option<String>,
+    /// Of a standby or far sync: a newer incarnation that it has met and whose redo it does not follow yet. Nothing of an
+    /// older one is taken or forwarded meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<Superseding>,
     /// Of a standby: where its redo comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
@@ -271,6 +292,17 @@ impl Control {
             branch: Scn::START,
             time_us: 0,
         })
+    }
+
+    /// All incarnations that this instance knows of: those of its stream, or, while it has met newer ones, those.
+    pub fn known_incarnations(&self) -> &[Incarnation] {
+        let newer = self.superseded_by.as_ref().filter(|newer| newer.number() > self.incarnation().number);
+        newer.map_or(&self.incarnations, |newer| &newer.incarnations)
+    }
+
+    /// Number of the incarnation that begins when this standby becomes primary: newer than all that it knows of.
+    pub fn next_incarnation(&self) -> IncarnationNo {
+        self.known_incarnations().last().map_or(0, |incarnation| incarnation.number) + 1
     }
 
     /// Where the recovery of a database that was left out begins.
@@ -356,6 +388,7 @@ mod tests {
             gap: None,
             lost: None,
             fenced: None,
+            superseded_by: None,
             upstream: None,
             clean: false,
         };

@@ -153,6 +153,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         gap: None,
         lost: None,
         fenced: None,
+        superseded_by: None,
         upstream: None,
         clean: true,
     };
@@ -361,11 +362,9 @@ fn copy_into(
     let entered = standfast_transport::incarnation_of(&manifest.source.incarnations, &start.log)
         .copied()
         .ok_or_else(|| InstanceError::Failed("the primary names no incarnation".into()))?;
-    let identity = LogIdentity {
-        instance: manifest.source.instance,
-        incarnation: entered.number,
-        incarnation_id: entered.id,
-    };
+    // Not the primary's own: one that has taken over goes on with logs of the family that it is of.
+    let family = manifest.source.family.unwrap_or(manifest.source.instance);
+    let identity = LogIdentity { instance: family, incarnation: entered.number, incarnation_id: entered.id };
     let switch = LogSwitch {
         sequence: start.log.sequence,
         first_scn: start.start,
@@ -377,7 +376,7 @@ fn copy_into(
     let control = Control {
         instance: InstanceId::random()
             .map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?,
-        family: manifest.source.instance,
+        family,
         role,
         incarnations,
         checkpoint: start.start,
@@ -393,6 +392,7 @@ fn copy_into(
         gap: None,
         lost: None,
         fenced: None,
+        superseded_by: None,
         upstream: None,
         clean: true,
     };

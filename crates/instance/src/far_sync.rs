@@ -7,7 +7,7 @@
 use crate::config::DestinationConfig;
 use crate::environment::Environment;
 use crate::error::InstanceError;
-use crate::forwarding::Forwarding;
+use crate::forwarding::{Forwarding, SupersededCall};
 use crate::received_log::{LentLog, ReceivedLog};
 use crate::running::{Mode, Running};
 use crate::standby::{StandbyShared, run_archiver};
@@ -33,6 +33,7 @@ impl FarSync {
     pub fn start(
         environment: &Arc<Environment>,
         configured: &[DestinationConfig],
+        superseded: SupersededCall,
     ) -> Result<(FarSync, Box<dyn StandbyLog>), InstanceError> {
         let mut received = ReceivedLog::open(environment)?;
         let shared = received.shared().clone();
@@ -49,7 +50,7 @@ impl FarSync {
         received.when_full(Arc::new(move || {
             let _ = order.send(true);
         }));
-        let forwarding = Forwarding::start(environment, &shared, configured)?;
+        let forwarding = Forwarding::start(environment, &shared, configured, superseded)?;
         let log: Box<dyn StandbyLog> = Box::new(LentLog(Arc::new(Mutex::new(received))));
         Ok((FarSync { shared, archiver: Some(archiver), orders, forwarding }, log))
     }
@@ -78,7 +79,7 @@ impl Running {
     /// See [`FarSync::start`].
     pub(crate) fn open_as_far_sync(&self) -> Result<(), InstanceError> {
         let environment = &self.environment;
-        let (far_sync, log) = FarSync::start(environment, &self.configured())?;
+        let (far_sync, log) = FarSync::start(environment, &self.configured(), self.superseded_call())?;
         match self.receiver().as_ref() {
             Some(receiver) => receiver.attach(log),
             None => environment.alert.say("this far sync receives nothing: [instance] listen is empty"),

@@ -92,7 +92,20 @@ impl RedoSource for ForwardingSource {
     }
 
     fn objection(&self, destination: &str) -> Option<Refusal> {
-        let upstream = self.environment.control().upstream?;
+        let control = self.environment.control();
+        if let Some(newer) = &control.superseded_by {
+            // What is here may belong to the branch that was left.
+            let text = format!(
+                "`{}` follows incarnation {}, which has not reached this {}, `{}`, yet; it will when the new primary ships to \
+                 it",
+                newer.peer,
+                newer.number(),
+                control.role,
+                self.environment.config.instance.name
+            );
+            return Some(Refusal::new(RefuseCode::Behind, text));
+        }
+        let upstream = control.upstream?;
         let way = upstream.via.iter().map(|hop| &hop.name).chain([&upstream.name]);
         let from = way.into_iter().find(|name| *name == destination)?;
         let text = format!("the redo received here comes from `{from}`: it is not sent back there");
@@ -173,6 +186,9 @@ fn no_copies() -> SourceError {
     SourceError::Failed("copies are made by the primary".into())
 }
 
+/// Called when a destination turns out to know a newer incarnation than this instance.
+pub type SupersededCall = Arc<dyn Fn(&PeerIdentity, &transport::Incarnation) + Send + Sync>;
+
 /// The senders of a standby.
 pub struct Forwarding {
     environment: Arc<Environment>,
@@ -183,6 +199,7 @@ pub struct Forwarding {
     /// Told when a destination has acknowledged more, or is waited for no longer.
     moved: Arc<Moved>,
     archivers: Arc<Archivers>,
+    superseded: SupersededCall,
 }
 
 #[derive(Default)]
@@ -223,6 +240,7 @@ impl Forwarding {
         environment: &Arc<Environment>,
         shared: &Arc<StandbyShared>,
         configured: &[DestinationConfig],
+        superseded: SupersededCall,
     ) -> Result<Arc<Forwarding>, InstanceError> {
         let source = ForwardingSource { environment: environment.clone(), shared: shared.clone() };
         let forwarding = Arc::new(Forwarding {
@@ -232,6 +250,7 @@ impl Forwarding {
             senders: Mutex::default(),
             moved: Arc::default(),
             archivers: Archivers::new(environment.config.redo.archive_processes),
+            superseded,
         });
         forwarding.configure(configured)?;
         shared.forward_through(&forwarding);
@@ -282,7 +301,8 @@ impl Forwarding {
             config.destination.mode = transport::TransportMode::Async;
         }
         let (environment, moved) = (self.environment.clone(), self.moved.clone());
-        let observer = Observer { environment, name: destination.name.clone(), moved };
+        let superseded = self.superseded.clone();
+        let observer = Observer { environment, name: destination.name.clone(), moved, superseded };
         let sender = Sender::start(0, config, self.source.clone(), Arc::new(observer));
         sender.map(Arc::new).map_err(|error| InstanceError::Failed(error.to_string()))
     }
@@ -355,6 +375,7 @@ struct Observer {
     /// Name of the destination.
     name: String,
     moved: Arc<Moved>,
+    superseded: SupersededCall,
 }
 
 impl SenderObserver for Observer {
@@ -364,6 +385,10 @@ impl SenderObserver for Observer {
 
     fn enter_thread(&self, name: &str) {
         self.environment.instruments.enter_thread(name);
+    }
+
+    fn superseded(&self, peer: &PeerIdentity, newer: &transport::Incarnation) {
+        (self.superseded)(peer, newer);
     }
 
     fn event(&self, _: usize, event: &SenderEvent) {

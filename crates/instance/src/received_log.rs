@@ -300,11 +300,13 @@ impl StandbyLog for ReceivedLog {
         let incarnations: Vec<Incarnation> = start.source.incarnations.iter().map(known).collect();
         let control = self.environment.control();
         let same = |a: &Incarnation, b: &Incarnation| a.id == b.id && a.branch == b.branch;
+        let newest = incarnations.last().map_or(0, |incarnation| incarnation.number);
+        let follows = control.superseded_by.as_ref().is_some_and(|newer| newer.number() <= newest);
         let equal = control.incarnations.len() == incarnations.len()
             && control.incarnations.iter().zip(&incarnations).all(|(a, b)| same(a, b));
         let upstream = self.upstream.take().or_else(|| control.upstream.clone());
         self.shared.note_upstream(upstream.as_ref());
-        if equal && upstream == control.upstream {
+        if equal && upstream == control.upstream && !follows {
             return Ok(());
         }
         let shared = self.shared.clone();
@@ -314,6 +316,9 @@ impl StandbyLog for ReceivedLog {
                 control.incarnations = incarnations;
             }
             control.upstream = upstream;
+            if follows {
+                control.superseded_by = None;
+            }
         })?;
         Ok(self.forget_strangers()?)
     }

@@ -78,15 +78,21 @@ fn header_of(path: &Path) -> Result<LogFileHeader, InstanceError> {
 /// What can be said without looking at the redo of this standby.
 fn fits_control(path: &Path, header: &LogFileHeader, control: &Control) -> Result<(), InstanceError> {
     let (path, sequence) = (path.display(), header.sequence);
-    if header.instance != control.family {
-        return Err(InstanceError::refused(
-            format!("{path} holds redo of another family ({})", header.instance),
-            "take the log of the primary from which this standby was copied",
-        ));
-    }
     let next = header.next_scn.unwrap_or_default();
     let history = &control.incarnations;
-    if history.iter().all(|incarnation| incarnation.id != header.incarnation_id) {
+    let is_known = history.iter().any(|incarnation| incarnation.id == header.incarnation_id);
+    if header.instance != control.family {
+        // An older release has named the logs of a copy after the primary of that day.
+        let hint = if is_known {
+            "this standby was created by a release that named its logs otherwise: let the primary connect, which sends the \
+             redo, or create the standby again with `standfast standby create`"
+        } else {
+            "take the log of the primary from which this standby was copied"
+        };
+        let what = format!("{path} holds redo of another family ({})", header.instance);
+        return Err(InstanceError::refused(what, hint));
+    }
+    if !is_known {
         return Err(InstanceError::refused(
             format!(
                 "{path} is log {sequence} of incarnation {} ({}), which this standby does not follow",

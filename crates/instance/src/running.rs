@@ -6,6 +6,7 @@ mod lags;
 mod late;
 mod role_change;
 mod service;
+mod superseded;
 
 use self::service::Service;
 use crate::checkpointer::Remainder;
@@ -297,7 +298,8 @@ impl Running {
             }
         }
         let (standby, log) = Standby::start(environment)?;
-        let forwarding = Forwarding::start(environment, standby.shared(), &self.configured())?;
+        let forwarding =
+            Forwarding::start(environment, standby.shared(), &self.configured(), self.superseded_call())?;
         segment.set_running(true, &environment.segment_config());
         let log = Arc::new(Mutex::new(log));
         let lent: Box<dyn StandbyLog> = Box::new(LentLog(log.clone()));
@@ -496,7 +498,9 @@ impl Running {
             }
             Mode::Fenced(_) | Mode::Changing | Mode::Stuck(_) => Ok(()),
         };
-        if let Some(receiver) = self.receiver().take() {
+        // Threads of connections may ask for the receiver: it is not held while they are waited for.
+        let receiver = self.receiver().take();
+        if let Some(receiver) = receiver {
             receiver.stop();
         }
         self.environment.alert.say("stopped");

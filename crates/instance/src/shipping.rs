@@ -2,6 +2,7 @@
 
 use crate::archive_source;
 use crate::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
+use crate::control::{Control, Incarnation};
 use crate::database::{Database, WRITER_PATIENCE};
 use crate::destination_config::State;
 use crate::destination_groups::{Group, Ships, Uses, judge, let_others_go};
@@ -29,19 +30,35 @@ use std::time::{Duration, Instant};
 /// A copy that meets a log switch that waits is tried again after this.
 const SWITCH_PAUSE: Duration = Duration::from_millis(20);
 
-/// Who this instance is, in the words of the transport.
+/// Who this instance is, in the words of the transport, with the incarnations of its own stream.
 pub fn peer_identity(environment: &Environment, role: transport::Role) -> PeerIdentity {
     let control = environment.control();
-    let incarnation = |known: &crate::control::Incarnation| transport::Incarnation {
+    identity_with(environment, &control, role, &control.incarnations)
+}
+
+/// As [`peer_identity`], with all incarnations that it knows of.
+pub fn knowing_identity(environment: &Environment, role: transport::Role) -> PeerIdentity {
+    let control = environment.control();
+    identity_with(environment, &control, role, control.known_incarnations())
+}
+
+fn identity_with(
+    environment: &Environment,
+    control: &Control,
+    role: transport::Role,
+    incarnations: &[Incarnation],
+) -> PeerIdentity {
+    let incarnation = |known: &Incarnation| transport::Incarnation {
         number: known.number,
         id: known.id,
         branch: known.branch,
     };
     PeerIdentity {
         instance: control.instance,
+        family: Some(control.family),
         name: environment.config.instance.name.clone(),
         role,
-        incarnations: control.incarnations.iter().map(incarnation).collect(),
+        incarnations: incarnations.iter().map(incarnation).collect(),
     }
 }
 

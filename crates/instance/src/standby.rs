@@ -154,6 +154,13 @@ impl StandbyShared {
         NewEpoch(self)
     }
 
+    /// Streams to destinations begin again, and find out whether there is an objection to them. What was received stays.
+    pub(crate) fn next_epoch(&self) {
+        // By two: it stays odd while something is being changed.
+        self.epoch.fetch_add(2, SeqCst);
+        self.wake_senders();
+    }
+
     /// Who sends it on from here, if anybody does.
     pub fn forwarding(&self) -> Option<Arc<Forwarding>> {
         self.forwarding.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).upgrade()

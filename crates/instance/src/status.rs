@@ -272,7 +272,12 @@ fn add_received(status: &mut Value, running: &Running, shared: &Arc<StandbyShare
     let lags = running.lags_of(shared, now_us());
     let missing = source_end.map(|end| end.0.saturating_sub(shared.hardened().0));
     let seconds = |lag: Option<u64>| lag.map(|lag| lag as f64 / 1e6);
+    let superseded_by = running.environment.of_control(|control| {
+        let newer = control.superseded_by.as_ref();
+        newer.map(|newer| json!({ "incarnation": newer.number(), "peer": newer.peer }))
+    });
     status["standby"] = json!({
+        "superseded_by": superseded_by,
         "connected": running.is_streaming(),
         "gap": running.gap(),
         "received": shared.hardened(),

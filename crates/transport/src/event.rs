@@ -161,7 +161,8 @@ impl fmt::Display for SenderEvent {
             Fenced { incarnation, peer } => write!(
                 f,
                 "FENCED: `{peer}` follows incarnation {}, which left this stream at {}; another instance is primary \
-                 now. No commit is accepted here; reinstate this instance as its standby or create it anew",
+                 now. No commit is accepted here; move this directory away and make a standby of the new primary with `standfast \
+                 standby create`",
                 incarnation.number, incarnation.branch
             ),
             GaveUp { failures } => {
@@ -212,6 +213,13 @@ pub enum ReceiverEvent {
         /// Why.
         reason: String,
     },
+    /// A peer knows a newer incarnation than this instance: nothing of the older one is acknowledged any more.
+    Superseded {
+        /// `db_unique_name` of the peer.
+        peer: String,
+        /// The newer incarnation.
+        incarnation: Incarnation,
+    },
     /// A connection was refused.
     Refused {
         /// Address or name of the peer.
@@ -259,6 +267,12 @@ impl fmt::Display for ReceiverEvent {
             Ended { primary, received, reason } => {
                 write!(f, "stream from `{primary}` ended at {received}: {reason}")
             }
+            Superseded { peer, incarnation } => write!(
+                f,
+                "`{peer}` follows incarnation {}, which left this stream at {}: nothing of an older one is acknowledged here, \
+                 and the old primary is told so when it connects",
+                incarnation.number, incarnation.branch
+            ),
             Refused { peer, refusal } => write!(f, "refused {peer}: {refusal}"),
             SnapshotStarted { standby } => write!(f, "copying all databases for the new standby `{standby}`"),
             SnapshotDone { standby, start } => {

@@ -44,6 +44,10 @@ pub struct PeerIdentity {
     pub instance: InstanceId,
     /// Its `db_unique_name`.
     pub name: String,
+    /// Whose redo its logs say that they hold: the instance that was made with `init`, whichever is the primary now.
+    /// `None`: a release that does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<InstanceId>,
     /// What it is at the moment.
     pub role: Role,
     /// All incarnations it knows of, oldest first, never empty. The first one names the family of instances:
@@ -63,6 +67,42 @@ impl PeerIdentity {
             (Some(mine), Some(theirs)) => mine.id == theirs.id,
             _ => false,
         }
+    }
+
+    /// Whether archived logs of `other` can be archived logs here: their headers name the same instance as ours. Unknown
+    /// counts as yes.
+    pub fn shares_logs_with(&self, other: &PeerIdentity) -> bool {
+        self.family.zip(other.family).is_none_or(|(mine, theirs)| mine == theirs)
+    }
+}
+
+/// What another instance is to this one, by the incarnations that both know of. It is asked before anything else of a
+/// connection, at both of its ends: who has been replaced must learn it whoever connects, and whatever else is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meeting {
+    /// Another family, or a message without incarnations.
+    Strangers,
+    /// Both know the same newest incarnation.
+    Same,
+    /// The other one knows none that is as new as ours: when it is a primary, it has been replaced.
+    Older,
+    /// The other one knows this incarnation, which is newer than ours: nothing of an older one counts from now on.
+    Newer(Incarnation),
+    /// Both know another incarnation of the same number.
+    Rivals,
+}
+
+/// What `theirs` is to `mine`.
+pub fn meet(mine: &PeerIdentity, theirs: &PeerIdentity) -> Meeting {
+    let (Some(ours), Some(other)) = (mine.current(), theirs.current()) else { return Meeting::Strangers };
+    if !mine.is_family_of(theirs) {
+        return Meeting::Strangers;
+    }
+    match other.number.cmp(&ours.number) {
+        std::cmp::Ordering::Greater => Meeting::Newer(*other),
+        std::cmp::Ordering::Less => Meeting::Older,
+        std::cmp::Ordering::Equal if other.id == ours.id => Meeting::Same,
+        std::cmp::Ordering::Equal => Meeting::Rivals,
     }
 }
 
@@ -91,6 +131,51 @@ mod tests {
             branch: Scn(branch),
         };
         vec![at(1, 4096), at(2, 5000), at(3, 9000)]
+    }
+
+    fn peer(of: &[Incarnation]) -> PeerIdentity {
+        PeerIdentity {
+            instance: InstanceId([1; 16]),
+            name: "oslo".into(),
+            family: None,
+            role: Role::Standby,
+            incarnations: of.to_vec(),
+        }
+    }
+
+    #[test]
+    fn both_ends_of_a_connection_agree_on_who_is_newer() {
+        let all = history();
+        let (second, third) = (peer(&all[..2]), peer(&all));
+        assert_eq!(meet(&second, &third), Meeting::Newer(all[2]));
+        assert_eq!(meet(&third, &second), Meeting::Older);
+        assert_eq!(meet(&third, &third), Meeting::Same);
+    }
+
+    #[test]
+    fn a_newer_incarnation_counts_also_from_another_branch() {
+        let all = history();
+        let other = Incarnation { number: 4, id: IncarnationId([9; 8]), branch: Scn(4500) };
+        assert_eq!(meet(&peer(&all), &peer(&[all[0], other])), Meeting::Newer(other));
+    }
+
+    #[test]
+    fn two_of_one_number_are_rivals_and_other_families_strangers() {
+        let all = history();
+        let rival = Incarnation { id: IncarnationId([9; 8]), ..all[2] };
+        assert_eq!(meet(&peer(&all), &peer(&[all[0], all[1], rival])), Meeting::Rivals);
+        assert_eq!(meet(&peer(&all), &peer(&[rival])), Meeting::Strangers);
+        assert_eq!(meet(&peer(&all), &peer(&[])), Meeting::Strangers);
+    }
+
+    #[test]
+    fn logs_are_shared_by_those_that_name_the_same_family() {
+        let of = |family: Option<u8>| PeerIdentity {
+            family: family.map(|byte| InstanceId([byte; 16])),
+            ..peer(&history())
+        };
+        assert!(of(Some(1)).shares_logs_with(&of(Some(1))) && of(Some(1)).shares_logs_with(&of(None)));
+        assert!(!of(Some(1)).shares_logs_with(&of(Some(2))));
     }
 
     #[test]

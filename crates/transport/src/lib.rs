@@ -52,7 +52,7 @@ pub use error::{
 pub use event::{ReceiverEvent, SenderEvent};
 pub use gap::{ArchivedLogInfo, Gap, GapSettings, GapStatus};
 pub use hello::{Hop, LogGeometry, SenderHello};
-pub use identity::{Incarnation, PeerIdentity, Role, history_at, incarnation_of};
+pub use identity::{Incarnation, Meeting, PeerIdentity, Role, history_at, incarnation_of, meet};
 pub use link::{Identities, Security};
 pub use packing::{Compression, UnpackError, Unpacker};
 pub use receiver::{Limits, Receiver, ReceiverConfig, ReceiverCounts};

@@ -20,6 +20,7 @@ use admission::{Admission, Stranger};
 use fetch::Fetch;
 use once::Once;
 use slot::Slot;
+use standfast_types::IncarnationNo;
 use std::collections::HashMap;
 use std::io::Error;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -170,6 +171,12 @@ impl Receiver {
     /// Ends the stream, if there is one, and takes the log back, for a role change. From now on it takes no redo.
     pub fn detach(&self) -> Option<Box<dyn StandbyLog>> {
         self.shared.slot.take_away()
+    }
+
+    /// Ends the stream when its source knows no incarnation as new as `number`: nothing more of it is acknowledged. The
+    /// source finds out why when it connects again.
+    pub fn end_older(&self, number: IncarnationNo) {
+        self.shared.slot.end_older(number);
     }
 
     /// Whether a stream is live.

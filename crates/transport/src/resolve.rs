@@ -9,7 +9,7 @@
 
 use crate::error::{Refusal, RefuseCode};
 use crate::hello::{PositionSum, ReceiverHello, StandbyPositions};
-use crate::identity::{Incarnation, PeerIdentity, Role};
+use crate::identity::{Incarnation, Meeting, PeerIdentity, Role, meet};
 use crate::source::LogSwitch;
 use standfast_format::StreamCrc;
 use standfast_types::Scn;
@@ -63,27 +63,23 @@ pub fn resolve(view: &View, peer: &ReceiverHello) -> Verdict {
 /// The position up to which the two histories are the same stream.
 fn branch_limit(view: &View, peer: &ReceiverHello) -> Result<Scn, Verdict> {
     let (source, standby) = (&view.source, &peer.standby);
-    let (Some(mine), Some(theirs)) = (source.current(), standby.current()) else {
+    let (Some(mine), Some(_)) = (source.current(), standby.current()) else {
         return refuse(RefuseCode::Protocol, "an instance without an incarnation history");
     };
-    if !source.is_family_of(standby) {
-        let text = format!(
-            "`{}` is not a copy of `{}`: its history begins with another `init`; check the address, or create the \
-             standby with `standfast standby create`",
-            standby.name, source.name
-        );
-        return refuse(RefuseCode::WrongPeer, text);
-    }
+    let meeting = meet(source, standby);
     // Before anything else about a relative: a newer incarnation must fence us whoever brings the news.
-    if theirs.number > mine.number {
-        if source.role == Role::Primary {
-            return Err(Verdict::Fenced(*theirs));
+    match meeting {
+        Meeting::Strangers => {
+            let text = format!(
+                "`{}` is not a copy of `{}`: its history begins with another `init`; check the address, or create the \
+                 standby with `standfast standby create`",
+                standby.name, source.name
+            );
+            return refuse(RefuseCode::WrongPeer, text);
         }
-        let text = format!(
-            "`{}` follows incarnation {}, which has not reached this {}, `{}`, yet; it will when the new primary ships to it",
-            standby.name, theirs.number, source.role, source.name
-        );
-        return refuse(RefuseCode::Behind, text);
+        Meeting::Newer(newer) if source.role == Role::Primary => return Err(Verdict::Fenced(newer)),
+        Meeting::Newer(newer) => return Err(Verdict::Refuse(not_reached(source, standby, newer.number))),
+        Meeting::Older | Meeting::Same | Meeting::Rivals => {}
     }
     if let Some(expected) = view.expected_name.as_ref().filter(|expected| **expected != standby.name) {
         let text = format!(
@@ -92,16 +88,24 @@ fn branch_limit(view: &View, peer: &ReceiverHello) -> Result<Scn, Verdict> {
         );
         return refuse(RefuseCode::WrongPeer, text);
     }
-    if theirs.number == mine.number && theirs.id != mine.id {
+    if meeting == Meeting::Rivals {
         let text = format!(
-            "`{}` and this instance both opened an incarnation {} of their own; decide which branch to keep and \
-             reinstate or create the other one anew",
+            "`{}` and this instance both opened an incarnation {} of their own; decide which branch to keep and create the \
+             other one again with `standfast standby create`",
             standby.name, mine.number
         );
         return refuse(RefuseCode::Diverged, text);
     }
     if standby.role == Role::Primary {
-        let text = format!("`{}` is a primary and takes no redo; check the address", standby.name);
+        let text = if meeting == Meeting::Older {
+            format!(
+                "`{}` was the primary before this one, and has been told that it is replaced; move its directory away and \
+                 make it a standby with `standfast standby create`",
+                standby.name
+            )
+        } else {
+            format!("`{}` is a primary and takes no redo; check the address", standby.name)
+        };
         return refuse(RefuseCode::NotStandby, text);
     }
     let pairs = source.incarnations.iter().zip(&standby.incarnations);
@@ -125,7 +129,7 @@ fn start(view: &View, name: &str, held: &StandbyPositions, limit: Scn) -> Result
     if confirmed > limit.min(view.durable) {
         let text = format!(
             "`{name}` was told that redo up to {confirmed} is durable, and may have applied it, but this stream \
-             {}; reinstate or create the standby anew",
+             {}; create the standby again with `standfast standby create`",
             if confirmed > limit {
                 format!("left it at {limit}")
             } else {
@@ -139,8 +143,8 @@ fn start(view: &View, name: &str, held: &StandbyPositions, limit: Scn) -> Result
     }
     if !held.confirmed.matches(view.crc_at_confirmed) {
         let text = format!(
-            "`{name}` holds other redo than this primary before {confirmed}, which it may have applied; reinstate or \
-             create the standby anew"
+            "`{name}` holds other redo than this primary before {confirmed}, which it may have applied; create the \
+             standby again with `standfast standby create`"
         );
         return refuse(RefuseCode::Diverged, text);
     }
@@ -161,10 +165,20 @@ fn refuse<T>(code: RefuseCode, message: impl Into<String>) -> Result<T, Verdict>
 fn gap<T>(view: &View, name: &str, at: Scn) -> Result<T, Verdict> {
     let text = format!(
         "`{name}` needs redo from {at} on, and the oldest log here begins at {}; restore the archived logs in \
-         between, or create the standby anew with `standfast standby create`",
+         between, or create the standby again with `standfast standby create`",
         view.oldest
     );
     refuse(RefuseCode::Gap, text)
+}
+
+/// Whoever forwards may lag behind a change of the primary. What it has of the older incarnation is not sent: it may belong
+/// to the branch that was left.
+pub(crate) fn not_reached(source: &PeerIdentity, follower: &PeerIdentity, number: u32) -> Refusal {
+    let text = format!(
+        "`{}` follows incarnation {number}, which has not reached this {}, `{}`, yet; it will when the new primary ships to it",
+        follower.name, source.role, source.name
+    );
+    Refusal::new(RefuseCode::Behind, text)
 }
 
 /// Whoever forwards may have less than its destination got from another source before.
@@ -201,6 +215,7 @@ mod tests {
         PeerIdentity {
             instance: InstanceId([name.len() as u8; 16]),
             name: name.into(),
+            family: None,
             role,
             incarnations: incarnations(of),
         }
@@ -336,6 +351,8 @@ mod tests {
         let hello =
             ReceiverHello { standby: identity("oslo", Role::Primary, FIRST), positions: None, sdu_bytes: 0 };
         assert_eq!(code(resolve(&primary(FIRST), &hello)), Some(RefuseCode::NotStandby));
+        let Verdict::Refuse(replaced) = resolve(&primary(SECOND), &hello) else { panic!("not refused") };
+        assert!(replaced.message.contains("has been told that it is replaced"), "{replaced}");
     }
 
     #[test]

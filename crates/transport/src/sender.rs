@@ -203,6 +203,8 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     last_trouble: Mutex<Option<String>>,
     role: Mutex<Option<Role>>,
+    /// Archived logs from here are archived logs there; what is missing comes over the stream otherwise.
+    shares_logs: AtomicBool,
     /// The gap that is being resolved.
     gap: Mutex<Option<Arc<OpenGap>>>,
     /// Archived logs that could not be sent: they are in no further gap.
@@ -255,6 +257,7 @@ impl Sender {
             stopping: AtomicBool::new(false),
             last_trouble: Mutex::default(),
             role: Mutex::default(),
+            shares_logs: AtomicBool::new(true),
             gap: Mutex::default(),
             unusable: Mutex::default(),
             stats: DestinationStats::default(),

@@ -4,7 +4,7 @@ use crate::error::{Refusal, SourceError, StationError};
 use crate::event::SenderEvent;
 use crate::gap::ArchivedLogInfo;
 use crate::hello::{Hop, LogGeometry};
-use crate::identity::PeerIdentity;
+use crate::identity::{Incarnation, PeerIdentity};
 use serde::{Deserialize, Serialize};
 use standfast_format::StreamCrc;
 use standfast_instruments::RemoteAnswer;
@@ -226,6 +226,10 @@ pub trait SenderObserver: Send + Sync {
 
     /// The calling thread, which belongs to a sender, has that name.
     fn enter_thread(&self, _name: &str) {}
+
+    /// `peer` knows a newer incarnation than this instance, which is no primary: see [`crate::ReceiverService::superseded`].
+    /// A primary is told with [`SenderEvent::Fenced`].
+    fn superseded(&self, _peer: &PeerIdentity, _newer: &Incarnation) {}
 
     /// Something for the alert log.
     fn event(&self, destination: usize, event: &SenderEvent);

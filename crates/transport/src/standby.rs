@@ -5,7 +5,7 @@ use crate::error::{Refusal, RefuseCode, StationError};
 use crate::event::ReceiverEvent;
 use crate::gap::{ArchivedLogInfo, Gap};
 use crate::hello::SenderHello;
-use crate::identity::PeerIdentity;
+use crate::identity::{Incarnation, PeerIdentity};
 use crate::source::{LogSwitch, RedoSource};
 use crate::stopped::StoppedDatabase;
 use serde::{Deserialize, Serialize};
@@ -213,6 +213,17 @@ pub trait ReceiverService: Send + Sync {
     /// Who this instance is at the moment, with all incarnations it knows of (also those that its own stream
     /// has not entered yet: they fence older primaries).
     fn identity(&self) -> PeerIdentity;
+
+    /// As [`ReceiverService::identity`], with the incarnations of the stream that is held: what a source that may send is
+    /// told, to find out where the two parted.
+    fn followed(&self) -> PeerIdentity {
+        self.identity()
+    }
+
+    /// `peer`, which is who it says and may send redo here, knows a newer incarnation than this instance. From now on
+    /// [`ReceiverService::identity`] knows it too, also after a restart, so that no older primary is followed or
+    /// acknowledged; a primary accepts no more commits. Not asked of what this instance itself has sent.
+    fn superseded(&self, _peer: &PeerIdentity, _newer: &Incarnation) {}
 
     /// A sender has introduced itself. Asked before anything else of it, also while another stream is live.
     ///

@@ -70,6 +70,19 @@ fn when_redo_is_taken_back_the_stream_begins_anew_and_the_destination_follows() 
 }
 
 #[test]
+fn a_standby_that_forwards_learns_of_a_newer_incarnation() {
+    for role in [Role::Standby, Role::FarSync] {
+        let newer = [incarnation(1, 4096), incarnation(2, 4500)];
+        let (standby, service) = (empty_standby(), Service::standby("oslo", &newer));
+        let receiver = listen(&service, &standby);
+        let (_sender, observer) =
+            send_to(receiver.local_addr(), destination(TransportMode::Async), &forwarding(role));
+        observer.superseded.wait("it is told", |met| met.contains(&newer[1]));
+        observer.wait_refused(RefuseCode::Behind);
+    }
+}
+
+#[test]
 fn while_the_source_changes_nothing_is_sent() {
     let pair = Pair::connect(forwarding(Role::Standby), empty_standby(), destination(TransportMode::Async));
     pair.source.0.change(|state| state.epoch = 1);

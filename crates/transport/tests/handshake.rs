@@ -55,6 +55,35 @@ fn a_former_standby_that_is_primary_now_fences_its_old_primary_too() {
 }
 
 #[test]
+fn an_old_primary_that_its_successor_dials_is_told() {
+    let (_, standby, service) = apart(&first());
+    service.identity.change(|identity| identity.role = Role::Primary);
+    let receiver = listen(&service, &standby);
+    let successor = MemorySource::new("rome", &second(4500));
+    let (_sender, observer) =
+        send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &successor);
+    service.superseded.wait("it learns of it", |met| met.contains(&incarnation(2, 4500)));
+    observer.wait_refused(RefuseCode::NotStandby);
+    assert!(standby.read(|state| state.starts.is_empty()), "the log was touched");
+}
+
+#[test]
+fn a_newer_source_ends_an_older_stream_also_when_it_is_refused() {
+    let (source, standby, service) = apart(&first());
+    let receiver = listen(&service, &standby);
+    let (_sender, observer) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &source);
+    standby.wait("the stream is live", |state| !state.starts.is_empty());
+    // What is held is not the newer one's.
+    standby.change(|state| state.confirmed = Scn(5096));
+    let newer = MemorySource::new("rome", &second(4500));
+    newer.write(&redo(Scn::START, 500, 7));
+    let (_newer, refused) = send_to(receiver.local_addr(), destination(TransportMode::SyncAffirm), &newer);
+    refused.wait_refused(RefuseCode::Diverged);
+    observer.wait_event("the old one is fenced", |event| matches!(event, SenderEvent::Fenced { .. }));
+    assert_eq!(standby.read(|state| state.starts.len()), 1, "followed again");
+}
+
+#[test]
 fn a_standby_follows_a_new_primary_and_drops_what_went_beyond_the_branch() {
     let (old, standby, service) = apart(&first());
     standby.change(|state| state.confirmed = Scn(4800));

@@ -117,6 +117,7 @@ impl Geometry {
             gap: None,
             lost: None,
             fenced: None,
+            superseded_by: None,
             upstream: None,
             clean: true,
         };
@@ -146,6 +147,7 @@ impl Geometry {
             gap: None,
             lost: None,
             fenced: None,
+            superseded_by: None,
             upstream: None,
             clean: true,
         };

@@ -36,6 +36,7 @@ mod protection;
 mod readers;
 mod refused;
 mod register;
+mod roles;
 mod security;
 mod standby;
 mod support;

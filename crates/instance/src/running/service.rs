@@ -4,7 +4,7 @@ use super::{Mode, Running};
 use crate::environment::Environment;
 use crate::forwarding;
 use crate::refusals::Refusals;
-use crate::shipping::peer_identity;
+use crate::shipping::{knowing_identity, peer_identity};
 use standfast_transport as transport;
 use standfast_transport::{
     CertificateGrant, CertificateRequest, CertificateRight, ReceiverEvent, ReceiverService, RedoSource,
@@ -21,7 +21,17 @@ pub(super) struct Service {
 
 impl ReceiverService for Service {
     fn identity(&self) -> transport::PeerIdentity {
+        knowing_identity(&self.environment, self.environment.control().role.of_peer())
+    }
+
+    fn followed(&self) -> transport::PeerIdentity {
         peer_identity(&self.environment, self.environment.control().role.of_peer())
+    }
+
+    fn superseded(&self, peer: &transport::PeerIdentity, newer: &transport::Incarnation) {
+        if let Some(running) = self.running.upgrade() {
+            running.superseded(peer, newer);
+        }
     }
 
     fn admit(&self, hello: &transport::SenderHello) -> Result<(), transport::Refusal> {

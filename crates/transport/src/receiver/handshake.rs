@@ -8,7 +8,7 @@ use crate::event::ReceiverEvent;
 use crate::framing::{FrameReader, FrameWriter};
 use crate::gap::Gap;
 use crate::hello::{self, PositionSum, ReceiverHello, Request, SenderHello, StandbyPositions};
-use crate::identity::PeerIdentity;
+use crate::identity::{Meeting, PeerIdentity, meet};
 use crate::link::{self, LinkEnd};
 use crate::standby::{StandbyLog, StreamStart};
 use crate::{lock, snapshot};
@@ -71,9 +71,16 @@ impl Greeting<'_> {
             First::Sender(hello) => {
                 let service = &*shared.service;
                 claims::is_called(self.stream, &hello.source.name)?;
+                // Before anything else: who is newer.
+                let meeting = meet(&service.identity(), &hello.source);
                 // A primary that was replaced must learn it, listed or not: it is told who this instance is, no more.
-                if !is_replaced(&hello.source, &service.identity()) {
+                if meeting != Meeting::Older {
                     claims::may_send(self.stream, service, &hello.source.name)?;
+                }
+                if let Meeting::Newer(newer) = meeting {
+                    // Whatever becomes of this connection: nothing of an older incarnation is acknowledged from here on.
+                    service.superseded(&hello.source, &newer);
+                    shared.slot.end_older(newer.number);
                 }
                 self.let_in();
                 match hello.archives_to {
@@ -142,10 +149,9 @@ impl Greeting<'_> {
         self.shared.service.admit(hello).map_err(TransportError::Refused)?;
         let (slot, stream, deadline) = (&self.shared.slot, self.stream, self.deadline);
         let name = identity.name.clone();
-        slot.lend(&hello.source, stream, deadline, |log| self.agree_and_receive(hello, identity, log))
-            .unwrap_or_else(|unavailable| {
-                Err(TransportError::Refused(unavailable_refusal(&unavailable, &name)))
-            })
+        slot.lend(&hello.source, stream, deadline, |log| self.agree_and_receive(hello, log)).unwrap_or_else(
+            |unavailable| Err(TransportError::Refused(unavailable_refusal(&unavailable, &name))),
+        )
     }
 
     /// A connection for archived logs, beside a stream of the same primary.
@@ -164,15 +170,19 @@ impl Greeting<'_> {
     fn agree_and_receive(
         &mut self,
         hello: &SenderHello,
-        standby: PeerIdentity,
         log: &mut dyn StandbyLog,
     ) -> Result<(), TransportError> {
+        // A newer incarnation may have been met since the greeting began; from here on it ends this stream.
+        let now = self.shared.service.identity();
+        if !may_send(&now, &hello.source) {
+            return Err(TransportError::Refused(not_from_you(&now, &hello.source)));
+        }
         log.admit(hello).map_err(TransportError::Refused)?;
         // Of a stream that ended while its gap was open: normally that is done by then.
         self.give_up_gap(log)?;
         let positions = positions(log).map_err(|error| standby_log(&*error))?;
-        let answer =
-            ReceiverHello { standby, positions: Some(positions), sdu_bytes: self.shared.config.sdu_bytes };
+        let (standby, sdu_bytes) = (self.shared.service.followed(), self.shared.config.sdu_bytes);
+        let answer = ReceiverHello { standby, positions: Some(positions), sdu_bytes };
         self.writer
             .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
             .map_err(TransportError::io("greeting the primary"))?;
@@ -266,19 +276,10 @@ impl Greeting<'_> {
     }
 }
 
-/// Whether this instance knows a newer incarnation of the sender's family.
-fn is_replaced(source: &PeerIdentity, mine: &PeerIdentity) -> bool {
-    let number = |peer: &PeerIdentity| peer.current().map(|incarnation| incarnation.number);
-    mine.is_family_of(source) && number(mine) > number(source)
-}
-
 /// Whether the sender may be let near the log at all. The sender decides the rest, with both histories.
 fn may_send(mine: &PeerIdentity, source: &PeerIdentity) -> bool {
-    let (Some(ours), Some(theirs)) = (mine.current(), source.current()) else { return false };
-    let same_or_newer = theirs.number > ours.number || theirs == ours;
     mine.role != crate::Role::Primary
-        && mine.is_family_of(source)
-        && same_or_newer
+        && matches!(meet(mine, source), Meeting::Same | Meeting::Newer(_))
         && mine.instance != source.instance
 }
 

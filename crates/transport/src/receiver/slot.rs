@@ -4,6 +4,7 @@ use crate::identity::PeerIdentity;
 use crate::link::LinkEnd;
 use crate::lock;
 use crate::standby::StandbyLog;
+use standfast_types::IncarnationNo;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -56,6 +57,15 @@ impl Slot {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.log.take()
+    }
+
+    /// Ends the live stream when its source knows no incarnation as new as `number`.
+    pub fn end_older(&self, number: IncarnationNo) {
+        let state = lock(&self.state);
+        let is_older = |live: &&Live| live.source.current().is_none_or(|current| current.number < number);
+        if let Some(live) = state.live.as_ref().filter(is_older) {
+            live.stream.shutdown();
+        }
     }
 
     /// Lends the log to a stream for the length of `work`. An older stream of the same primary, which may be

@@ -5,7 +5,7 @@ use super::{AckSide, Shared};
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, TransportError};
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, ReceiverHello, SenderHello};
-use crate::identity::Incarnation;
+use crate::identity::{Incarnation, Meeting, meet};
 use crate::link::{self, LinkEnd};
 use crate::lock;
 use crate::packing::Packer;
@@ -155,6 +155,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
     };
     let greeted_in = asked.elapsed();
     *lock(&shared.role) = Some(peer.standby.role);
+    shared.shares_logs.store(hello.source.shares_logs_with(&peer.standby), SeqCst);
     stream.allow_large_reads();
     let decided = match stream.peer_name() {
         Some(name) if name != peer.standby.name => Err(Failure::Refused(Refusal::new(
@@ -211,14 +212,19 @@ fn decide(
         (Verdict::Fenced(incarnation), _) => {
             Err(Failure::Fenced { incarnation, peer: peer.standby.name.clone() })
         }
-        (Verdict::Refuse(refusal), _) => Err(Failure::Refused(refusal)),
+        (Verdict::Refuse(refusal), _) => {
+            if let Meeting::Newer(newer) = meet(&view.source, &peer.standby) {
+                shared.observer.superseded(&peer.standby, &newer);
+            }
+            Err(Failure::Refused(refusal))
+        }
         (Verdict::Start { .. }, None) => Err(Failure::Lost("the standby did not say what it holds".into())),
     }
 }
 
 fn no_log(from: Scn) -> Failure {
     let message = format!(
-        "the log that contains {from} exists no more; create the standby anew with `standfast standby create`"
+        "the log that contains {from} exists no more; create the standby again with `standfast standby create`"
     );
     Failure::Refused(Refusal::new(RefuseCode::Gap, message))
 }

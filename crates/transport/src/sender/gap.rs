@@ -171,7 +171,7 @@ impl OpenGap {
 /// The gap of a standby that holds redo up to `from`, when it has one that is worth archivers.
 pub(super) fn find(shared: &Shared, from: Scn) -> Result<Option<Gap>, Failure> {
     let settings = &shared.config.archive.settings;
-    if settings.connections == 0 {
+    if settings.connections == 0 || !shared.shares_logs.load(SeqCst) {
         return Ok(None);
     }
     let Some((mut chain, crc)) = shared.source.archived_from(from)? else { return Ok(None) };

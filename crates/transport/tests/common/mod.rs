@@ -73,6 +73,7 @@ pub fn identity(name: &str, role: Role, incarnations: &[Incarnation]) -> PeerIde
     PeerIdentity {
         instance: InstanceId(instance),
         name: name.into(),
+        family: None,
         role,
         incarnations: incarnations.to_vec(),
     }
@@ -99,6 +100,8 @@ pub fn database(id: u16, pages: usize, scn: Scn) -> (DatabaseInfo, Vec<u8>, Scn)
 pub struct Observer {
     pub events: Watched<Vec<SenderEvent>>,
     pub acknowledgements: Watched<u64>,
+    /// Newer incarnations that were met.
+    pub superseded: Watched<Vec<Incarnation>>,
     /// What the sender's threads count.
     pub instruments: Arc<Instruments>,
 }
@@ -106,6 +109,9 @@ pub struct Observer {
 impl SenderObserver for Observer {
     fn acknowledged(&self, _: usize, _: Option<RemoteAnswer>) {
         self.acknowledgements.change(|count| *count += 1);
+    }
+    fn superseded(&self, _: &PeerIdentity, newer: &Incarnation) {
+        self.superseded.change(|met| met.push(*newer));
     }
     fn event(&self, _: usize, event: &SenderEvent) {
         self.events.change(|events| events.push(event.clone()));
@@ -143,17 +149,29 @@ pub struct Service {
     pub identity: Watched<PeerIdentity>,
     pub source: Option<Arc<MemorySource>>,
     pub events: Watched<Vec<ReceiverEvent>>,
+    /// Newer incarnations that were met.
+    pub superseded: Watched<Vec<Incarnation>>,
 }
 
 impl Service {
     pub fn standby(name: &str, incarnations: &[Incarnation]) -> Arc<Service> {
         let identity = Watched::new(identity(name, Role::Standby, incarnations));
-        Arc::new(Service { identity, source: None, events: Watched::default() })
+        Arc::new(Service {
+            identity,
+            source: None,
+            events: Watched::default(),
+            superseded: Watched::default(),
+        })
     }
 
     pub fn primary(source: &Arc<MemorySource>) -> Arc<Service> {
         let identity = Watched::new(source.identity());
-        Arc::new(Service { identity, source: Some(source.clone()), events: Watched::default() })
+        Arc::new(Service {
+            identity,
+            source: Some(source.clone()),
+            events: Watched::default(),
+            superseded: Watched::default(),
+        })
     }
 
     pub fn wait_event(&self, what: &str, is_it: impl Fn(&ReceiverEvent) -> bool) -> ReceiverEvent {
@@ -165,6 +183,10 @@ impl Service {
 impl ReceiverService for Service {
     fn identity(&self) -> PeerIdentity {
         self.identity.read(PeerIdentity::clone)
+    }
+    fn superseded(&self, peer: &PeerIdentity, newer: &Incarnation) {
+        self.identity.change(|identity| identity.incarnations = peer.incarnations.clone());
+        self.superseded.change(|met| met.push(*newer));
     }
     fn source(&self) -> Option<Arc<dyn RedoSource>> {
         self.source.clone().map(|source| source as Arc<dyn RedoSource>)

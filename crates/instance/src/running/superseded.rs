@@ -1,0 +1,72 @@
+//! A peer knows a newer incarnation than this instance: another one has become primary.
+//!
+//! Whichever end of the connection noticed it, a primary is fenced. A standby or far sync remembers it, durably, and takes,
+//! acknowledges and forwards nothing of an older incarnation from then on; an old primary that connects is told.
+
+use super::{Mode, Running};
+use crate::control::{Incarnation, Role, Superseding};
+use crate::forwarding::SupersededCall;
+use standfast_transport as transport;
+use standfast_transport::{PeerIdentity, ReceiverEvent};
+use std::sync::Arc;
+
+impl Running {
+    /// For the senders of a standby.
+    pub(crate) fn superseded_call(&self) -> SupersededCall {
+        let me = self.me.clone();
+        Arc::new(move |peer: &PeerIdentity, newer: &transport::Incarnation| {
+            if let Some(running) = me.upgrade() {
+                running.superseded(peer, newer);
+                if let Some(receiver) = running.receiver().as_ref() {
+                    receiver.end_older(newer.number);
+                }
+            }
+        })
+    }
+
+    /// `peer` knows `newer`. The caller ends the stream of an older source.
+    pub(super) fn superseded(&self, peer: &PeerIdentity, newer: &transport::Incarnation) {
+        let environment = &self.environment;
+        let event = ReceiverEvent::Superseded { peer: peer.name.clone(), incarnation: *newer };
+        if environment.of_control(|control| control.role == Role::Primary) {
+            let (me, why) = (self.me.clone(), event.to_string());
+            // Not on the thread of a connection, which is to answer.
+            let _ = std::thread::Builder::new().name("fence".into()).spawn(move || {
+                if let Some(running) = me.upgrade() {
+                    running.fence(&why);
+                }
+            });
+            return;
+        }
+        let known = |known: &transport::Incarnation| Incarnation {
+            number: known.number,
+            id: known.id,
+            branch: known.branch,
+            time_us: 0,
+        };
+        let superseding = Superseding {
+            incarnations: peer.incarnations.iter().map(known).collect(),
+            peer: peer.name.clone(),
+        };
+        let mut is_news = false;
+        let stored = environment.update_control(|control| {
+            let known = control.known_incarnations().last().map_or(0, |incarnation| incarnation.number);
+            is_news = superseding.number() > known;
+            if is_news {
+                control.superseded_by = Some(superseding);
+            }
+        });
+        if let Err(error) = stored {
+            environment.alert.say(format!("a newer incarnation cannot be recorded: {error}"));
+        }
+        if !is_news {
+            return;
+        }
+        environment.alert.say(event.to_string());
+        match &*self.mode() {
+            Mode::Standby(standby) => standby.standby.shared().next_epoch(),
+            Mode::FarSync(far_sync) => far_sync.shared().next_epoch(),
+            _ => {}
+        }
+    }
+}
