@@ -28,7 +28,7 @@ pub enum ApplyError {
     },
     /// Redo that cannot be decoded. Nothing after it is applied.
     #[error(
-        "redo at SCN {scn} is damaged: {source}\nhint: the standby log holds bytes that the primary did not write; fetch the log again"
+        "redo at SCN {scn} is damaged: {source}\nhint: the standby log holds bytes that the primary did not write; make the standby again with `standfast standby create`"
     )]
     Redo {
         /// Where the damaged record starts.
@@ -56,7 +56,7 @@ pub enum ApplyError {
     },
     /// Redo was given that starts behind what a database needs next.
     #[error(
-        "database {name}: redo from SCN {needed} on is needed, but what was given starts at {given}\nhint: fetch the archived logs in between, or create the copy again"
+        "database {name}: redo from SCN {needed} on is needed, but what was given starts at {given}\nhint: register the archived logs in between with `standfast register logfile`; where they are gone, `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     Gap {
         /// The database.
@@ -68,7 +68,7 @@ pub enum ApplyError {
     },
     /// A record of a database that was never announced.
     #[error(
-        "redo at SCN {scn} changes database number {database}, which this standby does not have\nhint: create the copy of that database again"
+        "redo at SCN {scn} changes database number {database}, which this standby does not have\nhint: `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     UnknownDatabase {
         /// Its number.
@@ -78,7 +78,7 @@ pub enum ApplyError {
     },
     /// A page is not what the primary had: a lost write, damaged storage or a foreign writer.
     #[error(
-        "database {name}: page {page} is not what the primary has as of SCN {scn} (sum {found:08x}, expected {expected:08x})\nhint: apply of this database has stopped, nothing was overwritten; a write was lost or somebody changed the file: check the storage, then create the copy of this database again"
+        "database {name}: page {page} is not what the primary has as of SCN {scn} (sum {found:08x}, expected {expected:08x})\nhint: apply of this database has stopped, nothing was overwritten; a write was lost or somebody changed the file: check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     Diverged {
         /// The database.
@@ -94,7 +94,7 @@ pub enum ApplyError {
     },
     /// The database had stopped before this process started.
     #[error(
-        "database {name}: apply stopped at SCN {scn} because a page differed from the primary or the storage failed\nhint: create the copy of this database again"
+        "database {name}: apply stopped at SCN {scn} because a page differed from the primary or the storage failed\nhint: `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     Stopped {
         /// The database.
@@ -137,7 +137,7 @@ pub enum ApplyError {
     /// The storage could not make a database durable. Trying again would prove nothing: the system may have
     /// dropped what it could not write.
     #[error(
-        "database {name}: syncing failed: {why}\nhint: apply of this database has stopped, since what the storage lost is not known; check the storage, then create the copy of this database again"
+        "database {name}: syncing failed: {why}\nhint: apply of this database has stopped, since what the storage lost is not known; check the storage; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     SyncFailed {
         /// The database.
@@ -146,7 +146,9 @@ pub enum ApplyError {
         why: String,
     },
     /// The file is not the database it should be.
-    #[error("database {name}: {why}\nhint: move the file away and create the copy of this database again")]
+    #[error(
+        "database {name}: {why}\nhint: move the file away; then `standfast unprotect` and `standfast protect` at the primary copy it here again"
+    )]
     Unusable {
         /// The database.
         name: String,

@@ -29,6 +29,8 @@ pub struct DatabaseStatus {
     pub pages: u32,
     /// Last commit that is in it.
     pub scn: Scn,
+    /// It needs redo from here on: all commits before are in it.
+    pub need: Scn,
     /// Whether it takes redo.
     pub condition: Condition,
     /// Its whole content is being replaced; what it holds until then is what was before.
@@ -49,10 +51,16 @@ impl Apply {
             page_size: database.file.page_size(),
             pages: database.file.pages(),
             scn: database.state,
+            need: database.need,
             condition: database.condition,
             replacing: database.is_being_replaced(),
         };
         self.databases.values().map(status).collect()
+    }
+
+    /// Where redo for a database is needed from that could not be opened, if it was ever synced here.
+    pub fn floor_of(&self, database: DatabaseId) -> Option<Scn> {
+        self.journal.history().floor(database)
     }
 
     /// Redo before it is not needed again, whatever this machine loses: the standby logs that hold it may be

@@ -171,14 +171,18 @@ pub enum Command {
     /// Make this standby the primary, with everything it has received.
     ///
     /// Fed by a far sync or another standby, it first takes in what that one still has, and says when it cannot know
-    /// whether that is all.
+    /// whether that is all. Databases to which redo could not be applied are tried again first; when one would be left out
+    /// the failover is refused.
     #[command(
-        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n  standfast failover -D /srv/sf-b --wait 0     # at once, with what is here\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, 3 it is no standby,\n4 the instance does not run."
+        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n  standfast failover -D /srv/sf-b --wait 0     # at once, with what is here\n  standfast failover -D /srv/sf-b --force      # without the databases that cannot be brought up to date\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, with everything that was received,\n3 it is no standby, or a database would be left out, 4 the instance does not run, 6 this is the primary now, and it is said\nwhat is missing or not known to be here."
     )]
     Failover {
         /// How long to wait for what the source of this standby still has, seconds.
         #[arg(long, default_value_t = 30, value_name = "SECONDS")]
         wait: u64,
+        /// Take over also when databases have to be left out; the redo that they lack is kept if it is here.
+        #[arg(long)]
+        force: bool,
     },
     /// Start or stop applying redo to this standby.
     Apply {

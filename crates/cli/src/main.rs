@@ -52,6 +52,7 @@ fn main() -> ExitCode {
     server::end_on_broken_pipe();
     let outcome = match args.command {
         Command::Diagnose(diagnose) => reports::diagnose(&args.directory, &diagnose),
+        Command::Failover { wait, force } => failover(&args.directory, wait, force),
         _ => run(args).map(|good| if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
     };
     match outcome {
@@ -64,6 +65,30 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Done, and not all that was acknowledged is known to be here.
+const DONE_WITH_LOSS: u8 = 6;
+
+fn failover(directory: &Path, wait: u64, force: bool) -> Result<ExitCode, InstanceError> {
+    let began = Instant::now();
+    let answer = server::ask(directory, &Request::Failover { wait_s: Some(wait), force })?;
+    let mut complete = true;
+    let mut say = |is_well: bool, text: &str| {
+        complete &= is_well;
+        let word = if is_well { "" } else { "warning: " };
+        eprintln!("{word}{}", text.replace(" | hint: ", "\nhint: "));
+    };
+    let drained = &answer["drained"];
+    if let Some(text) = drained["text"].as_str() {
+        say(drained["complete"] == true, text);
+    }
+    for left_out in answer["left_out"].as_array().into_iter().flatten() {
+        let part = |name: &str| left_out[name].as_str().unwrap_or_default().to_owned();
+        say(false, &format!("LEFT OUT: {} | hint: {}", part("text"), part("remedy")));
+    }
+    println!("primary from SCN {} after {:.1} s", answer["branch"], began.elapsed().as_secs_f64());
+    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_LOSS) })
 }
 
 fn run(args: Args) -> Result<bool, InstanceError> {
@@ -147,16 +172,6 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             println!("{:#}", server::ask(&directory, &Request::Observe { history, standbys })?);
         }
         Command::Top(args) => live::top(&directory, &args)?,
-        Command::Failover { wait } => {
-            let began = Instant::now();
-            let answer = server::ask(&directory, &Request::Failover { wait_s: Some(wait) })?;
-            let drained = &answer["drained"];
-            if let Some(text) = drained["text"].as_str() {
-                let word = if drained["complete"] == true { "" } else { "warning: " };
-                eprintln!("{word}{}", text.replace(" | hint: ", "\nhint: "));
-            }
-            println!("primary from SCN {} after {:.1} s", answer["branch"], began.elapsed().as_secs_f64());
-        }
         Command::Apply { command } => {
             let (on, no_delay) = match command {
                 ApplyCommand::Start { no_delay } => (true, no_delay),
@@ -194,7 +209,11 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         Command::Completions { shell } => generated::completions(shell),
         Command::Man { output } => generated::manual(output.as_deref())?,
         // These have exit codes of their own and were carried out by main().
-        Command::Tcptest { .. } | Command::Net { .. } | Command::Wan { .. } | Command::Diagnose(_) => {}
+        Command::Tcptest { .. }
+        | Command::Net { .. }
+        | Command::Wan { .. }
+        | Command::Diagnose(_)
+        | Command::Failover { .. } => {}
         Command::Bench { command } => {
             let program = standfast_bench::command::this_program(&["bench"]);
             let program = program.map_err(|error| InstanceError::Failed(error.to_string()))?;

@@ -2,6 +2,7 @@
 //! it.
 
 use crate::apply_delay::{ApplyDelay, Seen};
+use crate::apply_thread::ALL;
 use crate::control::DatabaseRecord;
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -172,20 +173,54 @@ impl Applier {
         Ok(())
     }
 
-    /// Applies everything that is whole in the log, confirmed or not: the last act of a standby before it becomes
-    /// primary. Returns the end of the last whole record.
+    /// Whether a database stopped for a reason that may pass: its disk was full or failed once, or it could not be opened.
+    /// One whose pages were found wrong is not among them.
+    pub fn may_go_on(&self) -> bool {
+        let databases = self.apply.databases();
+        self.shared.stopped.all().iter().filter(|stopped| stopped.database != ALL).any(|stopped| {
+            let known = databases.iter().find(|database| database.name == stopped.database);
+            known.is_none_or(|database| database.condition == Condition::Failed)
+        })
+    }
+
+    /// Opens all files again and recovers, as a start does: what stopped for a reason that has passed goes on.
     ///
     /// # Errors
-    /// When the log cannot be read, apply ends or a checkpoint fails.
+    /// What ends all apply.
+    pub fn opened_again(self) -> Result<Applier, InstanceError> {
+        let Applier { environment, shared, apply, limits, .. } = self;
+        drop(apply);
+        let mut applier = Applier::open(&environment, &shared, limits)?;
+        applier.recover()?;
+        Ok(applier)
+    }
+
+    /// From where on each database that stopped for a reason that may pass needs redo, as far as that is still in the log.
+    pub fn redo_still_here(&self) -> Vec<(DatabaseId, Scn)> {
+        let (databases, oldest) = (self.apply.databases(), self.shared.log.oldest());
+        let needs = |record: &DatabaseRecord| {
+            let known = databases.iter().find(|database| database.database == record.id);
+            let from = match known {
+                Some(database) if database.condition == Condition::Failed => database.need,
+                Some(_) => return None,
+                None => self.apply.floor_of(record.id)?.max(record.redo_from),
+            };
+            (self.shared.stopped.contains(&record.name) && from >= oldest).then_some((record.id, from))
+        };
+        self.environment.control().databases.iter().filter_map(needs).collect()
+    }
+
+    /// Applies everything that is whole in the log, confirmed or not: the last act of a standby before it becomes
+    /// primary. Returns the end of the last whole record. Databases whose checkpoint failed have stopped then.
+    ///
+    /// # Errors
+    /// When the log cannot be read, or apply ends.
     pub fn apply_everything(&mut self) -> Result<Scn, InstanceError> {
         self.start_over();
         while self.apply_upto(self.shared.hardened())? {
             // A log that grew as long as the backlog would be slow to read in, and be moved at the end all the same.
             let report = self.checkpoint_if_due(&Pace::AtOnce)?;
-            // A database whose redo is all here must not be left out for it: the failover can be repeated.
-            if let Some((_, error)) = report.errors.into_iter().next() {
-                return Err(error.into());
-            }
+            self.note(&report);
         }
         Ok(self.apply.applied())
     }
@@ -193,6 +228,11 @@ impl Applier {
     /// Ends here; the databases stay open.
     pub fn into_apply(self) -> Apply {
         self.apply
+    }
+
+    /// The instance.
+    pub fn environment(&self) -> &Arc<Environment> {
+        &self.environment
     }
 
     /// Positions.

@@ -19,7 +19,7 @@ const RETRY_APPLY: Duration = Duration::from_secs(5);
 /// Redo that cannot be read is tried again so often.
 const RETRY_READ: Duration = Duration::from_secs(1);
 /// What stands in the list of stopped databases for all of them.
-const ALL: &str = "(all)";
+pub(crate) const ALL: &str = "(all)";
 /// Under load, what comes within this time is applied together: pages that many transactions change are written
 /// once, and apply takes less from the device and the processors that acknowledgements need. It is also the most
 /// that apply lags behind when it has nothing else to do.

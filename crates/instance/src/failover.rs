@@ -5,10 +5,12 @@
 //! control file says primary. A crash before the last step leaves a standby that can be failed over again. So does an
 //! error: the instance then goes on as a standby, as after a restart.
 //!
-//! A database that has stopped or cannot be opened does not hold all the redo: the new primary leaves it out.
+//! A database that has stopped or cannot be opened does not hold all the redo. What stopped for a reason that may pass is
+//! tried again first; what is left then makes the failover be refused, unless the operator says that the new primary is to
+//! leave it out. Its redo is kept as far as it is here, and later starts take it back.
 
 use crate::applier::Applier;
-use crate::apply_thread::redo_is_read;
+use crate::apply_thread::{ALL, redo_is_read};
 use crate::control::{Control, DatabaseRecord, Incarnation, Role};
 use crate::database::{committed_pages, open_guarded};
 use crate::environment::Environment;
@@ -24,18 +26,67 @@ use standfast_transport::GivenUp;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::{DatabaseId, IncarnationId, Scn};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a failover tries databases again to which redo is not applied.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+const TRY_EVERY: Duration = Duration::from_millis(200);
+
+/// A database that a new primary leaves out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its name.
+    pub database: String,
+    /// Last commit that is in it, when known.
+    pub applied: Option<Scn>,
+    /// Why.
+    pub reason: String,
+    /// From here on the redo that it lacks is kept, for a later start; `None`: it is not all here.
+    pub redo_from: Option<Scn>,
+}
+
+impl LeftOut {
+    /// What an operator is told.
+    pub fn text(&self) -> String {
+        let since = self.applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
+        let (cause, _) = self.reason.split_once("\nhint: ").unwrap_or((&self.reason, ""));
+        format!("redo since {since} is not in database {}: {cause}", self.database)
+    }
+
+    /// What can be done once this is the primary.
+    pub fn remedy(&self) -> String {
+        let name = &self.database;
+        match self.redo_from {
+            Some(from) => format!(
+                "its redo is kept from SCN {from} on: remove the cause and restart the instance, which applies it; or \
+                 `standfast unprotect {name}` and `standfast protect` its file, to take it as it is"
+            ),
+            None => {
+                format!("to take it as it is, `standfast unprotect {name}` and `standfast protect` its file")
+            }
+        }
+    }
+}
 
 /// What a failover found.
 pub struct FailedOver {
     /// Where the new incarnation begins: all redo before is in the databases.
     pub branch: Scn,
+    /// Databases that are not open: not all redo is in them.
+    pub left_out: Vec<LeftOut>,
     /// Keep the wal-index of every database as it is noted in the redo until the primary has opened them.
     pub keepers: Vec<Connection>,
 }
 
 /// What the operator is told when a failover failed and the standby goes on.
 pub fn failed(error: &InstanceError) -> InstanceError {
+    if let InstanceError::Refused { what, hint } = error {
+        return InstanceError::Answered {
+            what: format!("{what}; this instance is still a standby and goes on as one"),
+            hint: Some(hint.clone()),
+            code: error.exit_code(),
+        };
+    }
     let text = error.to_string();
     let (cause, remedy) = text.split_once("\nhint: ").unwrap_or((&text, "remove the cause"));
     InstanceError::Answered {
@@ -71,17 +122,73 @@ pub fn is_still_standby(environment: &Environment) -> Result<(), InstanceError> 
     Err(InstanceError::Failed("the control file says otherwise".into()))
 }
 
-/// Makes this standby's directory that of a primary. The receiver no longer has the log.
+/// Makes this standby's directory that of a primary. The receiver no longer has the log. `force`: also when databases have
+/// to be left out.
 ///
 /// # Errors
-/// When redo cannot be applied or a file not be written; the directory is then still that of a standby, which can be
-/// opened as after a restart once `standby` and `received` are gone.
+/// When redo cannot be applied or a file not be written; `Refused` when a database would be left out. The directory is then
+/// still that of a standby, which can be opened as after a restart once `standby` and `received` are gone.
 pub fn become_primary(
     environment: &Arc<Environment>,
     standby: Standby,
     received: &Arc<Mutex<ReceivedLog>>,
+    force: bool,
 ) -> Result<FailedOver, InstanceError> {
-    take_over(environment, standby.stop()?, received)
+    take_over(environment, standby.stop()?, received, force)
+}
+
+/// Databases that have stopped for a reason that may pass are tried again, for a while. With `force` too: room that was made
+/// a moment ago saves what would be left out.
+fn try_again(environment: &Environment, mut applier: Applier) -> Result<Applier, InstanceError> {
+    let until = Instant::now() + TRY_AGAIN;
+    let mut said = false;
+    while applier.may_go_on() {
+        if !std::mem::replace(&mut said, true) {
+            environment.alert.say("failover: databases to which redo is not applied are tried again");
+        }
+        applier = applier.opened_again()?;
+        if Instant::now() >= until || !applier.may_go_on() {
+            break;
+        }
+        std::thread::park_timeout(TRY_EVERY);
+    }
+    Ok(applier)
+}
+
+/// What the new primary would leave out.
+fn left_out(applier: &Applier) -> Vec<LeftOut> {
+    let control = applier.environment().control();
+    let here = applier.redo_still_here();
+    let kept = |name: &str| {
+        let record = control.databases.iter().find(|record| record.name == name)?;
+        here.iter().find(|(id, _)| *id == record.id).map(|(_, from)| *from)
+    };
+    let stopped = applier.shared().stopped().databases.into_iter().filter(|stopped| stopped.database != ALL);
+    stopped
+        .map(|stopped| LeftOut {
+            redo_from: kept(&stopped.database),
+            database: stopped.database,
+            applied: stopped.applied,
+            reason: stopped.reason,
+        })
+        .collect()
+}
+
+fn check_left_out(left_out: &[LeftOut], force: bool) -> Result<(), InstanceError> {
+    let Some(first) = left_out.first().filter(|_| !force) else { return Ok(()) };
+    let all: Vec<String> = left_out.iter().map(LeftOut::text).collect();
+    let may_pass = left_out.iter().all(|left_out| left_out.redo_from.is_some());
+    let remedy = match first.reason.split_once("\nhint: ") {
+        Some((_, remedy)) if may_pass => format!("{remedy}; then run `standfast failover` again"),
+        _ if may_pass => "remove the cause, then run `standfast failover` again".into(),
+        _ => "if the primary still runs, `standfast unprotect` and `standfast protect` there copy the database here again".into(),
+    };
+    Err(InstanceError::refused(
+        format!("the failover would leave out {} of its databases: {}", left_out.len(), all.join("; ")),
+        format!(
+            "{remedy}; `standfast failover --force` takes over without what is left out, and says whether its redo is kept"
+        ),
+    ))
 }
 
 /// [`become_primary`] once the threads of the standby have ended.
@@ -90,10 +197,14 @@ pub fn become_primary(
 /// As there.
 pub fn take_over(
     environment: &Arc<Environment>,
-    mut applier: Applier,
+    applier: Applier,
     received: &Arc<Mutex<ReceivedLog>>,
+    force: bool,
 ) -> Result<FailedOver, InstanceError> {
     let received = LentLog(received.clone());
+    // Before anything counts as confirmed: a standby that is refused goes on as if nothing had been.
+    let mut applier = try_again(environment, applier)?;
+    check_left_out(&left_out(&applier), force)?;
     // Recovery replays as far as is confirmed: it must not end before what the databases may hold.
     received.confirm_everything()?;
     if let Some(GivenUp { end, to, received }) = received.given_up() {
@@ -104,22 +215,20 @@ pub fn take_over(
         ));
     }
     let (from, began) = (applier.shared().applied(), Instant::now());
-    let branch = applier.apply_everything()?;
+    let mut branch = applier.apply_everything()?;
     redo_is_read(environment, applier.shared());
+    if applier.may_go_on() {
+        applier = try_again(environment, applier)?;
+        branch = applier.apply_everything()?;
+    }
     environment.alert.say(format!(
         "failover: redo applied up to the end, {branch}: {} bytes in {:.2} s",
         branch.0.saturating_sub(from.0),
         began.elapsed().as_secs_f64()
     ));
-    let stopped = applier.shared().stopped().databases;
-    for stopped in &stopped {
-        let since = stopped.applied.map_or("an unknown SCN".into(), |scn| format!("SCN {scn}"));
-        environment.alert.say(format!(
-            "database {} is left out, its redo since {since} is not applied: {} | hint: `unprotect` and `protect` \
-             it to take it as it is",
-            stopped.database, stopped.reason
-        ));
-    }
+    let mut left_out = left_out(&applier);
+    check_left_out(&left_out, force)?;
+    let kept = applier.redo_still_here();
     let unfinished = applier.shared().hardened().bytes_since(branch);
     if unfinished > 0 {
         environment.alert.say(format!(
@@ -133,7 +242,7 @@ pub fn take_over(
     let control = environment.control();
     let id =
         IncarnationId::random().map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?;
-    let incarnation = Incarnation { number: control.incarnation().number + 1, id, branch, time_us: now_us() };
+    let incarnation = Incarnation { number: control.next_incarnation(), id, branch, time_us: now_us() };
     let identity =
         LogIdentity { instance: control.family, incarnation: incarnation.number, incarnation_id: id };
     let config = environment.log_config(LogKind::Online);
@@ -142,14 +251,20 @@ pub fn take_over(
     let start = LogSwitch { sequence: 1, first_scn: branch, time_us: incarnation.time_us, first_record: 0 };
     let (log, mut writer) = RedoLog::start(environment.disk.clone(), config, identity, start, crc)?;
     note_members(environment, &log)?;
-    let whole = |record: &&DatabaseRecord| stopped.iter().all(|stopped| stopped.database != record.name);
+    let whole = |record: &&DatabaseRecord| left_out.iter().all(|left_out| left_out.database != record.name);
     let records: Vec<&DatabaseRecord> = control.databases.iter().filter(whole).collect();
-    let Opening { records, keepers, known } = opening_records(environment, &records, &incarnation)?;
+    let Opening { records, keepers, known, unopened } = opening_records(environment, &records, &incarnation)?;
+    check_left_out(&unopened, force)?;
+    left_out.extend(unopened);
+    for database in &left_out {
+        environment.alert.say(format!("failover: {} | hint: {}", database.text(), database.remedy()));
+    }
     writer.write(&[&records], branch)?;
 
     environment.update_control(|control| {
         control.role = Role::Primary;
         control.upstream = None;
+        control.superseded_by = None;
         // Nobody protects a new primary yet: it must open all the same.
         if control.protection_mode == ProtectionMode::MaximumProtection {
             control.protection_mode = ProtectionMode::MaximumAvailability;
@@ -158,15 +273,19 @@ pub fn take_over(
         control.incarnations.push(incarnation);
         control.checkpoint = branch;
         let unknown = control.databases.iter().map(|record| record.id).filter(|id| !known.contains(id));
-        control.left_out = unknown.map(|id| (id, branch)).collect();
+        let needs = |id| kept.iter().find(|(kept, _)| *kept == id).map_or(branch, |(_, from)| *from);
+        control.left_out = unknown.map(|id| (id, needs(id))).collect();
+        // What they hold is behind the redo, and where exactly does not show in their own WAL.
+        control.replays = kept.clone();
     })?;
-    Ok(FailedOver { branch, keepers })
+    Ok(FailedOver { branch, left_out, keepers })
 }
 
 struct Opening {
     records: Vec<u8>,
     keepers: Vec<Connection>,
     known: Vec<DatabaseId>,
+    unopened: Vec<LeftOut>,
 }
 
 /// The incarnation, and where each of `databases` that can be opened stands in its own WAL.
@@ -176,8 +295,9 @@ fn opening_records(
     incarnation: &Incarnation,
 ) -> Result<Opening, InstanceError> {
     let (mut records, mut keepers, mut known) = (Vec::new(), Vec::new(), Vec::new());
-    let Incarnation { number, id, branch, time_us } = incarnation.clone();
-    RecordBuilder::incarnation(&mut records, number, id, branch, time_us);
+    let mut unopened = Vec::new();
+    let Incarnation { number, id, branch, time_us } = incarnation;
+    RecordBuilder::incarnation(&mut records, *number, *id, *branch, *time_us);
     for record in databases {
         match open_guarded(&record.path, environment.vfs_base.as_deref()) {
             Ok(connection) => {
@@ -187,12 +307,13 @@ fn opening_records(
                 keepers.push(connection);
                 known.push(record.id);
             }
-            Err(error) => {
-                environment
-                    .alert
-                    .say(format!("database {} cannot be opened as primary: {error}", record.name));
-            }
+            Err(error) => unopened.push(LeftOut {
+                database: record.name.clone(),
+                applied: Some(*branch),
+                reason: format!("it cannot be opened as primary: {error}"),
+                redo_from: None,
+            }),
         }
     }
-    Ok(Opening { records, keepers, known })
+    Ok(Opening { records, keepers, known, unopened })
 }

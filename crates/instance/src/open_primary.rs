@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use standfast_format::{LogKind, page_sum};
 use standfast_io::fault::{self, Fault};
 use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
-use standfast_session::{DatabaseState, Segment};
+use standfast_session::{DatabaseState, FileId, Marker, Segment};
 use standfast_sqlite_wal::capture::Capture;
 use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::pace::Pace;
@@ -456,6 +456,11 @@ impl<'a> Recovery<'a> {
     fn plan(&self, control: &Control, header: &WalIndexHeader, found: &Found) -> Result<Plan, InstanceError> {
         if let Some((_, from)) = control.replays.iter().find(|(id, _)| *id == self.record().id) {
             let position = found.beginning().unwrap_or(found.position);
+            // Every file without a WAL stands there, whatever it holds.
+            let is_any = self.left_out && position == WalPosition::default();
+            if is_any && !is_marked(control, self.record()) {
+                return Ok(Plan::FindOut("it has no write-ahead log"));
+            }
             return Ok(Plan::Reapply(Anchor { position, redo_from: *from, ..Anchor::default() }));
         }
         let plan = reconcile::decide(&self.history, found, self.begin);
@@ -654,6 +659,15 @@ fn not_proven(record: &DatabaseRecord, why: &str, page: Option<PageNo>) -> Insta
         ),
         keep_or_fail_over(record),
     )
+}
+
+/// Whether the file is the one beside which this instance has last written a marker. A failover that left it out did not write
+/// another one, and the checksums of the redo from there on prove the rest.
+fn is_marked(control: &Control, record: &DatabaseRecord) -> bool {
+    let marker = Marker::read(&record.path).ok().flatten();
+    marker.zip(FileId::of(&record.path)).is_some_and(|(marker, file)| {
+        marker.instance == control.instance.0 && marker.check(&record.path, file).is_ok()
+    })
 }
 
 fn keep_or_fail_over(record: &DatabaseRecord) -> String {

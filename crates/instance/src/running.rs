@@ -8,6 +8,7 @@ mod role_change;
 mod service;
 mod superseded;
 
+pub use self::role_change::TakenOver;
 use self::service::Service;
 use crate::checkpointer::Remainder;
 use crate::config::DestinationConfig;

@@ -12,7 +12,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::log_changes::LogChange;
 use crate::paths::Paths;
-use crate::running::Running;
+use crate::running::{Running, TakenOver};
 use crate::view_request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -83,6 +83,9 @@ pub enum Request {
         /// How long to wait for what its source still has, seconds.
         #[serde(default)]
         wait_s: Option<u64>,
+        /// Also when databases have to be left out.
+        #[serde(default)]
+        force: bool,
     },
     /// Start or stop apply.
     Apply {
@@ -406,11 +409,24 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
             running.control_apply(on, no_delay)?;
             json!(if on { "apply started" } else { "apply stopped" })
         }
-        Request::Failover { wait_s } => {
+        Request::Failover { wait_s, force } => {
             let patience = wait_s.map_or(crate::drain::PATIENCE, Duration::from_secs);
-            let (branch, drained) = running.failover(patience)?;
+            let TakenOver { branch, drained, left_out } = running.failover(patience, force)?;
             let drained = drained.map(|(complete, text)| json!({ "complete": complete, "text": text }));
-            json!({ "branch": branch, "drained": drained })
+            let left_out: Vec<_> = left_out
+                .iter()
+                .map(|left_out| {
+                    json!({
+                        "database": left_out.database,
+                        "applied": left_out.applied,
+                        "reason": left_out.reason,
+                        "redo_from": left_out.redo_from,
+                        "text": left_out.text(),
+                        "remedy": left_out.remedy(),
+                    })
+                })
+                .collect();
+            json!({ "branch": branch, "drained": drained, "left_out": left_out })
         }
         Request::SetDestination { destination } => {
             let name = destination.name.clone();

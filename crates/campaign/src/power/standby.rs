@@ -200,8 +200,8 @@ impl StandbyHost {
     /// Becomes primary; the instance has to be opened as one then.
     pub fn fail_over(self) -> Outcome<(Arc<Environment>, FailedOver)> {
         let applier = lock(&self.applier).take().ok_or("the standby has been failed over")?;
-        let done =
-            take_over(&self.environment, applier, &self.received).map_err(|error| error.to_string())?;
+        let done = take_over(&self.environment, applier, &self.received, false)
+            .map_err(|error| error.to_string())?;
         Ok((self.environment.clone(), done))
     }
 }

@@ -97,10 +97,14 @@ fn a_failover_leaves_out_a_database_that_lacks_redo_and_says_so() {
     application.run(INSERT);
     await_stopped(&primary);
     primary.kill();
-    must(&standby, &["failover"]);
+    let refused = ["would leave out 1 of its databases", "is not in database app.db", "--force"];
+    refuses(&standby, &["failover"], 3, &refused);
+    let forced = standby.run(&["failover", "--force"]).unwrap();
+    assert_eq!(forced.code, 6, "{}{}", forced.stdout, forced.stderr);
+    assert!(forced.stderr.contains("warning: LEFT OUT"), "{}", forced.stderr);
     let alerts = standby.alerts();
-    assert!(alerts.contains("database app.db is left out, its redo since SCN"), "{alerts}");
-    assert!(!alerts.contains("database other.db is left out"), "{alerts}");
+    assert!(alerts.contains("is not in database app.db"), "{alerts}");
+    assert!(!alerts.contains("is not in database other.db"), "{alerts}");
     await_status(&standby, "it is left out", |status| status.database_state("app.db") == "left out");
     assert_eq!(rows(&standby.standby_database("app.db")), 1);
     assert_eq!(rows(&standby.standby_database("other.db")), 2);

@@ -241,10 +241,50 @@ fn behind(place: &Place, faults: &str) -> (Instance, PathBuf) {
 }
 
 #[test]
-fn a_checkpoint_that_fails_in_a_failover_leaves_out_no_database() {
+fn a_checkpoint_that_fails_once_in_a_failover_is_tried_again() {
     let place = Place::new("failover-checkpoint");
     let (standby, copy) = behind(&place, "database-write=ENOSPC@1");
-    refuses(&standby, &["failover"], 1, &["still a standby", "app.db"]);
+    must(&standby, &["failover"]);
+    assert!(standby.alerts().contains("are tried again"), "{}", standby.alerts());
+    assert_eq!(rows(&copy), 3);
+    place.application(&copy).run(INSERT);
+}
+
+#[test]
+fn a_failover_is_refused_while_a_database_cannot_be_written() {
+    let place = Place::new("failover-full");
+    let (mut standby, copy) = behind(&place, "apply-commit=ENOSPC@1+,recovery-apply=ENOSPC@2+");
+    let said =
+        ["would leave out 1 of its databases", "app.db", "No space left", "still a standby", "--force"];
+    refuses(&standby, &["failover"], 3, &said);
+    let status = standby.status().unwrap();
+    assert_eq!(status.role(), "standby");
+    // Nobody has room yet, and the operator goes on without the database.
+    let forced = standby.run(&["failover", "--force"]).unwrap();
+    assert_eq!(forced.code, 6, "{}{}", forced.stdout, forced.stderr);
+    for word in ["warning: LEFT OUT", "app.db", "its redo is kept from SCN"] {
+        assert!(forced.stderr.contains(word), "{}", forced.stderr);
+    }
+    assert_eq!(rows(&copy), 1);
+    await_status(&standby, "it is left out", |status| status.database_state("app.db") == "left out");
+    // With room, a start takes it back.
+    standby.stop().unwrap();
+    standby.faults = None;
+    start(&mut standby);
+    await_status(&standby, "it is open", |status| status.database_state("app.db") == "open");
+    assert_eq!(rows(&copy), 3);
+    place.application(&copy).run(INSERT);
+    let mut second = place.standby_of(&standby, "west");
+    add_destination(&standby, &second, &["--mode", "sync-affirm"]);
+    assert_same(&standby, &second, &copy);
+    second.kill();
+}
+
+#[test]
+fn a_database_that_has_room_again_is_not_left_out() {
+    let place = Place::new("failover-room");
+    // Applying it fails in the failover, and so does the first attempt to recover it.
+    let (standby, copy) = behind(&place, "apply-commit=ENOSPC@1,recovery-apply=ENOSPC@2");
     must(&standby, &["failover"]);
     assert_eq!(rows(&copy), 3);
     place.application(&copy).run(INSERT);

@@ -2,18 +2,28 @@
 
 use super::{Mode, Running, RunningStandby};
 use crate::error::InstanceError;
-use crate::failover;
+use crate::failover::{self, LeftOut};
 use crate::far_sync;
 use standfast_types::Scn;
 use std::time::Duration;
 
+/// What became of a failover.
+pub struct TakenOver {
+    /// Where the new incarnation begins.
+    pub branch: Scn,
+    /// Whether everything came that its source still had, and in words; nothing when its source was a primary.
+    pub drained: Option<(bool, String)>,
+    /// Databases that are not open, because not all redo is in them.
+    pub left_out: Vec<LeftOut>,
+}
+
 impl Running {
-    /// Makes this standby the primary, with what its source still has if that comes within `patience`; returns where
-    /// the new incarnation begins, and how that went.
+    /// Makes this standby the primary, with what its source still has if that comes within `patience`. `force`: also when
+    /// databases have to be left out.
     ///
     /// # Errors
-    /// When this is no standby, or it cannot be completed; see [`failover`].
-    pub fn failover(&self, patience: Duration) -> Result<(Scn, Option<(bool, String)>), InstanceError> {
+    /// When this is no standby, or it cannot be completed, or a database would be left out; see [`failover`].
+    pub fn failover(&self, patience: Duration, force: bool) -> Result<TakenOver, InstanceError> {
         let drained = self.drain(patience);
         let mut mode = self.mode();
         match &*mode {
@@ -39,7 +49,7 @@ impl Running {
         let RunningStandby { standby, log, segment: _segment, forwarding } = *standby;
         // Before everything counts as confirmed: destinations must not be told that of redo without an end.
         forwarding.stop();
-        let done = failover::become_primary(&self.environment, standby, &log);
+        let done = failover::become_primary(&self.environment, standby, &log, force);
         drop(log);
         let done = done.map_err(|error| self.standby_again(&error))?;
         if let Err(error) = self.open_as_primary() {
@@ -47,12 +57,19 @@ impl Running {
             return Err(if fenced { error } else { self.stuck(&error) });
         }
         drop(done.keepers);
+        // Opening has tried once more to bring them to where the others are.
+        let still_out = self.environment.of_control(|control| {
+            let out = control.databases.iter().filter(|record| control.left_out_from(record.id).is_some());
+            out.map(|record| record.name.clone()).collect::<Vec<_>>()
+        });
+        let left_out =
+            done.left_out.into_iter().filter(|left_out| still_out.contains(&left_out.database)).collect();
         self.environment.alert.say(format!(
             "failover complete: primary of incarnation {} from SCN {}",
             self.environment.control().incarnation().number,
             done.branch
         ));
-        Ok((done.branch, drained))
+        Ok(TakenOver { branch: done.branch, drained, left_out })
     }
 
     /// After a failover that failed: goes on as the standby that the control file says this still is, as after a
