@@ -1,6 +1,6 @@
 //! Pages that are not what they should be, on either disk.
 
-use crate::support::{INSERT, Place, add_destination, assert_same, await_status, must, rows, start};
+use crate::support::{INSERT, Place, add_destination, assert_same, await_status, must, refuses, rows, start};
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
