@@ -23,7 +23,7 @@ use standfast_instruments::{Event, waiting};
 use standfast_io::fault::{self, Fault};
 use standfast_session::Segment;
 use standfast_sqlite_wal::WalIndexHeader;
-use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::log_length::{is_long, share};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::rewrite::room_for;
@@ -42,6 +42,9 @@ const SHARE_BACK_OFF: u32 = 25;
 
 /// How long a reset waits for a writer, or readers, who do not know of the gate.
 const WRITER_PATIENCE: Duration = Duration::from_millis(20);
+
+/// How long a checkpoint waits for a writer before frames get checksums that they lack.
+const FRAMES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// While a stretch of the log is gathered that will be moved it is marked so often, about.
 const MARKS: u32 = 16;
@@ -207,6 +210,11 @@ impl Checkpointer {
             self.progress.remove(&database.id());
             return false;
         }
+        if database.is_index_lost() {
+            database.fail("its wal-index: another process has made the -shm file shorter".into());
+            return false;
+        }
+        self.complete_frames(database, Duration::ZERO);
         let Some(header) = database.header() else { return false };
         let frames = header.frames();
         let reset_frames = share(self.config.reset_frames, long);
@@ -227,6 +235,27 @@ impl Checkpointer {
             progress.length.cut_if_due(database, self.config.reset_frames);
         }
         active
+    }
+
+    /// Frames that were committed without checksums get them, if no writer is in the way for longer than `limit`. False
+    /// when some are left.
+    fn complete_frames(&mut self, database: &Database, limit: Duration) -> bool {
+        match database.complete_frames(limit) {
+            Ok(None) => true,
+            Ok(Some(frame)) => {
+                self.news.push(format!(
+                    "database {}: frames from {frame} on were committed without checksums, by SQLite before 3.50.2 in a \
+                     process without Standfast; they are captured, and have their checksums now",
+                    database.record().name
+                ));
+                true
+            }
+            Err(InstanceError::Guard(GuardError::Busy { .. })) => false,
+            Err(error) => {
+                database.fail(format!("its write-ahead log: {error}"));
+                false
+            }
+        }
     }
 
     /// A log without a tail is moved when it has grown by as much as is worth it; `passive_frames` are the most of a log that
@@ -398,6 +427,13 @@ impl Checkpointer {
     pub fn sync_databases(&mut self, scn: Scn) -> Result<(), InstanceError> {
         for database in self.shared.all_databases() {
             let in_redo = database.in_redo();
+            if !self.complete_frames(&database, FRAMES_PATIENCE) && database.failure().is_none() {
+                // Recovery of the others must not wait for a writer of this one.
+                database.fail(format!(
+                    "frames of its write-ahead log have no checksums, and a writer has kept them from being completed for {} s",
+                    FRAMES_PATIENCE.as_secs()
+                ));
+            }
             let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(&database));
             if progress.holds(&database, scn) {
                 continue;
@@ -460,6 +496,9 @@ pub fn redo_before_data(
     Box::new(move || {
         let (Some(shared), Some(database)) = (shared.upgrade(), database.upgrade()) else { return false };
         let Some(header) = database.header() else { return false };
+        if database.failure().is_some() || standfast_sqlite_wal::is_any_index_lost() && header.frames() == 0 {
+            return false;
+        }
         let id = database.id().0;
         let durable = || is_in_redo(&shared, &database, &header);
         if durable() {

@@ -5,9 +5,10 @@ use crate::error::InstanceError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use standfast_session::FileId;
-use standfast_sqlite_wal::capture::Capture;
+use standfast_sqlite_wal::capture::{Capture, check_index};
 use standfast_sqlite_wal::first_pages::FirstPages;
 use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
+use standfast_sqlite_wal::is_any_index_lost;
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, WalIndexView};
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
@@ -42,6 +43,8 @@ pub struct Database {
     first_pages: FirstPages,
     /// The redo no longer describes the database: it has to be copied afresh.
     resync: AtomicBool,
+    /// First frame that was committed without a checksum and is not known to have one by now; 0: none.
+    unsummed: AtomicU32,
     /// Its WAL for syncing. One descriptor for all who sync: the kernel tells each descriptor of an error once.
     wal: Mutex<Option<VfsFile>>,
     /// Why nothing that its files are said to hold is believed any more.
@@ -75,6 +78,7 @@ impl Database {
             lazy: AtomicU64::new(0),
             first_pages: FirstPages::default(),
             resync: AtomicBool::new(false),
+            unsummed: AtomicU32::new(0),
             wal: Mutex::new(None),
             failure: OnceLock::new(),
         })
@@ -186,6 +190,43 @@ impl Database {
         done
     }
 
+    /// Capture has found that this frame was committed without a checksum: recovery of the log ends before it.
+    pub fn note_unsummed(&self, frame: u32) {
+        let lower = |known: u32| (known == 0 || frame < known).then_some(frame);
+        let _ = self.unsummed.fetch_update(SeqCst, SeqCst, lower);
+    }
+
+    /// Gives the frames that lack them their checksums, waiting up to `limit` for writers. Returns the first of them;
+    /// `None` when there are none. To be called before anybody relies on the WAL without its index.
+    ///
+    /// # Errors
+    /// When somebody writes all the time or the WAL cannot be read or written.
+    pub fn complete_frames(&self, limit: Duration) -> Result<Option<u32>, InstanceError> {
+        let from = self.unsummed.load(SeqCst);
+        if from == 0 {
+            return Ok(None);
+        }
+        let mut wal = self.wal_file()?;
+        let connection = self.connection();
+        let guard = Guard::of(&connection)?;
+        guard.hold_write_lock_within(limit)?;
+        let completed = guard.complete_frames(&mut wal, from);
+        guard.release_write_lock();
+        let completed = completed
+            .map_err(InstanceError::io("complete the frames of the write-ahead log of", &self.record.path))?;
+        // What capture has found meanwhile stays.
+        let _ = self.unsummed.compare_exchange(from, 0, SeqCst, SeqCst);
+        Ok(completed)
+    }
+
+    /// Whether its wal-index was lost: another process has made the `-shm` file shorter. One load while there is none.
+    pub fn is_index_lost(&self) -> bool {
+        is_any_index_lost()
+            && self
+                .try_connection()
+                .is_some_and(|connection| Guard::of(&connection).is_ok_and(|guard| guard.is_index_lost()))
+    }
+
     /// What capture is told by.
     pub fn first_pages(&self) -> &FirstPages {
         &self.first_pages
@@ -250,6 +291,7 @@ impl Database {
         find: impl FnOnce(&Connection, &WalIndexHeader) -> Result<T, InstanceError>,
     ) -> Result<(Connection, T), InstanceError> {
         let reader = open_guarded(&self.record.path, self.vfs_base.as_deref())?;
+        let mut wal = self.wal_file()?;
         let end = Instant::now() + limit;
         // The connection is not kept while a writer is waited for: the checkpointer needs it, and serves all databases.
         let connection = loop {
@@ -267,7 +309,11 @@ impl Database {
         let begun = reader
             .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
             .map_err(InstanceError::from)
-            .and_then(|()| find(&reader, &guard.wal_header()?));
+            .and_then(|()| {
+                let header = guard.wal_header()?;
+                check_index(&header, &mut wal, self.record.page_size)?;
+                find(&reader, &header)
+            });
         guard.release_write_lock();
         Ok((reader, begun?))
     }

@@ -48,11 +48,11 @@ pub enum InstanceError {
         /// What the switch waited for.
         why: String,
     },
-    /// A write or a sync of a protected database failed.
+    /// A write or a sync of a protected database failed, or it cannot be captured.
     #[error(
         "database {name} has failed: {why}; what of it is on disk is not known, so no more is moved into it and no \
-         commit to it is accepted\nhint: see to its disk, then restart the instance: it writes the write-ahead log again \
-         and applies what is missing out of the redo, which is kept"
+         commit to it is accepted\nhint: cure the cause (for an error of a file, see to its disk), then restart the \
+         instance: it writes the write-ahead log again and applies what is missing out of the redo, which is kept"
     )]
     DatabaseFailed {
         /// Database.

@@ -15,7 +15,7 @@ use standfast_format::{LogKind, page_sum};
 use standfast_io::fault::{self, Fault};
 use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
 use standfast_session::{DatabaseState, FileId, Marker, Segment};
-use standfast_sqlite_wal::capture::Capture;
+use standfast_sqlite_wal::capture::{Capture, check_index};
 use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::state::{Frames, StateReader, first_commit_frame};
@@ -338,7 +338,21 @@ fn reconcile_database(
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
         guard.hold_write_lock_within(WRITER_PATIENCE)?;
-        let header = make_log_whole(&guard, &database, segment)?;
+        let mut header = make_log_whole(&guard, &database, segment)?;
+        // Of a database that was left out, the log is believed as it is or not at all.
+        let is_known = !reconcile::is_lost(header.position());
+        if left_out.is_none()
+            && is_known
+            && guard
+                .complete_frames(&mut database.wal_file()?, 1)
+                .map_err(InstanceError::io("complete the frames of the write-ahead log of", &record.path))?
+                .is_some()
+        {
+            header = guard.wal_header()?;
+        }
+        if is_known {
+            check_index(&header, &mut database.wal_file()?, record.page_size)?;
+        }
         // The shared memory may have been made anew at a start that left this database out.
         if !sessions_vouch || left_out.is_some() {
             cut_stale_frames(&mut database.wal_file()?, &header, record.page_size)

@@ -24,8 +24,8 @@ use chunks::{Then, UnderWay};
 use standfast_format::{Attach, RecordBuilder};
 use standfast_instruments::{Event, Statistic, waiting};
 use standfast_log::{LogSwitch, LogWriter, SwitchBlocked, WriteCounts};
-use standfast_session::{DirtySet, monotonic_ns};
-use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
+use standfast_session::{DatabaseState, DirtySet, monotonic_ns};
+use standfast_sqlite_wal::capture::{Capture, CaptureError, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::Guard;
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition, WalSalts};
 use std::collections::{BTreeMap, VecDeque};
@@ -91,6 +91,8 @@ struct Served {
     baseline: Option<BaselineJob>,
     /// Waiting for a fresh copy: nothing is captured.
     awaiting_baseline: bool,
+    /// It has failed: nothing is captured or noted of it any more, its redo is kept.
+    is_offline: bool,
     /// How often commits were found of which no session gave notice.
     unnoticed: u32,
     /// Commits may wait that the redo already held when it began to be served.
@@ -203,6 +205,7 @@ impl Primary {
             obstructed: None,
             baseline: None,
             awaiting_baseline,
+            is_offline: false,
             unnoticed: 0,
             release_due,
         };
@@ -260,6 +263,9 @@ impl Primary {
     pub fn start_baseline(&mut self, job: BaselineJob) {
         if let Some(served) = self.served.get_mut(&job.database().0) {
             let id = job.database().0;
+            if served.is_offline {
+                return;
+            }
             served.baseline = Some(job);
             served.awaiting_baseline = true;
             self.retry_soon(id);
@@ -276,7 +282,9 @@ impl Primary {
         self.write_out(Then::Wait)?;
         let start = self.shared.buffer.captured();
         // A database whose copy is not complete is not known: recovery has to copy it again.
-        for served in self.served.values_mut().filter(|served| !served.awaiting_baseline) {
+        // Nor is one that has failed noted: what capture last held need not be in the redo.
+        let is_known = |served: &&mut Served| !served.awaiting_baseline && !served.is_offline;
+        for served in self.served.values_mut().filter(is_known) {
             served.capture.anchor(&mut self.out);
         }
         self.write_chunk(Then::Wait)?;
@@ -346,24 +354,77 @@ impl Primary {
         Ok(if self.retry.is_empty() { Step::Idle } else { Step::Blocked })
     }
 
+    /// Captures what is new of a database. Whatever is wrong with it concerns no other one: what was appended of it in
+    /// this call is taken back, and it is copied again or taken offline.
     fn capture_database(&mut self, id: u16, now: u64) {
+        let (bytes, marks) = (self.out.len(), self.marks.len());
+        let failed = match self.capture_news(id, now) {
+            Ok(()) => return,
+            Err(error) => error,
+        };
+        // The last record may be half of one.
+        self.out.truncate(bytes);
+        self.marks.truncate(marks);
+        match failed {
+            InstanceError::Capture(error @ (CaptureError::ForeignFrame { .. } | CaptureError::Io(_)))
+                if self.served.get(&id).is_some_and(|served| served.baseline.is_none()) =>
+            {
+                self.resynchronise(id, error.to_string());
+            }
+            error => self.take_offline(id, &error),
+        }
+    }
+
+    /// Nothing of the database is captured or acknowledged any more until a restart; its redo is kept for it.
+    fn take_offline(&mut self, id: u16, why: &InstanceError) {
         let Some(served) = self.served.get_mut(&id) else { return };
-        if served.baseline.is_some() {
-            self.copy_piece(id, now);
-            return;
+        served.is_offline = true;
+        served.baseline = None;
+        served.shared.fail(format!("it cannot be captured: {}", why.to_string().replace("\nhint: ", "; ")));
+        // The checkpointer tells the operator and the control file, within half a second.
+        self.shared.segment.set_state(id, DatabaseState::Failed);
+        self.shared.segment.wake_all(id);
+    }
+
+    fn capture_news(&mut self, id: u16, now: u64) -> Result<(), InstanceError> {
+        let Some(served) = self.served.get_mut(&id).filter(|served| !served.is_offline) else {
+            return Ok(());
+        };
+        if served.shared.is_index_lost() {
+            let what = "another process has made the -shm file shorter".to_owned();
+            return Err(CaptureError::BadIndex { what }.into());
+        }
+        if let Some(job) = &mut served.baseline {
+            if job.copy_piece(self.round_bytes, now, &mut self.out)? {
+                let (position, pages) = (job.position(), job.pages());
+                // If the log has begun again meanwhile, what the copy holds is a state that no redo leads on from.
+                served.baseline = None;
+                served.capture.adopt(position, pages)?;
+                served.capture.anchor(&mut self.out);
+                served.awaiting_baseline = false;
+                self.helper.resynchronised(&served.shared);
+                let (epoch, _) = self.shared.segment.epoch(id);
+                let release = ReleasePosition::new(epoch, served.capture.position().frame);
+                self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
+            }
+            self.retry_soon(id);
+            return Ok(());
         }
         if served.awaiting_baseline {
-            return;
+            return Ok(());
         }
         if served.shared.take_resync() {
             self.resynchronise(id, "asked for".into());
-            return;
+            return Ok(());
         }
         let (number, raw_salts) = self.shared.segment.epoch(id);
         let first_mark = self.marks.len();
         let epoch = Epoch { number, raw_salts };
         let before = self.out.len();
-        let outcome = served.capture.capture(epoch, now, self.round_bytes, &mut self.out, &mut self.marks);
+        let outcome = served.capture.capture(epoch, now, self.round_bytes, &mut self.out, &mut self.marks)?;
+        if let Some(frame) = served.capture.take_unsummed() {
+            served.shared.note_unsummed(frame);
+        }
         if self.out.len() > before {
             served.shared.set_in_redo(self.shared.buffer.captured() + self.out.len() as u64);
         }
@@ -382,50 +443,20 @@ impl Primary {
         }
         served.release_due &= self.marks.len() == first_mark;
         match outcome {
-            Ok(CaptureOutcome::UpToDate) => served.obstructed = None,
-            Ok(CaptureOutcome::More) => {
+            CaptureOutcome::UpToDate => served.obstructed = None,
+            CaptureOutcome::More => {
                 self.left_over = true;
                 self.retry_soon(id);
             }
-            Ok(CaptureOutcome::Torn | CaptureOutcome::Unannounced) => {
+            CaptureOutcome::Torn | CaptureOutcome::Unannounced => {
                 let since = *served.obstructed.get_or_insert_with(Instant::now);
                 if since.elapsed() >= self.heal_after {
                     self.heal(id);
                 }
                 self.retry_soon(id);
             }
-            Err(error) => self.resynchronise(id, error.to_string()),
         }
-    }
-
-    /// The next piece of a fresh copy. What keeps it from being read is a failure of this database and of no other.
-    fn copy_piece(&mut self, id: u16, now: u64) {
-        let before = self.out.len();
-        let Some(served) = self.served.get_mut(&id) else { return };
-        let Some(job) = &mut served.baseline else { return };
-        match job.copy_piece(self.round_bytes, now, &mut self.out) {
-            Ok(false) => self.retry_soon(id),
-            Ok(true) => {
-                let (position, pages) = (job.position(), job.pages());
-                served.baseline = None;
-                if let Err(error) = served.capture.adopt(position, pages) {
-                    // The log has begun again meanwhile: what the copy holds is a state that no redo leads on from.
-                    return self.resynchronise(id, error.to_string());
-                }
-                served.capture.anchor(&mut self.out);
-                served.awaiting_baseline = false;
-                self.helper.resynchronised(&served.shared);
-                let (epoch, _) = self.shared.segment.epoch(id);
-                let release = ReleasePosition::new(epoch, served.capture.position().frame);
-                self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
-                self.retry_soon(id);
-            }
-            Err(error) => {
-                self.out.truncate(before);
-                served.baseline = None;
-                served.shared.fail(format!("its fresh copy cannot be read: {error}"));
-            }
-        }
+        Ok(())
     }
 
     fn retry_soon(&mut self, id: u16) {
@@ -462,7 +493,7 @@ impl Primary {
     /// the former, once each.
     pub fn look_for_unnoticed(&mut self) -> Vec<String> {
         let mut foreign = Vec::new();
-        for (id, served) in &mut self.served {
+        for (id, served) in self.served.iter_mut().filter(|(_, served)| !served.is_offline) {
             let captured = served.capture.position();
             let published = served.capture.header().map(|header| header.position());
             let news = |position: WalPosition| position != captured && position.frame != 0;

@@ -102,7 +102,11 @@ impl Segment {
             }
         }
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-        file.set_len(size_of::<Layout>() as u64)?;
+        // With room for all of it: an access to a page for which there is none later would end the process.
+        if let Err(error) = allocate(&file, size_of::<Layout>()) {
+            drop(std::fs::remove_file(path));
+            return Err(error.into());
+        }
         let segment = Mapped::file(&file)?.keep();
         let header = segment.header();
         header.version.store(VERSION, SeqCst);
@@ -142,6 +146,16 @@ fn version_of(file: &File) -> Option<u32> {
 }
 
 /// Tells the sessions that have the segment mapped, whatever its release, that another one takes its place.
+/// Makes `file` `bytes` long, with room for all of them.
+fn allocate(file: &File, bytes: usize) -> io::Result<()> {
+    let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open; the call touches no memory.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 fn retire(path: &Path) {
     if let Ok(file) = OpenOptions::new().read(true).write(true).open(path)
         && version_of(&file).is_some()

@@ -2,13 +2,14 @@
 //! host's own file lies behind ours in the memory that SQLite allotted.
 
 use crate::bindings::{File, IoMethods, LOCK_EXCLUSIVE, SYNC_NORMAL, code, control};
+use crate::checksums::{self, SUM_BYTES};
 use crate::commit;
 use crate::connection::Connection;
 use crate::host::{host, sqlite_string};
 use crate::main_file::{MainFile, WriteLock};
 use crate::pragma;
 use crate::report::{Cause, report, shield};
-use standfast_types::WAL_HEADER_BYTES;
+use standfast_types::{WAL_HEADER_BYTES, WalFile};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// What an open file is to its database.
@@ -179,11 +180,23 @@ unsafe extern "C" fn read(file: *mut File, buffer: *mut c_void, count: c_int, of
         }
     }
     if kind == Kind::Log {
+        let mut sum = None;
         let written = shield(|| {
             let mut frames = main.frames.borrow_mut();
+            if count as usize == SUM_BYTES {
+                match checksums::complete(&mut frames, &mut RealLog(file), offset as u64) {
+                    Ok(completed) => sum = completed,
+                    Err(result) => return result,
+                }
+            }
             let written = frames.before_read(offset as u64, count as usize, into_real(file));
             written.err().unwrap_or(code::OK)
         });
+        if let (Some(sum), code::OK) = (sum, written) {
+            // SAFETY: SQLite passes a buffer of `count` bytes, which is as many as a checksum has.
+            unsafe { std::ptr::copy_nonoverlapping(sum.as_ptr(), buffer.cast::<u8>(), SUM_BYTES) };
+            return code::OK;
+        }
         if written != code::OK {
             return written;
         }
@@ -218,6 +231,24 @@ fn into_real(file: *mut File) -> impl FnMut(u64, &[u8]) -> Result<(), c_int> {
     move |offset, data| match real!(file, write(data.as_ptr().cast(), data.len() as c_int, offset as i64)) {
         code::OK => Ok(()),
         result => Err(result),
+    }
+}
+
+/// The host's own file, which is a log.
+struct RealLog(*mut File);
+
+impl WalFile for RealLog {
+    type Error = c_int;
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), c_int> {
+        match real!(self.0, read(out.as_mut_ptr().cast(), out.len() as c_int, offset as i64)) {
+            code::OK => Ok(()),
+            result => Err(result),
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), c_int> {
+        into_real(self.0)(offset, data)
     }
 }
 

@@ -17,6 +17,7 @@
 //! Nothing here links against SQLite; see [`host`] for how its functions are found.
 
 mod bindings;
+mod checksums;
 mod commit;
 mod connection;
 mod file;

@@ -20,11 +20,15 @@ use crate::wal_layout::{FrameHead, frame_offset, image_offset};
 use standfast_format::{RecordBuilder, page_sum};
 use standfast_io::fault::{self, Fault};
 use standfast_types::{
-    DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WAL_FRAME_HEADER_BYTES, WalPosition, WalSalts,
+    DatabaseId, PIECE_BYTES, PageNo, PageSize, ReleasePosition, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES,
+    WalHeader, WalPosition, WalSalts,
 };
 
 /// A page that has changed within so many frames is likely to change soon again.
 const HOT_WITHIN: u32 = 256;
+
+/// So many pages a commit may leave out of a database that it makes larger without its frame being looked at.
+const SKIPPED_UNCHECKED: usize = 4096;
 
 /// Why a database can no longer be captured.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +43,14 @@ pub enum CaptureError {
     ForeignFrame {
         /// The frame.
         frame: u32,
+    },
+    /// A number in the wal-index, or in a frame that it publishes, cannot be.
+    #[error(
+        "the wal-index does not fit the write-ahead log: {what}\nhint: a process has written into the -shm file; end all processes that have the database open and restart the instance, so that the index is made from the log again"
+    )]
+    BadIndex {
+        /// Which number, and what it should be.
+        what: String,
     },
 }
 
@@ -88,6 +100,8 @@ pub struct Capture {
     generation_recorded: bool,
     /// A log was entered that the instance has written anew.
     rewritten_entered: bool,
+    /// First frame without a checksum since the last [`Capture::take_unsummed`].
+    unsummed: Option<u32>,
     first_pages: FirstPages,
     pages: PageMap,
     database_pages: u32,
@@ -104,6 +118,39 @@ pub struct Capture {
     is_hot: Vec<bool>,
     before: Vec<u8>,
     scratch: Vec<u8>,
+}
+
+/// That the numbers in `header`, which was read under the write lock, fit the log: its last frame is there, and ends a
+/// transaction that leaves as many pages as the index says.
+///
+/// # Errors
+/// `BadIndex`, and when the log cannot be read.
+pub fn check_index(
+    header: &WalIndexHeader,
+    wal: &mut VfsFile,
+    page_size: PageSize,
+) -> Result<(), CaptureError> {
+    if header.frames() == 0 {
+        return Ok(());
+    }
+    let bad = |what: String| Err(CaptureError::BadIndex { what });
+    let (frame, pages) = (header.frames(), header.database_pages());
+    if header.page_size() != Some(page_size) {
+        return bad(format!("its page size is not that of the database, {} bytes", page_size.bytes()));
+    }
+    let mut head = [0; WAL_FRAME_HEADER_BYTES];
+    if !wal.read_at(&mut head, frame_offset(frame, page_size.bytes()))? {
+        return bad(format!("it ends at frame {frame}, and the log before"));
+    }
+    let head = FrameHead::of(&head);
+    let known = head.salts == header.salts() || head.is_unsummed();
+    if !known || head.commit_pages != pages {
+        return bad(format!(
+            "it says that the database has {pages} pages after frame {frame}, and that frame says {}",
+            head.commit_pages
+        ));
+    }
+    Ok(())
 }
 
 /// A transaction or a piece of one within the chunk.
@@ -142,6 +189,7 @@ impl Capture {
             previous: None,
             generation_recorded: false,
             rewritten_entered: false,
+            unsummed: None,
             first_pages: FirstPages::default(),
             pages: PageMap::default(),
             database_pages,
@@ -165,7 +213,22 @@ impl Capture {
     }
 
     /// Learns which pages the captured frames of this generation hold.
+    ///
+    /// The log may have been restarted meanwhile: a reader of a log that is in the database file as a whole does not keep
+    /// a writer from it. Then all the captured frames are in the file, and the new generation has not been captured.
     fn load_pages(&mut self) -> Result<(), CaptureError> {
+        let loaded = self.load_pages_of_generation();
+        if matches!(loaded, Err(CaptureError::ForeignFrame { .. }))
+            && self.index.settled_header().is_some_and(|header| header.salts() != self.salts)
+        {
+            self.pages.clear();
+            self.unsummed = None;
+            return Ok(());
+        }
+        loaded
+    }
+
+    fn load_pages_of_generation(&mut self) -> Result<(), CaptureError> {
         self.pages.clear();
         self.recent.clear();
         for frame in 1..=self.frame {
@@ -180,10 +243,22 @@ impl Capture {
         let offset = frame_offset(frame, self.page_bytes);
         let complete = self.wal.read_at(&mut header, offset)?;
         let head = FrameHead::of(&header);
-        if !complete || head.salts != self.salts {
+        if !complete {
             return Err(CaptureError::ForeignFrame { frame });
         }
+        self.accept(frame, &head)?;
         Ok(head)
+    }
+
+    /// That a frame below the published end belongs to this generation. One without a checksum does, as any other that
+    /// the index publishes; that it lacks something is remembered.
+    fn accept(&mut self, frame: u32, head: &FrameHead) -> Result<(), CaptureError> {
+        if head.is_unsummed() {
+            self.unsummed = Some(self.unsummed.map_or(frame, |first| first.min(frame)));
+        } else if head.salts != self.salts || head.page_no == 0 {
+            return Err(CaptureError::ForeignFrame { frame });
+        }
+        Ok(())
     }
 
     /// Database captured.
@@ -254,6 +329,10 @@ impl Capture {
             return Ok(CaptureOutcome::Unannounced);
         }
         let last = header.frames();
+        if header.salts() == self.salts && last < self.frame {
+            let what = format!("it ends at frame {last}, and the frames up to {} were committed", self.frame);
+            return Err(CaptureError::BadIndex { what });
+        }
         while self.frame < last {
             if out.len() >= limit {
                 return Ok(CaptureOutcome::More);
@@ -262,6 +341,10 @@ impl Capture {
                 self.anchor(out);
             }
             self.capture_chunk(last, epoch, now_us, out, marks)?;
+        }
+        if self.in_transaction() {
+            let what = format!("frame {last}, the last one that it publishes, ends no transaction");
+            return Err(CaptureError::BadIndex { what });
         }
         self.file_is_base = true;
         if self.rewritten_entered && !self.generation_recorded {
@@ -273,6 +356,12 @@ impl Capture {
     /// Whether a log was entered since the last call that begins with what is captured already.
     pub fn take_rewritten_entered(&mut self) -> bool {
         std::mem::take(&mut self.rewritten_entered)
+    }
+
+    /// The first frame seen since the last call that was committed without salts and checksum. Before anybody relies on
+    /// the log without its index it has to be completed, see [`Guard::complete_frames`](crate::guard::Guard::complete_frames).
+    pub fn take_unsummed(&mut self) -> Option<u32> {
+        self.unsummed.take()
     }
 
     fn enter_generation(&mut self, header: &WalIndexHeader) -> Result<(), CaptureError> {
@@ -288,6 +377,7 @@ impl Capture {
         self.generation_recorded = false;
         self.pages.clear();
         self.recent.clear();
+        self.unsummed = None;
         if captured == 0 && self.salts.is_rewritten_of(left.salts) {
             self.enter_rewritten_log(header.raw_salts())?;
         }
@@ -357,7 +447,7 @@ impl Capture {
         self.is_hot.clear();
         let mut at = 0;
         while at < frames {
-            let span = self.next_span(&chunk, at, frames)?;
+            let span = self.next_span(&chunk, first, at, frames)?;
             let ends_transaction = span.commit_pages.is_some();
             if !ends_transaction && at > 0 {
                 break;
@@ -382,9 +472,15 @@ impl Capture {
     }
 
     /// Frames from `at` up to and including the next commit frame, or all of the chunk.
-    fn next_span(&self, chunk: &[u8], at: usize, frames: usize) -> Result<Span, CaptureError> {
+    fn next_span(
+        &mut self,
+        chunk: &[u8],
+        first: u32,
+        at: usize,
+        frames: usize,
+    ) -> Result<Span, CaptureError> {
         for index in at..frames {
-            let header = self.frame_header(chunk, index)?;
+            let header = self.frame_header(chunk, first, index)?;
             if header.commit_pages != 0 {
                 return Ok(Span {
                     first: at,
@@ -396,11 +492,10 @@ impl Capture {
         Ok(Span { first: at, count: frames - at, commit_pages: None })
     }
 
-    fn frame_header(&self, chunk: &[u8], index: usize) -> Result<FrameHead, CaptureError> {
+    /// `first`: the frame with which the chunk begins.
+    fn frame_header(&mut self, chunk: &[u8], first: u32, index: usize) -> Result<FrameHead, CaptureError> {
         let head = FrameHead::of(&chunk[index * self.frame_bytes()..]);
-        if head.salts != self.salts || head.page_no == 0 {
-            return Err(CaptureError::ForeignFrame { frame: self.frame + 1 + index as u32 });
-        }
+        self.accept(first + index as u32, &head)?;
         Ok(head)
     }
 
@@ -423,6 +518,7 @@ impl Capture {
             }
         }
         if let Some(pages) = span.commit_pages {
+            self.check_growth(chunk, chunk_first, span, pages)?;
             self.capture_skipped_pages(pages, out)?;
         }
         let mut builder = match span.commit_pages {
@@ -487,6 +583,41 @@ impl Capture {
             None if self.file_is_base => Base::File,
             None => Base::Zeros,
         }
+    }
+
+    /// A size that leaves out very many pages is believed only of a frame that is what was written: each of those pages
+    /// becomes redo.
+    fn check_growth(
+        &mut self,
+        chunk: &[u8],
+        chunk_first: u32,
+        span: &Span,
+        pages: u32,
+    ) -> Result<(), CaptureError> {
+        let grown = pages.saturating_sub(self.database_pages) as usize;
+        if grown.saturating_sub(self.new_pages.len()) <= SKIPPED_UNCHECKED {
+            return Ok(());
+        }
+        let index = span.first + span.count - 1;
+        let frame = chunk_first + index as u32;
+        let bytes = &chunk[index * self.frame_bytes()..(index + 1) * self.frame_bytes()];
+        let head = FrameHead::of(bytes);
+        let mut start = [0; WAL_HEADER_BYTES];
+        let log = if self.wal.read_at(&mut start, 0)? { WalHeader::of(&start) } else { None };
+        let sums = log.map(|log| log.frame_sums(&mut self.wal, frame, frame)).transpose()?;
+        // One without a checksum is bounded by what the index says, which was written with it.
+        let size = self.index.settled_header().map(|header| header.database_pages());
+        let is_what_was_written = if head.is_unsummed() {
+            size == Some(pages)
+        } else {
+            sums.is_some_and(|sums| sums == [head.sum])
+        };
+        if is_what_was_written {
+            return Ok(());
+        }
+        let what =
+            format!("frame {frame} says that the database has {pages} pages, and its checksum is wrong");
+        Err(CaptureError::BadIndex { what })
     }
 
     /// Pages between the old and the new end that the transaction did not write.

@@ -1,6 +1,7 @@
 //! Holding SQLite's own locks for good, and reading what it has published.
 
 use crate::guard_vfs::{self, GuardFile, GuardState};
+use crate::mapped;
 use crate::pace::Pace;
 use crate::wal_index::WalIndexView;
 use crate::{sqlite_code, wal_index::WalIndexHeader};
@@ -229,6 +230,12 @@ impl<'c> Guard<'c> {
             ffi::SQLITE_OK => Ok(()),
             code => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
         }
+    }
+
+    /// Whether a part of the wal-index was lost, because another process has made its file shorter while it was mapped:
+    /// what this process sees in its place is not what others see.
+    pub fn is_index_lost(&self) -> bool {
+        mapped::any_is_lost() && self.state().is_ok_and(GuardState::is_index_lost)
     }
 
     /// Installs what is asked before a checkpoint of this connection moves anything; see [`guard_vfs`].

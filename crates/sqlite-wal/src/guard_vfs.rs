@@ -10,6 +10,7 @@
 
 #![allow(clippy::missing_safety_doc)]
 
+use crate::mapped::{self, MappedRegions};
 use crate::pace::{AfterPortion, PAUSE_MAX, Portions};
 use crate::wal_index::{WalIndexHeader, WalIndexView};
 use rusqlite::ffi;
@@ -35,6 +36,8 @@ pub struct GuardState {
     portions: Mutex<Portions>,
     /// The database was written to since its last sync.
     unsynced: AtomicBool,
+    /// Regions of the wal-index that this file has mapped.
+    mapped: Mutex<MappedRegions>,
     /// Frames of the open transaction that are not in the WAL yet.
     frames: Mutex<FrameRun>,
     /// Where those end that are.
@@ -121,6 +124,15 @@ pub unsafe fn guard_of(file: *mut ffi::sqlite3_file) -> Option<*mut GuardFile> {
 impl GuardState {
     fn frames(&self) -> MutexGuard<'_, FrameRun> {
         self.frames.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, MappedRegions> {
+        self.mapped.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// See [`crate::guard::Guard::is_index_lost`].
+    pub fn is_index_lost(&self) -> bool {
+        mapped::any_is_lost() && self.mapped().is_lost()
     }
 
     pub fn portions(&self) -> MutexGuard<'_, Portions> {
@@ -340,11 +352,15 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
 // SAFETY: called by the file methods below only, with a file that SQLite has opened through this VFS.
 unsafe fn sync_kind(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     // SAFETY: see `below`.
-    let failed = match unsafe { (*file.cast::<GuardFile>()).kind } {
-        Kind::Main => fault::check(Fault::DatabaseSync).is_err(),
-        Kind::Wal => fault::check(Fault::WalSync).is_err(),
-        Kind::Other => false,
-    };
+    let kind = unsafe { (*file.cast::<GuardFile>()).kind };
+    // SAFETY: see `below`.
+    let is_index_lost = unsafe { &*file.cast::<GuardFile>() }.state().is_some_and(GuardState::is_index_lost);
+    let failed = is_index_lost
+        || match kind {
+            Kind::Main => fault::check(Fault::DatabaseSync).is_err(),
+            Kind::Wal => fault::check(Fault::WalSync).is_err(),
+            Kind::Other => false,
+        };
     // SAFETY: as above.
     let guard = unsafe { &*file.cast::<GuardFile>() };
     let code = match (!failed).then(|| guard.sync_used()) {
@@ -398,6 +414,9 @@ unsafe extern "C" fn shm_lock(
     let guard = unsafe { &*file.cast::<GuardFile>() };
     let (mut offset, mut count) = (offset, count);
     if let Some(state) = guard.state() {
+        if flags & ffi::SQLITE_SHM_LOCK != 0 && state.is_index_lost() {
+            return ffi::SQLITE_IOERR_SHMLOCK;
+        }
         if offset == WRITE_LOCK {
             state.frames().clear();
             state.written.store(0, SeqCst);
@@ -440,6 +459,9 @@ unsafe extern "C" fn write(
     let guard = unsafe { &*file.cast::<GuardFile>() };
     // SAFETY: SQLite passes that many bytes.
     let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes as usize) };
+    if guard.kind == Kind::Main && guard.state().is_some_and(GuardState::is_index_lost) {
+        return ffi::SQLITE_IOERR_WRITE;
+    }
     if guard.kind == Kind::Main
         && let Err(error) = fault::check(Fault::DatabaseWrite)
     {
@@ -501,7 +523,27 @@ forward!(check_reserved, xCheckReservedLock, ffi::SQLITE_IOERR_CHECKRESERVEDLOCK
 forward!(file_control, xFileControl, ffi::SQLITE_NOTFOUND, op: c_int, arg: *mut c_void);
 forward!(sector_size, xSectorSize, 4096);
 forward!(characteristics, xDeviceCharacteristics, 0);
-forward!(shm_map, xShmMap, ffi::SQLITE_IOERR_SHMMAP, page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void);
+forward!(shm_map_below, xShmMap, ffi::SQLITE_IOERR_SHMMAP, page: c_int, size: c_int, extend: c_int, out: *mut *mut c_void);
+
+unsafe extern "C" fn shm_map(
+    file: *mut ffi::sqlite3_file,
+    page: c_int,
+    size: c_int,
+    extend: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: see `below`; `out` receives the address.
+    unsafe {
+        let code = shm_map_below(file, page, size, extend, out);
+        if code == ffi::SQLITE_OK
+            && !(*out).is_null()
+            && let Some(state) = (*file.cast::<GuardFile>()).state()
+        {
+            state.mapped().add(*out);
+        }
+        code
+    }
+}
 
 /// Called when the connection closes: SQLite knows nothing of the locks that are held for good.
 unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c_int {
@@ -509,6 +551,7 @@ unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c
     unsafe {
         let guard = &*file.cast::<GuardFile>();
         if let Some(state) = guard.state() {
+            *state.mapped() = MappedRegions::default();
             for (held, lock) in [(&state.write_held, WRITE_LOCK), (&state.checkpoint_held, CHECKPOINT_LOCK)] {
                 if held.swap(false, SeqCst) {
                     guard.shm_lock(lock, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE);

@@ -2,7 +2,7 @@
 //! Format".
 
 use crate::wal_layout::SALTS;
-use crate::wal_sum::Sum;
+use standfast_types::WalSum as Sum;
 use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalSalts};
 
 /// Where the header of a log has its checkpoint sequence number and its sum.

@@ -20,10 +20,10 @@ use crate::page_map::PageMap;
 use crate::wal_index::WalIndexHeader;
 use crate::wal_index_regions::{NewHeader, WalIndexRegions};
 use crate::wal_layout::{FrameHead, SALTS, SUMMED_HEAD, frame_offset, image_offset};
-use crate::wal_sum::{MAGIC, Sum};
 use rusqlite::ffi;
 use standfast_io::fault::{self, Fault};
 use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
+use standfast_types::{WAL_MAGIC as MAGIC, WalSum as Sum};
 use std::time::{Duration, Instant};
 
 /// What is written at once: SQLite's VFS for Unix takes less than 128 KiB in one call.

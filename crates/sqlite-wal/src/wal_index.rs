@@ -41,6 +41,17 @@ impl WalIndexHeader {
     pub fn salts(&self) -> WalSalts {
         WalSalts(u32::from_be(self.words[8]), u32::from_be(self.words[9]))
     }
+    /// As SQLite decides whether to recover the index: it is initialised, and its own checksum is right.
+    fn is_valid(&self) -> bool {
+        let [first, second] = self.words[..HEADER_WORDS - 2].as_chunks::<2>().0.iter().fold(
+            [0u32; 2],
+            |[first, second], [a, b]| {
+                let first = first.wrapping_add(*a).wrapping_add(second);
+                [first, second.wrapping_add(*b).wrapping_add(first)]
+            },
+        );
+        self.words[3].to_ne_bytes()[0] != 0 && self.words[HEADER_WORDS - 2..] == [first, second]
+    }
     /// All of it.
     pub(crate) fn words(&self) -> [u32; HEADER_WORDS] {
         self.words
@@ -93,14 +104,15 @@ impl WalIndexView {
         unsafe { (*self.words.add(index)).load(Ordering::Relaxed) }
     }
 
-    /// Reads the header; `None` while a writer is between its two copies. A writer that died there leaves it
-    /// so until somebody runs SQLite's recovery.
+    /// Reads the header; `None` while a writer is between its two copies, and when it is none. A writer that died there
+    /// leaves it so until somebody runs SQLite's recovery, and so does whoever has written something else there.
     pub fn header(&self) -> Option<WalIndexHeader> {
         // SQLite writes the second copy first, so reading the first copy first catches every torn state.
         let first = std::array::from_fn(|i| self.word(i));
         fence(Ordering::SeqCst);
         let second: [u32; HEADER_WORDS] = std::array::from_fn(|i| self.word(HEADER_WORDS + i));
-        (first == second).then_some(WalIndexHeader { words: first })
+        let header = WalIndexHeader { words: first };
+        (first == second && header.is_valid()).then_some(header)
     }
 
     /// As [`WalIndexView::header`], but waits for a writer, who is between the copies for a moment only, unless he died there.

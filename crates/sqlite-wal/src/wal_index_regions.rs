@@ -3,8 +3,8 @@
 
 use crate::guard_vfs::GuardFile;
 use crate::wal_index::{ATTEMPTED_WORD, BACKFILL_WORD, HEADER_WORDS, WalIndexHeader};
-use crate::wal_sum::Sum;
 use standfast_types::PageNo;
+use standfast_types::WalSum as Sum;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
 /// Five read marks.

@@ -40,4 +40,9 @@ impl FrameHead {
         let (salts, sum) = (WalSalts(word(8), word(12)), [word(16), word(20)]);
         FrameHead { page_no: word(0), commit_pages: word(4), salts, sum }
     }
+
+    /// Whether SQLite before 3.50.2 has left out salts and checksum; page number and database size are there.
+    pub fn is_unsummed(&self) -> bool {
+        self.page_no != 0 && self.salts == WalSalts(0, 0) && self.sum == [0; 2]
+    }
 }

@@ -5,9 +5,9 @@
 //! what they were, which the checksums of the frames tell.
 
 use crate::wal_layout::{SALTS, SUMMED_HEAD};
-use crate::wal_sum::{MAGIC, Sum};
 use crate::{VfsFile, WalIndexHeader};
 use standfast_types::{PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES};
+use standfast_types::{WAL_MAGIC as MAGIC, WalSum as Sum};
 use std::io::Result;
 
 /// Where a frame has its salts.

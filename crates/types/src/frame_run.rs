@@ -4,8 +4,12 @@
 //! transaction. Nobody reads them before the wal-index publishes the transaction, and that happens after its
 //! commit frame was written: so the frames may wait for it. No I/O here: whoever owns the file passes, as `out`,
 //! what writes bytes at an offset of it.
+//!
+//! What could not be written is kept. SQLite gives up a transaction when it fails to write one of its frames, but not
+//! always when it fails to read one, which writes what was kept as well: a statement that fails with `SQLITE_FULL` is
+//! rolled back by itself, and the transaction goes on with what the statements before it have written.
 
-use crate::WAL_FRAME_HEADER_BYTES;
+use crate::{WAL_FRAME_HEADER_BYTES, is_unsummed};
 
 /// Smallest page.
 const PAGE_BYTES_MIN: usize = 512;
@@ -21,8 +25,18 @@ enum Taken {
     Kept,
     /// It was added and ends a transaction, or the run is long: the run is to be written now.
     Complete,
-    /// It is no new frame after the run: the run is to be written, and then this.
+    /// It is no new frame after the run, or the run is long already because it could not be written: the run is to be
+    /// written, and then this.
     Through,
+}
+
+/// Frames of a transaction that were written without salts and checksums, as offsets of their headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsummed {
+    /// The first one in the file.
+    pub first: u64,
+    /// The frame that was written last, whatever it has.
+    pub last: u64,
 }
 
 /// See the module. Order of calls: `clear` when the write lock is taken and when it is given up; in between
@@ -35,6 +49,7 @@ pub struct FrameRun {
     end: Option<u64>,
     /// Set between a header and its page: whether it is that of a commit frame.
     header: Option<bool>,
+    unsummed: Option<Unsummed>,
 }
 
 impl FrameRun {
@@ -42,13 +57,19 @@ impl FrameRun {
     /// later, when others have the lock, it would destroy their frames.
     pub fn clear(&mut self) {
         self.bytes.clear();
-        (self.end, self.header) = (None, None);
+        (self.end, self.header, self.unsummed) = (None, None, None);
+    }
+
+    /// Frames of this transaction that lack their checksums, if there are any: SQLite will compute those of all of them
+    /// before it commits, or, before 3.50.2, of some; see [`WalHeader`](crate::WalHeader).
+    pub fn unsummed(&self) -> Option<Unsummed> {
+        self.unsummed
     }
 
     /// Takes in a write of `data` at `offset`, and writes what need not or must not wait.
     ///
     /// # Errors
-    /// That of `out`. What was kept is gone then: its transaction fails.
+    /// That of `out`. What was kept stays so and is written by a later call.
     pub fn write<E>(
         &mut self,
         offset: u64,
@@ -88,15 +109,32 @@ impl FrameRun {
         if self.bytes.is_empty() {
             return Ok(());
         }
-        let written = out(self.start, &self.bytes);
+        out(self.start, &self.bytes)?;
         self.bytes.clear();
-        written
+        Ok(())
+    }
+
+    fn note_header(&mut self, offset: u64, header: &[u8; WAL_FRAME_HEADER_BYTES]) {
+        match &mut self.unsummed {
+            Some(unsummed) => {
+                unsummed.last = offset;
+                if is_unsummed(header) {
+                    unsummed.first = unsummed.first.min(offset);
+                }
+            }
+            None if is_unsummed(header) => self.unsummed = Some(Unsummed { first: offset, last: offset }),
+            None => {}
+        }
     }
 
     fn take(&mut self, offset: u64, data: &[u8]) -> Taken {
+        if let Ok(header) = data.try_into() {
+            self.note_header(offset, header);
+        }
         let next = self.end.is_none_or(|end| end == offset);
+        let has_room = self.bytes.len() < RUN_BYTES;
         match self.header {
-            None if next && data.len() == WAL_FRAME_HEADER_BYTES => {
+            None if next && has_room && data.len() == WAL_FRAME_HEADER_BYTES => {
                 self.header = Some(data[4..8] != [0; 4]);
                 self.keep(offset, data);
                 Taken::Kept
@@ -305,21 +343,77 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_and_what_could_not_be_written_is_not_tried_again() {
+    fn what_could_not_be_written_is_kept_and_written_by_the_next_call() {
+        for written_by in ["a read", "a frame written again", "the commit", "a sync"] {
+            let mut log = Log::new(PAGE_BYTES);
+            log.write_frame(0, false);
+            log.fails = true;
+            assert_eq!(log.write(32, &header(7, false)), Err("no space"));
+            assert_eq!(
+                log.written(),
+                [(32, frame(0, false, PAGE_BYTES))],
+                "nothing behind a write that failed"
+            );
+            assert_eq!(log.before_read(40, 1), Err("no space"));
+            assert_eq!(log.written(), [(32, frame(0, false, PAGE_BYTES))]);
+            log.fails = false;
+            let mut expected = vec![(32, frame(0, false, PAGE_BYTES))];
+            match written_by {
+                "a read" => log.before_read(40, 1).unwrap(),
+                "a frame written again" => {
+                    log.write(32, &header(7, false)).unwrap();
+                    expected.push((32, header(7, false).to_vec()));
+                }
+                "the commit" => {
+                    log.write_frame(1, true);
+                    expected[0].1.extend(frame(1, true, PAGE_BYTES));
+                }
+                _ => log.run.write_out(file(&mut log.writes, false)).unwrap(),
+            }
+            assert_eq!(log.written(), expected, "{written_by}");
+            log.before_read(0, 1 << 20).unwrap();
+            assert_eq!(log.written(), [], "once");
+        }
         let mut log = Log::new(PAGE_BYTES);
-        log.write_frame(0, false);
         log.fails = true;
-        let again = header(7, false);
-        assert_eq!(log.write(32, &again), Err("no space"));
-        assert_eq!(log.written(), [(32, frame(0, false, PAGE_BYTES))], "nothing behind a write that failed");
-        log.fails = false;
-        log.before_read(0, 1 << 20).unwrap();
-        assert_eq!(log.written(), []);
-        log.fails = true;
-        assert_eq!(log.write(32, &again), Err("no space"));
-        log.written();
-        log.run.clear();
         log.write(32, &header(0, true)).unwrap();
         assert_eq!(log.write(56, &page(0, PAGE_BYTES)), Err("no space"), "that of the commit frame");
+        log.run.clear();
+        log.fails = false;
+        log.before_read(0, 1 << 20).unwrap();
+        assert_eq!(log.written().len(), 1, "what was rolled back is not");
+    }
+
+    #[test]
+    fn a_run_that_cannot_be_written_does_not_grow() {
+        let mut log = Log::new(65_536);
+        log.fails = true;
+        log.write(32, &header(0, false)).unwrap();
+        assert_eq!(log.write(56, &page(0, 65_536)), Err("no space"));
+        let next = log.place(1);
+        assert_eq!(log.write(next, &header(1, false)), Err("no space"));
+        assert_eq!(log.run.bytes.len(), WAL_FRAME_HEADER_BYTES + 65_536);
+    }
+
+    #[test]
+    fn frames_without_checksums_are_known_until_the_end_of_the_transaction() {
+        let mut log = Log::new(PAGE_BYTES);
+        let zeroed = |number: u8| {
+            let mut header = [0; WAL_FRAME_HEADER_BYTES];
+            header[3] = number;
+            header
+        };
+        log.write_frame(0, false);
+        assert_eq!(log.run.unsummed(), None);
+        let place = |number| Log { page_bytes: PAGE_BYTES, ..Log::default() }.place(number);
+        for number in [2, 3, 1] {
+            log.write(place(number), &zeroed(1)).unwrap();
+            log.write(place(number) + WAL_FRAME_HEADER_BYTES as u64, &page(0, PAGE_BYTES)).unwrap();
+        }
+        assert_eq!(log.run.unsummed(), Some(Unsummed { first: place(1), last: place(1) }));
+        log.write_frame(2, true);
+        assert_eq!(log.run.unsummed(), Some(Unsummed { first: place(1), last: place(2) }));
+        log.run.clear();
+        assert_eq!(log.run.unsummed(), None);
     }
 }

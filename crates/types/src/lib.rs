@@ -6,10 +6,12 @@
 mod frame_run;
 mod identity;
 mod position;
+mod wal_sum;
 
 pub use frame_run::FrameRun;
 pub use identity::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageNo, PageSize};
 pub use position::{FrameRange, ReleasePosition, Scn, WalPosition, WalSalts};
+pub use wal_sum::{WAL_FRAME_SUMMED, WAL_MAGIC, WalFile, WalHeader, WalSum, is_unsummed};
 
 /// Largest number of protected databases in one instance.
 pub const DATABASES_MAX: usize = 1024;

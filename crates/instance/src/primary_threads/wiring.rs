@@ -7,6 +7,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::primary::{PrimaryShared, SwitchHelper};
 use standfast_log::{LogSwitch, SwitchBlocked};
+use standfast_sqlite_wal::capture::CaptureError;
 use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -171,6 +172,10 @@ fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<
                     Ok(())
                 }));
                 break;
+            }
+            Err(InstanceError::Capture(error @ CaptureError::BadIndex { .. })) => {
+                database
+                    .fail(format!("it cannot be copied: {}", error.to_string().replace("\nhint: ", "; ")));
             }
             Err(error) => {
                 let error = error.to_string();
