@@ -4,6 +4,7 @@
 
 mod commit;
 mod fake;
+mod full_disk;
 mod host;
 mod locks;
 mod read_marks;

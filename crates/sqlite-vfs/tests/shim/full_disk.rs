@@ -1,0 +1,116 @@
+//! Frames that are kept to be written together, and a volume that is full at any of these writes.
+
+use crate::support::{open, protected};
+use rusqlite::{Connection, ffi};
+use std::cell::Cell;
+use std::ffi::{CStr, c_int, c_void};
+use std::path::Path;
+use std::sync::Once;
+
+thread_local! {
+    /// How many more writes of this thread succeed before one fails; `None`: all.
+    static WRITES_LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+fn is_full() -> bool {
+    WRITES_LEFT.with(|left| {
+        let now = left.get();
+        left.set(now.and_then(|left| left.checked_sub(1)));
+        if now == Some(0) {
+            // SAFETY: errno of this thread.
+            unsafe { *libc::__errno_location() = libc::ENOSPC };
+        }
+        now == Some(0)
+    })
+}
+
+unsafe extern "C" fn write(file: c_int, data: *const c_void, bytes: usize) -> isize {
+    // SAFETY: SQLite's arguments, passed on.
+    if is_full() { -1 } else { unsafe { libc::write(file, data, bytes) } }
+}
+
+unsafe extern "C" fn pwrite(file: c_int, data: *const c_void, bytes: usize, offset: i64) -> isize {
+    // SAFETY: SQLite's arguments, passed on.
+    if is_full() { -1 } else { unsafe { libc::pwrite64(file, data, bytes, offset) } }
+}
+
+/// Writes of SQLite's VFS go through the functions above.
+fn intercept() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let calls: [(&CStr, *const ()); 3] = [
+            (c"write", write as *const ()),
+            (c"pwrite", pwrite as *const ()),
+            (c"pwrite64", pwrite as *const ()),
+        ];
+        // SAFETY: SQLite's own VFS has this method; each function has the signature of the call that it replaces.
+        unsafe {
+            let vfs = ffi::sqlite3_vfs_find(c"unix".as_ptr());
+            for (name, function) in calls {
+                let function = std::mem::transmute::<*const (), ffi::sqlite3_syscall_ptr>(function);
+                (*vfs).xSetSystemCall.unwrap()(vfs, name.as_ptr(), function);
+            }
+        }
+    });
+}
+
+const INSERT: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10)
+     INSERT INTO t SELECT randomblob(3000) FROM n";
+
+/// Rows in the files alone, without the index of those who have the database open.
+fn recovered(path: &Path) -> i64 {
+    let copy = path.with_file_name("recovered.db");
+    let wal = |path: &Path| format!("{}-wal", path.display());
+    std::fs::copy(path, &copy).unwrap();
+    std::fs::copy(wal(path), wal(&copy)).unwrap();
+    let connection = Connection::open(&copy).unwrap();
+    let check: String = connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+    crate::support::count(&connection)
+}
+
+#[test]
+fn full_disk_at_any_write_of_frames_reaches_their_transaction() {
+    let (_scratch, _instance, path) = protected("full-disk");
+    intercept();
+    let connection = open(&path);
+    connection.execute_batch("PRAGMA cache_size=4; PRAGMA cache_spill=4; INSERT INTO t VALUES(1)").unwrap();
+    let (mut committed, mut went_on) = (1, 0);
+    for writes in 0.. {
+        WRITES_LEFT.with(|left| left.set(Some(writes)));
+        let mut rows = committed;
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        for (sql, inserts) in [
+            (INSERT, 10),
+            ("SELECT sum(length(x)) FROM t", 0),
+            (INSERT, 10),
+            ("UPDATE t SET x = randomblob(2000) WHERE rowid % 3 = 0", 0),
+            ("SELECT sum(length(x)) FROM t", 0),
+            (INSERT, 10),
+            ("COMMIT", 0),
+        ] {
+            let done = connection.execute_batch(sql);
+            match connection.is_autocommit() {
+                true if done.is_err() => {
+                    rows = committed;
+                    break;
+                }
+                _ if done.is_ok() => rows += inserts,
+                _ => went_on += 1,
+            }
+        }
+        if !connection.is_autocommit() {
+            connection.execute_batch("ROLLBACK").unwrap();
+            rows = committed;
+        }
+        let was_struck = WRITES_LEFT.with(|left| left.take()).is_none();
+        assert_eq!(crate::support::count(&open(&path)), rows, "a full disk after {writes} writes");
+        assert_eq!(recovered(&path), rows, "a full disk after {writes} writes");
+        committed = rows;
+        if !was_struck {
+            break;
+        }
+    }
+    assert!(committed > 1);
+    eprintln!("{went_on} statements failed alone");
+}
