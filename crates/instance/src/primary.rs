@@ -403,8 +403,7 @@ impl Primary {
                 served.capture.anchor(&mut self.out);
                 served.awaiting_baseline = false;
                 self.helper.resynchronised(&served.shared);
-                let (epoch, _) = self.shared.segment.epoch(id);
-                let release = ReleasePosition::new(epoch, served.capture.position().frame);
+                let release = release_of(self.shared.segment.epoch(id), served.capture.position());
                 self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
             }
             self.retry_soon(id);
@@ -481,7 +480,8 @@ impl Primary {
         }
     }
 
-    fn resynchronise(&mut self, id: u16, why: String) {
+    /// Has the database copied into the redo as soon as that can begin; its commits wait until then.
+    pub(crate) fn resynchronise(&mut self, id: u16, why: String) {
         if let Some(served) = self.served.get_mut(&id) {
             served.awaiting_baseline = true;
             self.helper.resynchronise(served.shared.clone(), why);
@@ -511,5 +511,28 @@ impl Primary {
             }
         }
         foreign
+    }
+}
+
+/// What sessions that stand at `epoch` wait for, when everything up to `captured` is in the redo. A writer may have restarted
+/// the log since: frames of the new generation have the same numbers, and none of them is captured.
+fn release_of((epoch, raw_salts): (u32, [u32; 2]), captured: WalPosition) -> ReleasePosition {
+    let [first, second] = raw_salts.map(u32::from_be);
+    let is_same = WalSalts(first, second) == captured.salts;
+    ReleasePosition::new(epoch, if is_same { captured.frame } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_of_a_restarted_log_are_not_released_by_a_copy_of_the_old_one() {
+        let captured = WalPosition { salts: WalSalts(5, 6), frame: 100 };
+        let raw = |salts: [u32; 2]| salts.map(u32::to_be);
+        assert_eq!(release_of((7, raw([5, 6])), captured), ReleasePosition::new(7, 100));
+        let restarted = release_of((8, raw([6, 9])), captured);
+        assert!(restarted > ReleasePosition::new(7, 100), "what is in the copy is released");
+        assert!(restarted < ReleasePosition::new(8, 1), "the first commit behind it is not");
     }
 }

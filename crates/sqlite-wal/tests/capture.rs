@@ -4,7 +4,7 @@
 
 use rusqlite::{Connection, OpenFlags};
 use standfast_format::{Record, apply_ranges, decode_record, page_sum};
-use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch};
+use standfast_sqlite_wal::capture::{Capture, CaptureOutcome, CommitMark, Epoch, check_index};
 use standfast_sqlite_wal::guard::{Guard, register_guard_vfs};
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, cut_stale_frames, snapshot};
 use standfast_types::{DatabaseId, PageSize, WAL_FRAME_HEADER_BYTES, WAL_HEADER_BYTES, WalPosition};
@@ -232,6 +232,87 @@ fn a_restarted_capture_goes_on_where_the_redo_ends() {
     rig.catch_up();
     rig.compare();
     rig.run("UPDATE t SET x = 'again' WHERE id < 20");
+}
+
+/// A reader of a log that is in the database file as a whole does not keep a writer from restarting it.
+#[test]
+fn log_restarted_before_capture_begins_is_captured_from_there() {
+    let mut rig = Rig::new("restarted", 4096);
+    rig.run(FILL);
+    let (position, pages) = (rig.capture.position(), rig.standby.len() as u32);
+    rig.keeper.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+    rig.app.execute_batch("UPDATE t SET x = 'in a new generation' WHERE id < 3").unwrap();
+    let guard = Guard::of(&rig.keeper).unwrap();
+    assert_ne!(guard.wal_header().unwrap().salts(), position.salts);
+    rig.capture = Rig::open_capture(&rig.path, &guard, rig.page_size, position, pages);
+    rig.catch_up();
+    rig.compare();
+    rig.run("UPDATE t SET x = 'again' WHERE id < 20");
+    // The same of a copy that was made meanwhile.
+    let (position, pages) = (rig.capture.position(), rig.standby.len() as u32);
+    rig.keeper.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+    rig.app.execute_batch("DELETE FROM t WHERE id = 5").unwrap();
+    rig.capture.adopt(position, pages).unwrap();
+    rig.catch_up();
+    rig.compare();
+}
+
+fn write_at(path: &std::path::Path, suffix: &str, offset: u64, bytes: &[u8]) {
+    use std::os::unix::fs::FileExt;
+    let path = format!("{}{suffix}", path.display());
+    // Kept open: closing it would drop the locks of this process.
+    let file = std::mem::ManuallyDrop::new(std::fs::File::options().write(true).open(path).unwrap());
+    file.write_all_at(bytes, offset).unwrap();
+}
+
+/// Both copies of the header with `value` in a word, and a checksum that fits.
+fn write_index(rig: &Rig, word: usize, value: u32) {
+    let bytes = std::fs::read(format!("{}-shm", rig.path.display())).unwrap();
+    let mut words: Vec<u32> =
+        bytes[..48].as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
+    words[word] = value;
+    let mut sum = [0u32; 2];
+    for pair in words[..10].as_chunks::<2>().0 {
+        sum[0] = sum[0].wrapping_add(pair[0]).wrapping_add(sum[1]);
+        sum[1] = sum[1].wrapping_add(pair[1]).wrapping_add(sum[0]);
+    }
+    words[10..].copy_from_slice(&sum);
+    let header: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    write_at(&rig.path, "-shm", 0, &[&header[..], &header[..]].concat());
+}
+
+#[test]
+fn numbers_of_an_index_that_cannot_be_are_errors_of_its_database() {
+    for (word, value) in [(4, 1), (4, u32::MAX), (4, 200_000), (5, u32::MAX - 1)] {
+        let mut rig = Rig::new(&format!("index-{word}-{value}"), 4096);
+        rig.run("INSERT INTO t(x) VALUES(randomblob(30000))");
+        write_index(&rig, word, value);
+        let header = Guard::of(&rig.keeper).unwrap().wal_header().unwrap();
+        let wal = &mut VfsFile::open(None, &rig.path, VfsFileKind::Wal).unwrap();
+        let checked = check_index(&header, wal, rig.page_size);
+        assert!(checked.is_err(), "{word} {value}");
+        let epoch = Epoch { number: 1, raw_salts: header.raw_salts() };
+        let mut out = Vec::new();
+        let captured = rig.capture.capture(epoch, 7, usize::MAX, &mut out, &mut rig.marks);
+        assert!(captured.is_err() || word == 5, "{word} {value}");
+        assert!(out.len() < 1 << 20);
+    }
+    let rig = Rig::new("index-garbage", 4096);
+    write_at(&rig.path, "-shm", 16, &[9]);
+    write_at(&rig.path, "-shm", 64, &[9]);
+    assert!(Guard::of(&rig.keeper).unwrap().wal_header().is_err(), "equal copies with a wrong checksum");
+}
+
+#[test]
+fn commit_of_a_database_size_that_was_not_written_becomes_no_redo() {
+    let mut rig = Rig::new("size-bad", 4096);
+    rig.app.execute_batch("INSERT INTO t(x) VALUES('x')").unwrap();
+    let header = Guard::of(&rig.keeper).unwrap().wal_header().unwrap();
+    let frame = WAL_HEADER_BYTES + (header.frames() as usize - 1) * (WAL_FRAME_HEADER_BYTES + 4096);
+    write_at(&rig.path, "-wal", frame as u64 + 4, &0x7fff_ffffu32.to_be_bytes());
+    let (epoch, mut out) = (Epoch { number: 1, raw_salts: header.raw_salts() }, Vec::new());
+    assert!(rig.capture.capture(epoch, 7, usize::MAX, &mut out, &mut rig.marks).is_err());
+    assert!(out.len() < 1 << 20);
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod down;
 mod failed_sync;
 mod far_sync;
 mod foreign;
+mod frames;
 mod gap;
 mod instruments;
 mod isolation;
