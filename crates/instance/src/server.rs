@@ -198,7 +198,6 @@ fn serve(
         Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert.clone(), control);
     environment.until_scn = until_scn;
     let environment = Arc::new(environment);
-    end_with_any_thread(&environment);
     let running = Running::start(environment.clone()).inspect_err(|error| {
         environment.alert.say(format!("cannot start: {error}"));
     })?;
@@ -223,21 +222,6 @@ fn serve(
         }
         None => Ok(()),
     }
-}
-
-/// A thread that panics takes the instance with it, at once: what it did for others is done by nobody then. Commits that
-/// wait end as with an instance that was killed, and the next start takes them up.
-fn end_with_any_thread(environment: &Arc<Environment>) {
-    let environment = environment.clone();
-    std::panic::set_hook(Box::new(move |panic| {
-        let thread = std::thread::current().name().unwrap_or("without a name").to_owned();
-        environment.alert.say(format!(
-            "THREAD DIED: thread {thread} has failed, and the instance ends with it: {panic}\nhint: start the instance again; \
-             commits that waited are taken up then. Report this as a defect, with the alert log"
-        ));
-        // SAFETY: ends the process without running anything more of it; locks and sockets go with it.
-        unsafe { libc::_exit(1) };
-    }));
 }
 
 /// The lock lives as long as the file is open; the kernel releases it when the process dies.

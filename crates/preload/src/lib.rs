@@ -26,10 +26,14 @@ const CANTOPEN: c_int = 14;
 fn prepare() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the names are looked up in the library of SQLite that answers sqlite3_open_v2, which stays
-        // loaded because the application uses it.
-        let host = unsafe { Host::from_symbols(symbols::find) };
-        let result = host.map_err(|missing| format!("{missing} not found")).and_then(install);
+        let install = || {
+            // SAFETY: the names are looked up in the library of SQLite that answers sqlite3_open_v2, which stays
+            // loaded because the application uses it.
+            let host = unsafe { Host::from_symbols(symbols::find) };
+            host.map_err(|missing| format!("{missing} not found")).and_then(install)
+        };
+        // A panic must not unwind into the application.
+        let result = std::panic::catch_unwind(install).unwrap_or_else(|_| Err("internal error".into()));
         if let Err(why) = result {
             let _ = writeln!(std::io::stderr(), "standfast: not active in this process: {why}");
         }

@@ -27,7 +27,7 @@ pub use daemon::{DirtySet, SessionCounts};
 pub use durations::{BUCKETS, OuterWait, SessionActivity, SessionWait, WaitCounts, bucket_of};
 pub use layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
 pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};
-pub use queue::TurnTicket;
+pub use queue::{Owner, TurnTicket};
 pub use segment::{Segment, SegmentConfig, SegmentError};
 pub use session::{CommitMode, Session, WaitOutcome};
 pub use sleepers::Sleepers;

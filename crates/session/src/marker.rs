@@ -104,6 +104,8 @@ impl Marker {
         let path = marker_path(database);
         match std::fs::metadata(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            // The file system takes no name so long: there is none.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidFilename => return Ok(None),
             Err(error) => return Err(MarkerError::Io(error)),
             Ok(metadata) if metadata.len() > MARKER_BYTES_MAX => {
                 return Err(MarkerError::Malformed("too large"));
@@ -242,6 +244,18 @@ mod tests {
         let old = Marker::parse(&old).unwrap();
         assert_eq!(old.check(path, FileId { device: 3, inode: 9 }), Err(Foreign::Unnamed));
         assert!(old.explain(path, &Foreign::Unnamed).contains("Restart instance orders-a"));
+    }
+
+    #[test]
+    fn a_name_too_long_for_a_marker_says_that_there_is_none() {
+        let directory = std::env::temp_dir().join(format!("standfast-long-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let long = directory.join("n".repeat(246));
+        std::fs::write(&long, "").unwrap();
+        assert!(matches!(Marker::read(&long), Ok(None)));
+        let path_too_long = Path::new("/").join("directory/".repeat(500)).join("app.db");
+        assert!(matches!(Marker::read(&path_too_long), Ok(None)));
+        std::fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]

@@ -28,6 +28,10 @@ pub struct TurnTicket {
     slot: usize,
 }
 
+/// A session, as the hint about the write lock names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner(u32);
+
 impl Session {
     fn me(&self) -> u32 {
         self.slot as u32 + 1
@@ -52,6 +56,21 @@ impl Session {
             let _ = line.reserved.compare_exchange(self.me(), 0, SeqCst, SeqCst);
         }
         true
+    }
+
+    /// Who holds or is about to take the write lock, by the hint, and the process that it is in: `None` when it is free.
+    pub fn owner(&self) -> Option<(Owner, u32)> {
+        let owner = self.segment.database(self.database).lock.owner.load(SeqCst);
+        let slot = owner.checked_sub(1)?;
+        Some((Owner(owner), self.segment.slot(slot as usize).pid.load(SeqCst)))
+    }
+
+    /// `owner` is of a process that has ended: it holds nothing any more.
+    pub fn owner_ended(&self, owner: Owner) {
+        let hint = &self.segment.database(self.database).lock.owner;
+        if hint.compare_exchange(owner.0, 0, SeqCst, SeqCst).is_ok() {
+            self.segment.header().counters.stale_heals.fetch_add(1, Relaxed);
+        }
     }
 
     /// For a sleeper whom nobody woke: the owner hint may be stale, so the fcntl lock itself was asked, and taken.

@@ -129,16 +129,6 @@ impl Session {
         }
     }
 
-    /// The position of `frame` when `salts` is the generation that the epoch stands for, else the start of
-    /// the next generation. For readers, who hold no write lock.
-    pub fn position_for_reader(&self, salts: [u32; 2], frame: u32) -> Option<u64> {
-        let line = &self.segment.database(self.database).lock;
-        let epoch = line.epoch.load(SeqCst);
-        let current = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
-        (current == salts && line.epoch.load(SeqCst) == epoch)
-            .then(|| u64::from(epoch) << 32 | u64::from(frame))
-    }
-
     /// Tells the instance that the database has new frames.
     pub fn notice(&self, batch: bool) {
         self.segment.notice(self.database, batch);
@@ -304,6 +294,16 @@ impl Session {
 }
 
 impl Segment {
+    /// The position of `frame` when `salts` is the generation that the epoch of the database stands for, else `None`: it has
+    /// not been announced. For readers, who hold no write lock.
+    pub fn position_for_reader(&self, database: u16, salts: [u32; 2], frame: u32) -> Option<u64> {
+        let line = &self.database(database).lock;
+        let epoch = line.epoch.load(SeqCst);
+        let current = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
+        (current == salts && line.epoch.load(SeqCst) == epoch)
+            .then(|| u64::from(epoch) << 32 | u64::from(frame))
+    }
+
     pub(crate) fn position_under_write_lock(&self, database: u16, salts: [u32; 2], frame: u32) -> u64 {
         let line = &self.database(database).lock;
         let known = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];

@@ -61,7 +61,7 @@ fn a_commit_after_a_log_reset_is_not_covered_by_what_was_durable_before_it() {
     assert_eq!(session.wait_durable_for_test(after), WaitOutcome::Unknown, "acknowledged too early");
     publish(segment, after, &mut |_, _| {});
     assert_eq!(session.wait_durable_for_test(after), WaitOutcome::Durable);
-    assert!(session.position_for_reader([0xFFFF_FFFF, 0xFFFF_FFFF], 9).is_none());
+    assert!(segment.position_for_reader(session.database(), [0xFFFF_FFFF, 0xFFFF_FFFF], 9).is_none());
     std::fs::remove_file(path).unwrap();
 }
 

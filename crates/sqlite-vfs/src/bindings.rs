@@ -192,6 +192,7 @@ pub mod open {
     use std::ffi::c_int;
     pub const MAIN_DB: c_int = 0x100;
     pub const MAIN_JOURNAL: c_int = 0x800;
+    pub const SUPER_JOURNAL: c_int = 0x4000;
     pub const WAL: c_int = 0x80000;
 }
 
@@ -199,11 +200,13 @@ pub mod open {
 #[allow(missing_docs)]
 pub mod control {
     use std::ffi::c_int;
-    pub const FILE_POINTER: c_int = 7;
     pub const VFSNAME: c_int = 12;
     pub const PRAGMA: c_int = 14;
     pub const COMMIT_PHASETWO: c_int = 22;
     pub const PDB: c_int = 30;
+    pub const LOCK_TIMEOUT: c_int = 34;
+    /// Ours; SQLite's own are below 100, and a VFS passes on what it does not know.
+    pub const FIND: c_int = 0x5366_0001;
 }
 
 /// Flags and offsets of `xShmLock`.

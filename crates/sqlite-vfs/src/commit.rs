@@ -6,7 +6,7 @@ use crate::connection::Deferred;
 use crate::instance;
 use crate::main_file::{Database, LogPoint, MainFile};
 use crate::report::{Cause, report};
-use standfast_session::{DatabaseState, Session, WaitOutcome, monotonic_ns};
+use standfast_session::{DatabaseState, Segment, Session, WaitOutcome, monotonic_ns};
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,7 @@ pub(crate) enum Pending {
 /// durable. A transaction over several databases waits once, when its last write lock is released.
 pub(crate) fn phase_two(file: &MainFile) -> c_int {
     let pending = file.pending.take().filter(|_| !file.commit_mode().nowait);
-    let connection = file.connection.borrow();
-    let Some(connection) = &*connection else {
+    let Some(connection) = file.writer() else {
         return pending.map_or(code::OK, |pending| await_commit(&file.database, pending));
     };
     if connection.holds_write_locks() {
@@ -88,69 +87,102 @@ fn await_commit(database: &Database, pending: Pending) -> c_int {
 /// A transaction starts to read from the log: notes whether it has to wait under durable visibility.
 ///
 /// The wait itself must not happen here, inside the lock call: SQLite compares the header afterwards and
-/// begins anew when it has changed, so that on a busy database it would hardly ever get through. It happens
+/// begins again when it has changed, so that on a busy database it would hardly ever get through. It happens
 /// at the first page read, when the snapshot is settled. From then on the read lock keeps the generation of
 /// the log from changing.
-pub(crate) fn note_reader(file: &MainFile) {
-    file.unsettled_read.set(durable_reader(file).is_some_and(|(_, point)| point.frame != 0));
+///
+/// Only a snapshot that the connection has in its cache is waited for at once, because no page of it may be read. The
+/// header does not change so often then.
+///
+/// # Errors
+/// As [`before_read`].
+pub(crate) fn note_reader(file: &MainFile) -> Result<(), c_int> {
+    let point = file.snapshot.get();
+    let waits = wants_durable(file) && point.is_some_and(|point| point.frame != 0);
+    file.unsettled_read.set(waits);
+    if waits && point == file.cached.get() { before_read(file) } else { Ok(()) }
 }
 
-/// Session and snapshot of a reader that wants durable visibility and can have it.
-fn durable_reader(file: &MainFile) -> Option<(Session, LogPoint)> {
-    let wanted = match file.durable_visibility.get() {
-        Some(wanted) => wanted,
-        None => file.segment()?.config().durable_visibility,
-    };
-    if !wanted {
-        return None;
-    }
-    let session = file.attach()?;
-    (session.state() == DatabaseState::Open).then_some((session, file.snapshot.get()?))
+fn wants_durable(file: &MainFile) -> bool {
+    let default = || file.segment().is_some_and(|segment| segment.config().durable_visibility);
+    file.durable_visibility().unwrap_or_else(default)
 }
 
 /// A page is about to be read: waits until what the snapshot shows is durable.
 ///
 /// # Errors
-/// The result code for SQLite; the reason is reported.
+/// The result code for SQLite; the reason is reported. The next read asks again.
 pub(crate) fn before_read(file: &MainFile) -> Result<(), c_int> {
-    if !file.unsettled_read.replace(false) {
+    if !file.unsettled_read.get() {
         return Ok(());
     }
-    let Some((session, point)) = durable_reader(file) else { return Ok(()) };
-    let Some(marker) = file.database.marker() else { return Ok(()) };
-    let outcome = match position_of(session, point) {
-        Some(target) => session.wait_durable(target, &|| instance::attends(marker, session.segment())),
-        None => {
-            session.segment().check_path(&marker.segment);
-            WaitOutcome::Unknown
-        }
+    settle(file)?;
+    file.unsettled_read.set(false);
+    Ok(())
+}
+
+/// Waits until the snapshot is durable, whatever has become of the instance: a commit that has failed is as visible as
+/// others, and only its position tells that it is not durable.
+fn settle(file: &MainFile) -> Result<(), c_int> {
+    let Some(point) = file.snapshot.get() else { return Ok(()) };
+    let (why, remedy) = match settled(file, point) {
+        Settled::Yes => return Ok(()),
+        Settled::Failed => ("has failed", "Restart"),
+        Settled::Unknown => ("does not say", "Start"),
     };
-    // What shared memory says that nobody looks at any more is not the state of the database.
-    let served = session.state() == DatabaseState::Open || outcome == WaitOutcome::Replaced;
-    if outcome == WaitOutcome::Durable || !served {
-        return Ok(());
-    }
     let path = &file.database.path;
+    let (name, directory) = match file.database.marker() {
+        Some(marker) => (marker.name.as_str(), marker.directory.display().to_string()),
+        None => ("?", "?".into()),
+    };
     report(
         path,
         Cause::ReadUnknown,
         code::IOERR_READ,
         &format!(
-            "cannot tell whether what a reader of {path} sees is durable: instance {} ({}) does not say. Start \
-             it, or read without the guarantee with `PRAGMA standfast_visibility=early`",
-            marker.name,
-            marker.directory.display()
+            "cannot tell whether what a reader of {path} sees is durable: instance {name} ({directory}) {why}. {remedy} it, \
+             or read without the guarantee with `PRAGMA standfast_visibility=early`"
         ),
     );
     Err(code::IOERR_READ)
 }
 
+/// Whether a snapshot is durable.
+enum Settled {
+    Yes,
+    /// The instance has failed; it never will be by this run.
+    Failed,
+    Unknown,
+}
+
+fn settled(file: &MainFile, point: LogPoint) -> Settled {
+    let found = file.database.marker().zip(file.segment()).or_else(|| file.database.segment());
+    let Some((marker, segment)) = found else { return Settled::Unknown };
+    // What a standby has applied is durable here and at its primary.
+    if segment.state(marker.database) == DatabaseState::Standby {
+        return Settled::Yes;
+    }
+    let Some(target) = position_of(segment, marker.database, point) else {
+        segment.check_path(&marker.segment);
+        return Settled::Unknown;
+    };
+    if segment.durable(marker.database) >= target {
+        return Settled::Yes;
+    }
+    let Some(session) = file.attach() else { return Settled::Unknown };
+    match session.wait_durable(target, &|| instance::attends(marker, session.segment())) {
+        WaitOutcome::Durable => Settled::Yes,
+        WaitOutcome::Failed => Settled::Failed,
+        WaitOutcome::Replaced | WaitOutcome::Unknown => Settled::Unknown,
+    }
+}
+
 /// The position of a snapshot. A writer announces a new generation before it releases the write lock, but
 /// after it has published its header.
-fn position_of(session: Session, point: LogPoint) -> Option<u64> {
+fn position_of(segment: Segment, database: u16, point: LogPoint) -> Option<u64> {
     let start = monotonic_ns();
     loop {
-        if let Some(target) = session.position_for_reader(point.salts, point.frame) {
+        if let Some(target) = segment.position_for_reader(database, point.salts, point.frame) {
             return Some(target);
         }
         if Duration::from_nanos(monotonic_ns().saturating_sub(start)) > ANNOUNCED_WITHIN {

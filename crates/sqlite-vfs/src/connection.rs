@@ -43,9 +43,17 @@ impl Connection {
         new
     }
 
-    /// A protected file of the connection took its write lock.
+    /// Whether this is the connection at `handle`.
+    pub fn is(&self, handle: usize) -> bool {
+        self.handle == handle
+    }
+
+    /// A protected file of the connection took its write lock. With the first one a transaction begins: a wait that is
+    /// still put off is of one whose COMMIT has returned an error.
     pub fn write_locked(&self) {
-        self.write_locks.fetch_add(1, SeqCst);
+        if self.write_locks.fetch_add(1, SeqCst) == 0 {
+            drop(self.take_deferred());
+        }
     }
 
     /// A protected file of the connection released its write lock.

@@ -1,14 +1,14 @@
 //! The file methods. A protected database file and its log carry a pointer to the [`MainFile`] state; the
 //! host's own file lies behind ours in the memory that SQLite allotted.
 
-use crate::bindings::{File, IoMethods, LOCK_EXCLUSIVE, SYNC_NORMAL, code, control};
+use crate::bindings::{File, IoMethods, LOCK_EXCLUSIVE, SYNC_NORMAL, Sqlite3, code, control};
 use crate::checksums::{self, SUM_BYTES};
 use crate::commit;
-use crate::connection::Connection;
-use crate::host::{host, sqlite_string};
-use crate::main_file::{MainFile, WriteLock};
+use crate::host::{Host, host, sqlite_string};
+use crate::main_file::MainFile;
 use crate::pragma;
 use crate::report::{Cause, report, shield};
+use crate::super_journal;
 use standfast_types::{WAL_HEADER_BYTES, WalFile};
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -19,6 +19,8 @@ pub(crate) enum Kind {
     Main,
     /// Its log: borrows the state. SQLite closes the log before the database.
     Log,
+    /// The super-journal of a transaction: belongs to no database and has no state.
+    SuperJournal,
 }
 
 /// What SQLite takes for its `sqlite3_file`.
@@ -46,31 +48,43 @@ pub(crate) unsafe fn real_of(file: *mut File) -> *mut File {
 ///
 /// # Safety
 /// `file` as for [`real_of`], open at [`real_of`]; for [`Kind::Main`] `main` comes from `Box::into_raw`, for
-/// [`Kind::Log`] it outlives the file.
+/// [`Kind::Log`] it outlives the file, for [`Kind::SuperJournal`] it is null.
 pub(crate) unsafe fn install(file: *mut File, kind: Kind, main: *const MainFile) {
     // SAFETY: as the caller promises.
     unsafe {
-        let methods = methods_for(&*(*real_of(file)).methods);
+        let methods = match kind {
+            Kind::Main | Kind::Log => methods_for(&*(*real_of(file)).methods),
+            Kind::SuperJournal => &raw const super_journal::METHODS,
+        };
         file.cast::<ShimFile>().write(ShimFile { base: File { methods }, kind, main });
     }
 }
 
-/// State behind `file` if it is a protected database file of ours.
+/// What [`control::FIND`] is asked with.
+#[repr(C)]
+pub(crate) struct Find {
+    /// Address of [`METHODS`]: another copy of this library in the process has another one, and does not answer.
+    key: *const c_void,
+    /// The answer.
+    main: *const MainFile,
+}
+
+/// State of the open file of a schema, if it is a protected database file of ours. A VFS on top of ours passes the question
+/// on; its file does not tell.
 ///
 /// # Safety
-/// `file` must be null or an open file of the host.
-pub(crate) unsafe fn main_of<'a>(file: *mut File) -> Option<&'a MainFile> {
-    if file.is_null() {
-        return None;
-    }
-    // SAFETY: an open file starts with its methods; only files of ours carry ours.
+/// `schema` is a C string, and `connection` an open connection of `host` that the caller uses; the state lives as long as
+/// the connection has the schema.
+pub(crate) unsafe fn main_of<'a>(
+    host: &Host,
+    connection: *mut Sqlite3,
+    schema: *const c_char,
+) -> Option<&'a MainFile> {
+    let mut find = Find { key: (&raw const METHODS).cast(), main: std::ptr::null() };
+    // SAFETY: as the caller promises; the argument is what our file expects with this operation, and others do not know it.
     unsafe {
-        let methods = (*file).methods;
-        if ![&raw const METHODS[0], &raw const METHODS[1], &raw const METHODS[2]].contains(&methods) {
-            return None;
-        }
-        let shim = &*file.cast::<ShimFile>();
-        (shim.kind == Kind::Main).then(|| &*shim.main)
+        (host.file_control)(connection, schema, control::FIND, (&raw mut find).cast());
+        find.main.as_ref()
     }
 }
 
@@ -143,16 +157,16 @@ fn missing<T: Missing>() -> T {
 /// The shim's part of an open file.
 ///
 /// # Safety
-/// `file` is one of ours and open.
+/// `file` is one of ours and open, and has state.
 unsafe fn parts<'a>(file: *mut File) -> (Kind, &'a MainFile) {
-    // SAFETY: only `install` gives out our methods, and it has set both.
+    // SAFETY: only `install` gives out the methods that call this, and it has set both.
     unsafe {
         let shim = &*file.cast::<ShimFile>();
         (shim.kind, &*shim.main)
     }
 }
 
-unsafe extern "C" fn close(file: *mut File) -> c_int {
+pub(crate) unsafe extern "C" fn close(file: *mut File) -> c_int {
     shield(|| {
         let result = real!(file, close());
         // SAFETY: SQLite closes an open file of ours once. The state comes from Box::into_raw and its last
@@ -170,38 +184,35 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
 }
 
 unsafe extern "C" fn read(file: *mut File, buffer: *mut c_void, count: c_int, offset: i64) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
-    let (kind, main) = unsafe { parts(file) };
-    main.durable_ns.set(0);
-    if main.unsettled_read.get() {
-        let settled = shield(|| commit::before_read(main).err().unwrap_or(code::OK));
-        if settled != code::OK {
-            return settled;
+    shield(|| {
+        // SAFETY: SQLite passes an open file of ours.
+        let (kind, main) = unsafe { parts(file) };
+        main.durable_ns.set(0);
+        if let Err(result) = commit::before_read(main) {
+            return result;
         }
-    }
-    if kind == Kind::Log {
-        let mut sum = None;
-        let written = shield(|| {
+        if kind == Kind::Log {
             let mut frames = main.frames.borrow_mut();
             if count as usize == SUM_BYTES {
                 match checksums::complete(&mut frames, &mut RealLog(file), offset as u64) {
-                    Ok(completed) => sum = completed,
+                    Ok(Some(sum)) => {
+                        if let Err(result) = frames.before_read(offset as u64, count as usize, into_real(file)) {
+                            return result;
+                        }
+                        // SAFETY: SQLite passes a buffer of `count` bytes, which is as many as a checksum has.
+                        unsafe { std::ptr::copy_nonoverlapping(sum.as_ptr(), buffer.cast::<u8>(), SUM_BYTES) };
+                        return code::OK;
+                    }
+                    Ok(None) => {}
                     Err(result) => return result,
                 }
             }
-            let written = frames.before_read(offset as u64, count as usize, into_real(file));
-            written.err().unwrap_or(code::OK)
-        });
-        if let (Some(sum), code::OK) = (sum, written) {
-            // SAFETY: SQLite passes a buffer of `count` bytes, which is as many as a checksum has.
-            unsafe { std::ptr::copy_nonoverlapping(sum.as_ptr(), buffer.cast::<u8>(), SUM_BYTES) };
-            return code::OK;
+            if let Err(result) = frames.before_read(offset as u64, count as usize, into_real(file)) {
+                return result;
+            }
         }
-        if written != code::OK {
-            return written;
-        }
-    }
-    real!(file, read(buffer, count, offset))
+        real!(file, read(buffer, count, offset))
+    })
 }
 
 unsafe extern "C" fn write(file: *mut File, buffer: *const c_void, count: c_int, offset: i64) -> c_int {
@@ -266,7 +277,7 @@ unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
 fn may_write(kind: Kind, main: &MainFile) -> Result<(), c_int> {
     match kind {
         Kind::Log => main.may_write_log(),
-        Kind::Main => {
+        Kind::Main | Kind::SuperJournal => {
             refuse_outside_log(main, code::READONLY, "the database file itself was to be written");
             Err(code::READONLY)
         }
@@ -285,69 +296,80 @@ pub(crate) fn refuse_outside_log(main: &MainFile, result: c_int, what: &str) {
 
 unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
     // SAFETY: SQLite passes an open file of ours.
-    match unsafe { parts(file) }.0 {
+    shield(|| match unsafe { parts(file) }.0 {
         // Commits are made durable by the redo log, the log itself by the instance before it checkpoints.
         Kind::Log => code::OK,
-        Kind::Main => real!(file, sync(flags)),
-    }
+        Kind::Main | Kind::SuperJournal => real!(file, sync(flags)),
+    })
 }
 
-unsafe extern "C" fn file_size(file: *mut File, size: *mut i64) -> c_int {
+pub(crate) unsafe extern "C" fn file_size(file: *mut File, size: *mut i64) -> c_int {
     real!(file, file_size(size))
 }
 
 unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
-    // The last one to close a database takes this lock to checkpoint it and delete its log, and so does
-    // whoever changes the journal mode.
-    if level == LOCK_EXCLUSIVE {
-        return code::BUSY;
-    }
-    real!(file, lock(level))
+    shield(|| {
+        // The last one to close a database takes this lock to checkpoint it and delete its log, and so does
+        // whoever changes the journal mode.
+        if level == LOCK_EXCLUSIVE {
+            return code::BUSY;
+        }
+        // SAFETY: SQLite passes an open file of ours, with state; it locks no log.
+        unsafe { parts(file) }.1.lock_asked();
+        real!(file, lock(level))
+    })
 }
 
-unsafe extern "C" fn unlock(file: *mut File, level: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn unlock(file: *mut File, level: c_int) -> c_int {
     real!(file, unlock(level))
 }
 
-unsafe extern "C" fn check_reserved_lock(file: *mut File, reserved: *mut c_int) -> c_int {
+pub(crate) unsafe extern "C" fn check_reserved_lock(file: *mut File, reserved: *mut c_int) -> c_int {
     real!(file, check_reserved_lock(reserved))
 }
 
 unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
-    let (kind, main) = unsafe { parts(file) };
-    if kind == Kind::Log {
-        return real!(file, file_control(operation, argument));
-    }
-    match operation {
-        control::COMMIT_PHASETWO => {
-            let durable = shield(|| commit::phase_two(main));
-            if durable != code::OK {
-                return durable;
+    shield(|| {
+        // SAFETY: SQLite passes an open file of ours.
+        let (kind, main) = unsafe { parts(file) };
+        if kind == Kind::Log {
+            return real!(file, file_control(operation, argument));
+        }
+        match operation {
+            control::COMMIT_PHASETWO => {
+                let durable = commit::phase_two(main);
+                if durable != code::OK {
+                    return durable;
+                }
             }
-        }
-        control::PRAGMA => {
-            // SAFETY: for this operation the argument is SQLite's array of result, name and value.
-            let taken = shield(|| unsafe { pragma::run(main, argument.cast::<*mut c_char>()) });
-            if taken != code::NOTFOUND {
-                return taken;
+            control::PRAGMA => {
+                // SAFETY: for this operation the argument is SQLite's array of result, name and value.
+                let taken = unsafe { pragma::run(main, argument.cast::<*mut c_char>()) };
+                if taken != code::NOTFOUND {
+                    return taken;
+                }
             }
-        }
-        control::PDB if !argument.is_null() => {
-            // SAFETY: for this operation the argument points to the connection's handle.
-            let handle = unsafe { *argument.cast::<usize>() };
-            if main.write_lock.get() == WriteLock::Free {
-                *main.connection.borrow_mut() = Some(Connection::of(handle));
+            control::FIND if !argument.is_null() => {
+                // SAFETY: only `main_of` asks this.
+                let find = unsafe { &mut *argument.cast::<Find>() };
+                if find.key == (&raw const METHODS).cast() {
+                    find.main = main;
+                    return code::OK;
+                }
             }
+            control::PDB if !argument.is_null() => main.used_by(argument.cast()),
+            // SQLite then takes no lock that blocks, and none before the read lock: the queue for the write lock does
+            // what those are for.
+            control::LOCK_TIMEOUT => return code::NOTFOUND,
+            control::VFSNAME => {
+                let result = real!(file, file_control(operation, argument));
+                // SAFETY: for this operation the argument is the place of a string that SQLite frees.
+                return unsafe { prefix_name(result, argument.cast()) };
+            }
+            _ => {}
         }
-        control::VFSNAME => {
-            let result = real!(file, file_control(operation, argument));
-            // SAFETY: for this operation the argument is the place of a string that SQLite frees.
-            return shield(|| unsafe { prefix_name(result, argument.cast()) });
-        }
-        _ => {}
-    }
-    real!(file, file_control(operation, argument))
+        real!(file, file_control(operation, argument))
+    })
 }
 
 /// By convention a VFS around another one puts its name and a slash before the other's.
@@ -367,11 +389,11 @@ unsafe fn prefix_name(result: c_int, name: *mut *mut c_char) -> c_int {
     result
 }
 
-unsafe extern "C" fn sector_size(file: *mut File) -> c_int {
+pub(crate) unsafe extern "C" fn sector_size(file: *mut File) -> c_int {
     real!(file, sector_size())
 }
 
-unsafe extern "C" fn device_characteristics(file: *mut File) -> c_int {
+pub(crate) unsafe extern "C" fn device_characteristics(file: *mut File) -> c_int {
     real!(file, device_characteristics())
 }
 
@@ -382,18 +404,19 @@ unsafe extern "C" fn shm_map(
     extend: c_int,
     address: *mut *mut c_void,
 ) -> c_int {
-    let result = real!(file, shm_map(region, bytes, extend, address));
-    if region == 0 && !address.is_null() {
-        // SAFETY: SQLite passes an open file of ours and a place for the address, which has been set.
-        unsafe { parts(file).1.wal_index.set((*address).cast()) };
-    }
-    result
+    shield(|| {
+        let result = real!(file, shm_map(region, bytes, extend, address));
+        if region == 0 && !address.is_null() {
+            // SAFETY: SQLite passes an open file of ours and a place for the address, which has been set.
+            unsafe { parts(file).1.wal_index.set((*address).cast()) };
+        }
+        result
+    })
 }
 
 unsafe extern "C" fn shm_lock(file: *mut File, offset: c_int, count: c_int, flags: c_int) -> c_int {
     // SAFETY: SQLite passes an open file of ours.
-    let (_, main) = unsafe { parts(file) };
-    shield(|| main.shm_lock(offset, count, flags))
+    shield(|| unsafe { parts(file) }.1.shm_lock(offset, count, flags))
 }
 
 unsafe extern "C" fn shm_barrier(file: *mut File) {
@@ -401,23 +424,24 @@ unsafe extern "C" fn shm_barrier(file: *mut File) {
 }
 
 unsafe extern "C" fn shm_unmap(file: *mut File, _delete: c_int) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
-    unsafe { parts(file) }.1.wal_index.set(std::ptr::null_mut());
-    // Never deleted: the instance has it mapped.
-    real!(file, shm_unmap(0))
+    shield(|| {
+        // SAFETY: SQLite passes an open file of ours.
+        unsafe { parts(file) }.1.wal_index.set(std::ptr::null_mut());
+        // Never deleted: the instance has it mapped.
+        real!(file, shm_unmap(0))
+    })
 }
 
 unsafe extern "C" fn fetch(file: *mut File, offset: i64, count: c_int, page: *mut *mut c_void) -> c_int {
-    // SAFETY: SQLite passes an open file of ours.
-    let (_, main) = unsafe { parts(file) };
-    main.durable_ns.set(0);
-    if main.unsettled_read.get() {
-        let settled = shield(|| commit::before_read(main).err().unwrap_or(code::OK));
-        if settled != code::OK {
-            return settled;
+    shield(|| {
+        // SAFETY: SQLite passes an open file of ours.
+        let (_, main) = unsafe { parts(file) };
+        main.durable_ns.set(0);
+        match commit::before_read(main) {
+            Ok(()) => real!(file, fetch(offset, count, page)),
+            Err(result) => result,
         }
-    }
-    real!(file, fetch(offset, count, page))
+    })
 }
 
 unsafe extern "C" fn unfetch(file: *mut File, offset: i64, page: *mut c_void) -> c_int {

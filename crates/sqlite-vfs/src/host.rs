@@ -3,7 +3,7 @@
 //! The shim never links against SQLite: it runs in whatever copy the application uses, be that compiled in,
 //! a shared library, or a copy private to a language binding.
 
-use crate::bindings::{Context, File, Module, Sqlite3, Statement, Value, Vfs};
+use crate::bindings::{Context, Module, Sqlite3, Statement, Value, Vfs};
 use std::ffi::{CStr, CString, c_char, c_double, c_int, c_void};
 use std::sync::OnceLock;
 
@@ -132,8 +132,6 @@ host! {
     value_text = 109: unsafe extern "C" fn(*mut Value) -> *const c_char,
     /// Asks the file of a schema.
     file_control = 127: unsafe extern "C" fn(*mut Sqlite3, *const c_char, c_int, *mut c_void) -> c_int,
-    /// The database file to whose journal or log a name passed to `xOpen` belongs.
-    database_file_object = 251: unsafe extern "C" fn(*const c_char) -> *mut File,
 }
 
 static HOST: OnceLock<Host> = OnceLock::new();

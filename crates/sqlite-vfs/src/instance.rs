@@ -1,17 +1,16 @@
 //! The way from a marker to the instance: its shared memory, and whether its process lives.
 //!
-//! Both are kept for the life of the process: a mapping is never unmapped because sessions hold plain
-//! references into it, and the lock file is opened once because asking for its lock costs no more then.
+//! A mapping is kept for the life of the process and never unmapped, because sessions hold plain references into it.
 
+use crate::report::shield_with;
 use standfast_session::{Marker, Segment, SegmentError};
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Mutex, Once, PoisonError};
 
 static SEGMENTS: Mutex<Vec<(PathBuf, [u8; 16], Segment)>> = Mutex::new(Vec::new());
-static LOCK_FILES: Mutex<Vec<(PathBuf, File)>> = Mutex::new(Vec::new());
 
 /// The shared memory of the marker's instance, mapped anew when a newer one has taken its place.
 pub(crate) fn segment(marker: &Marker) -> Result<Segment, SegmentError> {
@@ -41,21 +40,14 @@ pub(crate) fn attends(marker: &Marker, segment: Segment) -> bool {
 /// Whether the instance process lives: it holds an open-file-description lock on byte 0 of its lock file.
 /// Where that cannot be found out (no permission), it is taken to live; the shared memory still tells of an
 /// orderly stop.
+///
+/// The file is opened each time, once a second on the way of commits. A descriptor that is kept does not stay what it was: an
+/// application that becomes a daemon closes all that it has inherited, and opens others under the same numbers.
 pub(crate) fn alive(marker: &Marker) -> bool {
-    let mut files = LOCK_FILES.lock().unwrap_or_else(PoisonError::into_inner);
-    let path = marker.directory.join("lock");
-    let known = files.iter().position(|(known, _)| *known == path);
-    let index = match known {
-        Some(index) => index,
-        None => match File::open(&path) {
-            Ok(file) => {
-                files.push((path, file));
-                files.len() - 1
-            }
-            Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
-        },
-    };
-    files.get(index).is_none_or(|(_, file)| locked(file))
+    match File::open(marker.directory.join("lock")) {
+        Ok(file) => locked(&file),
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    }
 }
 
 fn locked(file: &File) -> bool {
@@ -69,6 +61,25 @@ fn locked(file: &File) -> bool {
     // SAFETY: the descriptor is open and lock is valid to read and write.
     let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
     rc != 0 || lock.l_type != libc::F_UNLCK as libc::c_short
+}
+
+/// Whether there is no process `number`, or it has ended and its parent has not asked for it yet: its locks are gone either way.
+/// Where that cannot be found out it is taken to run.
+pub(crate) fn has_ended(number: u32) -> bool {
+    if number == std::process::id() {
+        return false;
+    }
+    // SAFETY: takes a number and flags, and returns a new descriptor or an error.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, number as libc::pid_t, 0) };
+    let Some(descriptor) = libc::c_int::try_from(descriptor).ok().filter(|descriptor| *descriptor >= 0)
+    else {
+        return std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    };
+    // SAFETY: just opened, and owned by nothing else.
+    let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one valid structure; no waiting.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 && poll.revents & libc::POLLIN != 0 }
 }
 
 /// Process number and start time in clock ticks: together they name a process for ever.
@@ -86,7 +97,9 @@ fn start_time(stat: &str) -> Option<u64> {
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn after_fork() {
-    FORKS.fetch_add(1, SeqCst);
+    shield_with((), || {
+        FORKS.fetch_add(1, SeqCst);
+    });
 }
 
 /// Number of forks between the first process and this one. A session belongs to the process that attached
@@ -113,6 +126,20 @@ mod tests {
         let stat = "71 (a) b (1) c) S 1 71 71 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 1";
         assert_eq!(start_time(stat), Some(987_654));
         assert!(this_process().1 > 0);
+    }
+
+    #[test]
+    fn a_process_has_ended_when_it_is_killed_and_not_before() {
+        assert!(!has_ended(std::process::id()));
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        assert!(!has_ended(child.id()));
+        child.kill().unwrap();
+        // Not awaited: it is a zombie.
+        standfast_testkit::wait_until("it has ended", std::time::Duration::from_secs(10), || {
+            has_ended(child.id())
+        });
+        child.wait().unwrap();
+        assert!(has_ended(child.id()));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod pragma;
 mod report;
 mod shm;
 mod sql;
+mod super_journal;
 mod turn;
 mod vfs;
 mod views;
@@ -36,6 +37,7 @@ pub use bindings::Sqlite3;
 pub use host::{ExtensionInit, Host, OLDEST_HOST};
 
 use bindings::code;
+use report::shield;
 use std::ffi::{c_char, c_int, c_void};
 
 /// Registers the VFS and the SQL functions in the host. Registering again is harmless; false when another
@@ -77,11 +79,11 @@ unsafe extern "C" fn on_new_connection(
     _message: *mut *mut c_char,
     _api: *const c_void,
 ) -> c_int {
-    match host::host() {
+    shield(|| match host::host() {
         // SAFETY: SQLite passes the connection that is being opened.
         Some(host) => unsafe { offer(host, connection) },
         None => code::OK,
-    }
+    })
 }
 
 /// The entry point of the loadable extension.
@@ -93,25 +95,27 @@ pub unsafe fn initialise_extension(
     message: *mut *mut c_char,
     api: *const c_void,
 ) -> c_int {
-    // SAFETY: SQLite passes its table of functions.
-    let found = unsafe { Host::from_api(api) };
-    let result = match found {
-        Ok(host) => install(host),
-        Err(missing) => Err(format!("this SQLite does not offer {missing}")),
-    };
-    match (result, found) {
-        (Ok(ours), Ok(host)) => {
-            if ours {
-                // SAFETY: the connection that loads the extension; later ones get the functions by themselves.
-                unsafe { offer(&host, connection) };
+    shield(|| {
+        // SAFETY: SQLite passes its table of functions.
+        let found = unsafe { Host::from_api(api) };
+        let result = match found {
+            Ok(host) => install(host),
+            Err(missing) => Err(format!("this SQLite does not offer {missing}")),
+        };
+        match (result, found) {
+            (Ok(ours), Ok(host)) => {
+                if ours {
+                    // SAFETY: the connection that loads the extension; later ones get the functions by themselves.
+                    unsafe { offer(&host, connection) };
+                }
+                code::OK_LOAD_PERMANENTLY
             }
-            code::OK_LOAD_PERMANENTLY
+            (Err(text), Ok(host)) if !message.is_null() => {
+                // SAFETY: the place for a message, which SQLite frees.
+                unsafe { *message = host::sqlite_string(&host, &text) };
+                code::ERROR
+            }
+            _ => code::ERROR,
         }
-        (Err(text), Ok(host)) if !message.is_null() => {
-            // SAFETY: the place for a message, which SQLite frees.
-            unsafe { *message = host::sqlite_string(&host, &text) };
-            code::ERROR
-        }
-        _ => code::ERROR,
-    }
+    })
 }

@@ -7,15 +7,17 @@ use crate::instance;
 use crate::report::{Cause, report};
 use crate::turn;
 use standfast_session::{
-    CommitMode, DatabaseState, FileId, Marker, Segment, SegmentError, Session, marker_path, monotonic_ns,
+    CommitMode, DatabaseState, FileId, Marker, Owner, Segment, SegmentError, Session, marker_path,
+    monotonic_ns,
 };
 use standfast_types::FrameRun;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How long a writer waits when there is no shared memory to tell.
@@ -117,7 +119,9 @@ pub(crate) enum WriteLock {
     Recovery,
 }
 
-/// State of an open protected database file. SQLite calls the methods of a file one at a time, hence cells.
+/// State of an open protected database file. SQLite calls the methods of a file one at a time, hence cells: connections
+/// with a shared cache, on whatever threads, have a mutex around them. It is not held when another connection joins
+/// ([`MainFile::used_by`]) nor while an SQL function looks at the settings: these are atomics.
 pub(crate) struct MainFile {
     /// Unlike the address never used again.
     pub id: u64,
@@ -139,20 +143,47 @@ pub(crate) struct MainFile {
     pub durable_ns: Cell<u64>,
     /// The log as it stood when the read lock was taken.
     pub snapshot: Cell<Option<LogPoint>>,
+    /// The log as the last transaction saw it, whose pages SQLite may still have.
+    pub cached: Cell<Option<LogPoint>>,
     pub write_lock: Cell<WriteLock>,
+    /// Which session had the write lock when this one came for it, and when that was first seen.
+    pub owner_seen: Cell<Option<(Owner, u64)>>,
+    /// When it was last asked whether such a session's process has ended.
+    pub owner_asked_ns: Cell<u64>,
     /// The log as it stood when the write lock was taken.
     pub at_lock: Cell<Option<LogPoint>>,
     /// What the next COMMIT_PHASETWO waits for.
     pub pending: Cell<Option<Pending>>,
     /// The transaction must wait at its next page read until its snapshot is durable.
     pub unsettled_read: Cell<bool>,
-    /// `PRAGMA standfast_commit_write` of this connection.
-    pub commit_write: Cell<Option<CommitMode>>,
-    /// `PRAGMA standfast_visibility` of this connection: true is durable.
-    pub durable_visibility: Cell<Option<bool>>,
-    pub connection: RefCell<Option<Arc<Connection>>>,
+    settings: Settings,
+    /// Where SQLite keeps the handle of the connection that uses the file now; null before it has said so.
+    user: AtomicPtr<usize>,
+    /// Several connections use the file: they share a cache.
+    shared: AtomicBool,
+    /// The connection that holds the write lock, or held it last.
+    writer: Cell<Option<Arc<Connection>>>,
     /// Frames of the transaction that are not in the log yet.
     pub frames: RefCell<FrameRun>,
+}
+
+/// What PRAGMAs have set on an open file; 0 is nothing, else the value + 1.
+#[derive(Default)]
+struct Settings {
+    /// Bits of [`CommitMode`].
+    commit_write: AtomicU32,
+    /// 1 is durable.
+    visibility: AtomicU32,
+}
+
+impl Settings {
+    fn get(setting: &AtomicU32) -> Option<u32> {
+        setting.load(Relaxed).checked_sub(1)
+    }
+
+    fn set(setting: &AtomicU32, value: Option<u32>) {
+        setting.store(value.map_or(0, |value| value + 1), Relaxed);
+    }
 }
 
 /// Why the database cannot be written now, or not even read.
@@ -181,13 +212,17 @@ impl MainFile {
             began_ns: Cell::new(0),
             durable_ns: Cell::new(0),
             snapshot: Cell::new(None),
+            cached: Cell::new(None),
             write_lock: Cell::new(WriteLock::Free),
+            owner_seen: Cell::new(None),
+            owner_asked_ns: Cell::new(0),
             at_lock: Cell::new(None),
             pending: Cell::new(None),
             unsettled_read: Cell::new(false),
-            commit_write: Cell::new(None),
-            durable_visibility: Cell::new(None),
-            connection: RefCell::new(None),
+            settings: Settings::default(),
+            user: AtomicPtr::new(std::ptr::null_mut()),
+            shared: AtomicBool::new(false),
+            writer: Cell::new(None),
             frames: RefCell::default(),
         }
     }
@@ -215,7 +250,7 @@ impl MainFile {
         Some(std::array::from_fn(|nth| {
             // SAFETY: the region is mapped, shared, page-aligned and at least 32 KiB; other processes write
             // it, hence atomically. SQLite unmaps it only through xShmUnmap, which clears the pointer.
-            unsafe { AtomicU32::from_ptr(words.add(first + nth)) }.load(std::sync::atomic::Ordering::SeqCst)
+            unsafe { AtomicU32::from_ptr(words.add(first + nth)) }.load(SeqCst)
         }))
     }
 
@@ -407,7 +442,80 @@ impl MainFile {
     /// The commit mode in force; without a good session by the settings that the last one had.
     pub fn commit_mode(&self) -> CommitMode {
         let default = || self.session.get().map_or(0, |(session, _)| session.segment().config().commit_mode);
-        self.commit_write.get().unwrap_or_else(|| CommitMode::from_bits(default()))
+        self.commit_write().unwrap_or_else(|| CommitMode::from_bits(default()))
+    }
+
+    /// `PRAGMA standfast_commit_write`, where it is given. What one connection gives up is not given up for the others with
+    /// which it shares the file.
+    pub fn commit_write(&self) -> Option<CommitMode> {
+        let mode = Settings::get(&self.settings.commit_write).map(CommitMode::from_bits);
+        mode.filter(|mode| !(mode.nowait && self.is_shared()))
+    }
+
+    pub fn set_commit_write(&self, mode: Option<CommitMode>) {
+        Settings::set(&self.settings.commit_write, mode.map(CommitMode::bits));
+    }
+
+    /// `PRAGMA standfast_visibility`, where it is given: true is durable. As for [`MainFile::commit_write`].
+    pub fn durable_visibility(&self) -> Option<bool> {
+        let durable = Settings::get(&self.settings.visibility).map(|durable| durable == 1);
+        durable.filter(|durable| *durable || !self.is_shared())
+    }
+
+    pub fn set_durable_visibility(&self, durable: Option<bool>) {
+        Settings::set(&self.settings.visibility, durable.map(u32::from));
+    }
+
+    /// `SQLITE_FCNTL_PDB`: a connection opens the file, or joins those that share its cache. `handle` is not the handle but
+    /// where SQLite keeps it: with a shared cache it stores there, whenever it takes the cache's mutex, the connection
+    /// that it works for. The first call comes from SQLite itself, right after the file was opened; a pointer of an application,
+    /// which may not outlive its call, is never kept.
+    pub fn used_by(&self, handle: *mut usize) {
+        let first = self.user.compare_exchange(std::ptr::null_mut(), handle, SeqCst, SeqCst);
+        if first.is_err_and(|known| known == handle) {
+            self.shared.store(true, SeqCst);
+        }
+    }
+
+    /// Whether several connections use the file.
+    pub fn is_shared(&self) -> bool {
+        self.shared.load(SeqCst)
+    }
+
+    /// Handle of the connection for which SQLite calls a method of the file.
+    fn user(&self) -> Option<usize> {
+        let user = self.user.load(SeqCst);
+        // SAFETY: null, or a field of SQLite's cache, which closes the file before it is freed. It changes under the mutex
+        // that SQLite holds during every method that asks for it here.
+        (!user.is_null()).then(|| unsafe { *user })
+    }
+
+    /// The write lock is taken: from here to the end of its commit this is the connection whose transaction it is.
+    pub fn write_lock_taken(&self) {
+        let writer = self.user().map(|user| match self.writer.take() {
+            Some(known) if known.is(user) => known,
+            _ => Connection::of(user),
+        });
+        if let Some(writer) = &writer {
+            writer.write_locked();
+        }
+        self.writer.set(writer);
+    }
+
+    /// The write lock is released.
+    pub fn write_lock_released(&self) {
+        let writer = self.writer.take();
+        if let Some(writer) = &writer {
+            writer.write_unlocked();
+        }
+        self.writer.set(writer);
+    }
+
+    /// The connection whose transaction holds the write lock, or held it last.
+    pub fn writer(&self) -> Option<Arc<Connection>> {
+        let writer = self.writer.take();
+        self.writer.set(writer.clone());
+        writer
     }
 }
 
@@ -423,8 +531,54 @@ fn unreachable(marker: &Marker, error: SegmentError) -> String {
     }
 }
 
+/// Open protected files, by their numbers.
+static OPEN: Mutex<Vec<(u64, usize)>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// Number of the file of ours whose lock SQLite asked for last on this thread; 0 is none.
+    static LOCKED_LAST: Cell<u64> = const { Cell::new(0) };
+}
+
+impl MainFile {
+    /// The file that is being opened gets a place that does not change: journals and logs find it from now on.
+    pub fn opened(self) -> *mut MainFile {
+        let id = self.id;
+        let place = Box::into_raw(Box::new(self));
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).push((id, place as usize));
+        place
+    }
+
+    /// SQLite asks for a lock of the file itself (`xLock`).
+    pub fn lock_asked(&self) {
+        LOCKED_LAST.set(self.id);
+    }
+
+    /// The file of ours to which the log belongs that is opened now, or the journal; `database` is the path without its ending.
+    /// Each lock finds one log: there may be other connections to the same path that are not ours, because they were opened
+    /// before the database was protected.
+    ///
+    /// SQLite takes a lock of the database file right before, on the same thread. It has a function that finds the file by the
+    /// name of its journal, but that is defined only for names that SQLite has made, and a VFS on top of ours may open
+    /// journals under names of its own.
+    pub fn of_journal(database: &Path, is_log: bool) -> Option<*const MainFile> {
+        let last = LOCKED_LAST.get();
+        if last == 0 {
+            return None;
+        }
+        let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = open.iter().find(|(id, _)| *id == last)?.1 as *const MainFile;
+        // SAFETY: it is taken off the list before it is freed, which needs the lock that is held here.
+        let same = unsafe { &*place }.database.file == database;
+        if same && is_log {
+            LOCKED_LAST.set(0);
+        }
+        same.then_some(place)
+    }
+}
+
 impl Drop for MainFile {
     fn drop(&mut self) {
+        OPEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|(id, _)| *id != self.id);
         turn::forget(self.id);
         self.detach();
     }

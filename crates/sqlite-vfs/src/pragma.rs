@@ -4,7 +4,7 @@ use crate::bindings::code;
 use crate::host::{host, sqlite_string};
 use crate::main_file::MainFile;
 use standfast_session::CommitMode;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 
 /// What becomes of a PRAGMA.
 #[derive(Debug, PartialEq, Eq)]
@@ -56,9 +56,6 @@ fn answer(file: &MainFile, name: &str, value: Option<&str>) -> Answer {
     match name {
         "journal_mode" if word != "wal" => Answer::Refuse(wal_only(file, "journal_mode", value)),
         "locking_mode" if word == "exclusive" => Answer::Refuse(wal_only(file, "locking_mode", value)),
-        "page_size" if word.parse().ok() != page_size(file) => {
-            Answer::Refuse(wal_only(file, "page_size", value))
-        }
         "standfast_commit_write" => set_commit_write(file, &word),
         "standfast_visibility" => set_visibility(file, &word),
         _ => Answer::Pass,
@@ -68,19 +65,19 @@ fn answer(file: &MainFile, name: &str, value: Option<&str>) -> Answer {
 fn wal_only(file: &MainFile, name: &str, value: &str) -> String {
     let path = &file.database.path;
     format!(
-        "PRAGMA {name}={value} refused: database {path} is protected by Standfast and must stay in WAL mode, \
-         with its page size and in normal locking mode; run `standfast unprotect {path}` first"
+        "PRAGMA {name}={value} refused: database {path} is protected by Standfast and must stay in WAL mode and in \
+         normal locking mode; run `standfast unprotect {path}` first"
     )
 }
 
 fn current_commit_write(file: &MainFile) -> CommitMode {
     let default = || file.database.segment().map_or(0, |(_, segment)| segment.config().commit_mode);
-    file.commit_write.get().unwrap_or_else(|| CommitMode::from_bits(default()))
+    file.commit_write().unwrap_or_else(|| CommitMode::from_bits(default()))
 }
 
 fn current_visibility(file: &MainFile) -> bool {
     let default = || file.database.segment().is_some_and(|(_, segment)| segment.config().durable_visibility);
-    file.durable_visibility.get().unwrap_or_else(default)
+    file.durable_visibility().unwrap_or_else(default)
 }
 
 /// `wait,immediate` and the like.
@@ -100,14 +97,22 @@ pub(crate) fn settings(file: &MainFile) -> (String, &'static str) {
     (commit_write(current_commit_write(file)), visibility(current_visibility(file)))
 }
 
+fn shared(name: &str) -> String {
+    format!(
+        "{name}: other connections use the same cache, for which less would be promised too: open this one without a \
+         shared cache"
+    )
+}
+
 fn set_commit_write(file: &MainFile, value: &str) -> Answer {
     if value == "default" {
-        file.commit_write.set(None);
+        file.set_commit_write(None);
         return Answer::Row(commit_write(current_commit_write(file)));
     }
     match parse_commit_write(value, current_commit_write(file)) {
+        Some(mode) if mode.nowait && file.is_shared() => Answer::Refuse(shared("standfast_commit_write")),
         Some(mode) => {
-            file.commit_write.set(Some(mode));
+            file.set_commit_write(Some(mode));
             Answer::Row(commit_write(mode))
         }
         None => Answer::Refuse(format!(
@@ -133,6 +138,7 @@ fn parse_commit_write(value: &str, mut mode: CommitMode) -> Option<CommitMode> {
 
 fn set_visibility(file: &MainFile, value: &str) -> Answer {
     let wanted = match value {
+        "early" if file.is_shared() => return Answer::Refuse(shared("standfast_visibility")),
         "early" => Some(false),
         "durable" => Some(true),
         "default" => None,
@@ -142,23 +148,8 @@ fn set_visibility(file: &MainFile, value: &str) -> Answer {
             ));
         }
     };
-    file.durable_visibility.set(wanted);
+    file.set_durable_visibility(wanted);
     Answer::Row(visibility(current_visibility(file)).into())
-}
-
-/// Page size in the database's header; it cannot change while the database is protected.
-fn page_size(file: &MainFile) -> Option<u32> {
-    let mut bytes = [0u8; 2];
-    // SAFETY: the real file is open as long as the state exists, and the buffer holds two bytes.
-    let result = unsafe {
-        let read = (*(*file.real).methods).read?;
-        read(file.real, bytes.as_mut_ptr().cast::<c_void>(), 2, 16)
-    };
-    // 65,536 does not fit and is written as 1.
-    (result == code::OK).then(|| match u16::from_be_bytes(bytes) {
-        1 => 65_536,
-        size => u32::from(size),
-    })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use crate::bindings::{code, shm};
 use crate::commit::{self, Pending};
+use crate::instance;
 use crate::main_file::{LogPoint, MainFile, Refusal, WriteLock};
 use crate::report::{Cause, report};
 use crate::turn::{self, Turn};
@@ -23,6 +24,9 @@ const MARK_BEHIND_AT_MOST: u32 = 64;
 /// The read lock of a transaction that has committed is dropped at once, where its thread gets a processor, unless another
 /// statement is still open. That one is told by the pages that it reads, or by taking longer.
 const ENDS_WITHIN_NS: u64 = 20_000_000;
+
+/// A session that has had the write lock for so long is not one of many in turn: the lock itself may be asked.
+const OWNER_DOUBTED_NS: u64 = 5_000_000;
 
 impl MainFile {
     /// `xShmLock`.
@@ -90,8 +94,8 @@ impl MainFile {
     fn lock_read(&self, offset: c_int, count: c_int) -> c_int {
         // The gate stands at the start of a transaction and is not for those who hold something already, or
         // have the turn: whoever closed it waits for them.
-        let starts = self.read_locks.get() == 0 && self.write_lock.get() == WriteLock::Free;
-        if starts && !turn::holds(self.id) {
+        let starts = self.read_locks.get() == 0;
+        if starts && self.write_lock.get() == WriteLock::Free && !turn::holds(self.id) {
             if let Some(session) = self.session() {
                 session.pass_gate(GATE_WAIT);
             }
@@ -103,23 +107,33 @@ impl MainFile {
             // After a sleep in the queue this is the next attempt of the same statement.
             self.began_ns.set(turn::slept_until(self.id).unwrap_or_else(monotonic_ns));
         }
-        // Some builds take the write lock before the read lock. What was let through as a mere reading of
-        // the header is then a write transaction.
-        if self.write_lock.get() == WriteLock::Recovery
-            && let Err(result) = self.writable()
-        {
-            return result;
-        }
+        // With blocking locks SQLite takes the write lock before the read lock. This VFS does not offer them, but one on
+        // top of it may: what was let through as a mere reading of the header is then a write transaction.
+        let writes_first = match self.write_lock.get() {
+            WriteLock::Recovery => match self.writable() {
+                Ok(session) => Some(session),
+                Err(result) => return result,
+            },
+            WriteLock::Free | WriteLock::Held => None,
+        };
         let result = self.real_shm_lock(offset, count, shm::LOCK | shm::SHARED);
         if result == code::OK {
+            if let Some(session) = writes_first {
+                session.force_turn();
+                self.hold_write_lock();
+            }
             self.read_locks.set(self.read_locks.get() | lock_bit(offset));
             // If the header changes before SQLite compares it with its own copy, SQLite takes the lock
             // again, and this with it.
             self.snapshot.set(self.log_point());
             // The first of the read locks is for those who ignore the log: they see the database file, into
             // which the instance only moves what is durable.
-            if starts && offset > shm::READ_LOCK_FIRST {
-                commit::note_reader(self);
+            if starts
+                && offset > shm::READ_LOCK_FIRST
+                && let Err(result) = commit::note_reader(self)
+            {
+                self.unlock_read(offset, count);
+                return result;
             }
         }
         result
@@ -130,7 +144,7 @@ impl MainFile {
         self.read_locks.set(self.read_locks.get() & !lock_bit(offset));
         if self.read_locks.get() == 0 {
             self.unsettled_read.set(false);
-            self.snapshot.set(None);
+            self.cached.set(self.snapshot.take());
             self.note_end();
             turn::snapshot_dropped(self.id);
         }
@@ -178,11 +192,35 @@ impl MainFile {
             return code::BUSY_SNAPSHOT;
         }
         let granted = turn == Turn::Granted || session.try_turn();
-        if !granted && turn != Turn::TimedOut {
+        if !granted && turn != Turn::TimedOut && !self.doubts_owner(session) {
             turn::missed(self.id, session, self.began_ns.get());
             return code::BUSY;
         }
         self.lock_in_turn(session, granted)
+    }
+
+    /// Whether the lock itself is to be asked although the hints say that a session has it. Who does not wait would get BUSY
+    /// for as long as a hint is stale: of a process that was killed, or of a session that was given a turn and has not
+    /// come for it.
+    fn doubts_owner(&self, session: Session) -> bool {
+        let Some((owner, process)) = session.owner() else { return false };
+        let now = monotonic_ns();
+        match self.owner_seen.get() {
+            Some((seen, since)) if seen == owner => now.saturating_sub(since) >= OWNER_DOUBTED_NS,
+            _ => {
+                self.owner_seen.set(Some((owner, now)));
+                // Where many take turns each sees another one, and asks for it now and then.
+                if now.saturating_sub(self.owner_asked_ns.get()) < OWNER_DOUBTED_NS {
+                    return false;
+                }
+                self.owner_asked_ns.set(now);
+                let ended = instance::has_ended(process);
+                if ended {
+                    session.owner_ended(owner);
+                }
+                ended
+            }
+        }
     }
 
     /// Takes the real lock. Without a turn (the last sleep timed out) the hints may be stale, left by a
@@ -195,17 +233,12 @@ impl MainFile {
             } else {
                 session.force_turn();
             }
-            turn::taken();
             let point = self.log_point();
             if let Some(point) = point {
                 session.inspect_generation(point.salts, point.frame);
             }
             self.at_lock.set(point);
-            self.write_lock.set(WriteLock::Held);
-            self.frames.borrow_mut().clear();
-            if let Some(connection) = &*self.connection.borrow() {
-                connection.write_locked();
-            }
+            self.hold_write_lock();
         } else if granted {
             // Somebody holds it who does not queue: nobody will wake us, SQLite's own sleep has to do.
             session.lock_missed();
@@ -216,6 +249,15 @@ impl MainFile {
             turn::missed(self.id, session, self.began_ns.get());
         }
         result
+    }
+
+    /// The real write lock is held, for a transaction.
+    fn hold_write_lock(&self) {
+        turn::taken();
+        self.owner_seen.set(None);
+        self.write_lock.set(WriteLock::Held);
+        self.frames.borrow_mut().clear();
+        self.write_lock_taken();
     }
 
     fn lock_for_recovery(&self) -> c_int {
@@ -233,12 +275,20 @@ impl MainFile {
         // An empty log holds no commit, and a generation without a commit need not be announced.
         let committed =
             self.log_point().filter(|point| Some(*point) != self.at_lock.get() && point.frame != 0);
+        if held == WriteLock::Held {
+            // Until it is known what to wait for. SQLite ignores the result of an unlock, and a commit that waits for
+            // nothing would return OK. What is left over is of a COMMIT that has returned an error.
+            self.pending.set(committed.map(|_| Pending::Lost));
+            // The snapshot of statements that are still open is now what they have committed.
+            if committed.is_some() && self.read_locks.get() != 0 {
+                self.snapshot.set(committed);
+            }
+        }
         match (held, self.session()) {
             (WriteLock::Held, Some(session)) => {
                 let target =
                     committed.map(|point| session.position_under_write_lock(point.salts, point.frame));
                 if let Some(target) = target {
-                    // A target left over from a commit without a second phase is lower and thus contained.
                     self.pending.set(Some(Pending::At { session, target }));
                 }
                 let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);
@@ -248,18 +298,15 @@ impl MainFile {
                     session.notice_commit(mode.batch, self.began_ns.get(), awaited);
                 }
                 session.release_turn();
-                self.forget_write_lock();
+                self.write_lock_released();
                 result
             }
             (held, session) => {
-                if held == WriteLock::Held && committed.is_some() {
-                    // The transaction began in shared memory that the instance no longer looks at. There are no
-                    // positions to wait for: those of the new one count from elsewhere.
-                    self.pending.set(Some(Pending::Lost));
-                }
+                // A transaction that began in shared memory that the instance no longer looks at has no position to wait
+                // for: those of the new one count from elsewhere. It stays `Pending::Lost`.
                 let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);
                 if held == WriteLock::Held {
-                    self.forget_write_lock();
+                    self.write_lock_released();
                 }
                 // A rebuilt wal-index can show commits that a killed process wrote but did not publish.
                 let anew = || if held == WriteLock::Held { self.attach() } else { None };
@@ -270,12 +317,6 @@ impl MainFile {
                 }
                 result
             }
-        }
-    }
-
-    fn forget_write_lock(&self) {
-        if let Some(connection) = &*self.connection.borrow() {
-            connection.write_unlocked();
         }
     }
 

@@ -1,13 +1,13 @@
 //! SQL functions: `standfast_role()`, `standfast_scn()`, `standfast_status()`, each with an optional schema.
 
-use crate::bindings::{Context, File, Sqlite3, UTF8, Value, code, control};
+use crate::bindings::{Context, Sqlite3, UTF8, Value, code};
 use crate::file::main_of;
 use crate::host::{Host, c_string, host};
 use crate::main_file::MainFile;
 use crate::pragma;
-use crate::report::{last_error, shield};
+use crate::report::{last_error, shield, shield_with};
 use standfast_session::{DatabaseState, Segment};
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::fmt::Write;
 
 type Body = unsafe extern "C" fn(*mut Context, c_int, *mut *mut Value);
@@ -52,26 +52,26 @@ enum Answer {
 
 unsafe extern "C" fn role(context: *mut Context, count: c_int, values: *mut *mut Value) {
     // SAFETY: SQLite calls a function with its context and `count` values.
-    unsafe {
+    shield_with((), || unsafe {
         respond(context, count, values, |file| {
             Answer::Text(role_of(file.database.segment().map(|found| state(file, found.1))).into())
         });
-    }
+    });
 }
 
 unsafe extern "C" fn scn(context: *mut Context, count: c_int, values: *mut *mut Value) {
     // SAFETY: SQLite calls a function with its context and `count` values.
-    unsafe {
+    shield_with((), || unsafe {
         respond(context, count, values, |file| match file.database.segment() {
             Some((marker, segment)) => Answer::Number(segment.scn(marker.database) as i64),
             None => Answer::Null,
         });
-    }
+    });
 }
 
 unsafe extern "C" fn status(context: *mut Context, count: c_int, values: *mut *mut Value) {
     // SAFETY: SQLite calls a function with its context and `count` values.
-    unsafe { respond(context, count, values, |file| Answer::Text(status_of(file))) };
+    shield_with((), || unsafe { respond(context, count, values, |file| Answer::Text(status_of(file))) });
 }
 
 /// Finds the file that the call is about and returns what `body` makes of it; NULL when it is not protected.
@@ -87,24 +87,17 @@ unsafe fn respond(
     let Some(host) = host() else { return };
     let mut answer = Answer::Null;
     shield(|| {
-        // SAFETY: the schema name is null or a string of SQLite that lives for the call; file_control sets
-        // the pointer to the open file of that schema, or leaves it null.
+        // SAFETY: the schema name is null or a string of SQLite that lives for the call, and the connection is the one that
+        // makes it.
         let file = unsafe {
             let schema: *const c_char = match count {
                 1 => (host.value_text)(*values),
                 _ => c"main".as_ptr(),
             };
-            let mut file: *mut File = std::ptr::null_mut();
-            let connection = (host.context_db_handle)(context);
-            if !schema.is_null() {
-                (host.file_control)(
-                    connection,
-                    schema,
-                    control::FILE_POINTER,
-                    (&raw mut file).cast::<c_void>(),
-                );
+            match schema.is_null() {
+                true => None,
+                false => main_of(host, (host.context_db_handle)(context), schema),
             }
-            main_of(file)
         };
         if let Some(file) = file {
             answer = body(file);

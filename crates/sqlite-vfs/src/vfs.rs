@@ -1,10 +1,10 @@
 //! The VFS: opens protected databases through the shim and everything else as if it were not there.
 
 use crate::bindings::{File, SystemCall, Vfs, code, open};
-use crate::file::{self, Kind, SHIM_BYTES, install, main_of, real_of};
-use crate::host::{Host, host};
+use crate::file::{self, Kind, SHIM_BYTES, install, real_of};
+use crate::host::Host;
 use crate::main_file::{Database, MainFile};
-use crate::report::{Cause, report, shield};
+use crate::report::{Cause, report, shield, shield_with};
 use crate::turn;
 use standfast_session::Marker;
 use std::ffi::{CStr, OsStr, c_char, c_double, c_int, c_void};
@@ -109,6 +109,7 @@ enum Opening<'a> {
     Log(*const MainFile),
     /// Rollback journal of a database of ours.
     Journal,
+    SuperJournal,
 }
 
 unsafe extern "C" fn x_open(
@@ -119,7 +120,7 @@ unsafe extern "C" fn x_open(
     out_flags: *mut c_int,
 ) -> c_int {
     shield(|| {
-        // SAFETY: SQLite passes a name that is null or its own, as `opening` wants it.
+        // SAFETY: SQLite passes a name that is null or a C string.
         let opening = unsafe { opening(name, flags) };
         if let Opening::Plain = opening {
             return real!(vfs, open(name, file, flags, out_flags), code::CANTOPEN);
@@ -150,10 +151,11 @@ unsafe extern "C" fn x_open(
         unsafe {
             match opening {
                 Opening::Main(path) => {
-                    let state = Box::new(MainFile::new(Arc::new(Database::at(path)), real));
-                    install(file, Kind::Main, Box::into_raw(state));
+                    let state = MainFile::new(Arc::new(Database::at(path)), real);
+                    install(file, Kind::Main, state.opened());
                 }
                 Opening::Log(main) => install(file, Kind::Log, main),
+                Opening::SuperJournal => install(file, Kind::SuperJournal, std::ptr::null()),
                 Opening::Plain | Opening::Journal => {}
             }
         }
@@ -162,7 +164,7 @@ unsafe extern "C" fn x_open(
 }
 
 /// # Safety
-/// `name` is null or a name that SQLite passed to `xOpen` together with `flags`.
+/// `name` is null or a C string.
 unsafe fn opening<'a>(name: *const c_char, flags: c_int) -> Opening<'a> {
     if name.is_null() {
         return Opening::Plain;
@@ -176,16 +178,24 @@ unsafe fn opening<'a>(name: *const c_char, flags: c_int) -> Opening<'a> {
             _ => Opening::Main(path),
         };
     }
+    if flags & open::SUPER_JOURNAL != 0 {
+        return Opening::SuperJournal;
+    }
     if flags & (open::WAL | open::MAIN_JOURNAL) == 0 {
         return Opening::Plain;
     }
-    let Some(host) = host() else { return Opening::Plain };
-    // SAFETY: SQLite's own name of a log or journal; the database is open while they are opened.
-    let Some(main) = (unsafe { main_of((host.database_file_object)(name)) }) else { return Opening::Plain };
-    if flags & open::WAL != 0 {
+    // SAFETY: a C string.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let is_log = flags & open::WAL != 0;
+    let ending: &[u8] = if is_log { b"-wal" } else { b"-journal" };
+    let database = name.strip_suffix(ending).map(|path| Path::new(OsStr::from_bytes(path)));
+    let main = database.and_then(|path| MainFile::of_journal(path, is_log));
+    let Some(main) = main else { return Opening::Plain };
+    if is_log {
         return Opening::Log(main);
     }
-    file::refuse_outside_log(main, code::CANTOPEN, "a rollback journal was to be opened");
+    // SAFETY: its connection is opening a journal, so it is open.
+    file::refuse_outside_log(unsafe { &*main }, code::CANTOPEN, "a rollback journal was to be opened");
     Opening::Journal
 }
 
@@ -194,15 +204,13 @@ fn path_of(name: &CStr) -> &Path {
 }
 
 unsafe extern "C" fn x_delete(vfs: *mut Vfs, name: *const c_char, sync_directory: c_int) -> c_int {
-    if !name.is_null() {
+    shield(|| {
         // SAFETY: a C string of SQLite.
-        let path = unsafe { CStr::from_ptr(name) };
-        let refused = shield(|| if is_protected_log(path) { code::IOERR_DELETE } else { code::OK });
-        if refused != code::OK {
-            return refused;
+        if !name.is_null() && is_protected_log(unsafe { CStr::from_ptr(name) }) {
+            return code::IOERR_DELETE;
         }
-    }
-    real!(vfs, delete(name, sync_directory), code::IOERR_DELETE)
+        real!(vfs, delete(name, sync_directory), code::IOERR_DELETE)
+    })
 }
 
 /// The log of a protected database holds what the instance has not captured yet.
@@ -256,19 +264,17 @@ unsafe extern "C" fn x_randomness(vfs: *mut Vfs, bytes: c_int, out: *mut c_char)
 const SECOND_US: c_int = 1_000_000;
 
 unsafe extern "C" fn x_sleep(vfs: *mut Vfs, microseconds: c_int) -> c_int {
-    let time = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
-    let mut slept = None;
-    shield(|| {
+    shield_with(0, || {
+        let time = Duration::from_micros(u64::try_from(microseconds).unwrap_or(0));
+        let mut slept = None;
         // SAFETY: `vfs` is ours, as SQLite passes it.
         let mut alone = || slept = Some(unsafe { host_sleep(vfs, microseconds) });
-        let about_a_lock = turn::sleep(time, &mut alone);
-        if about_a_lock {
+        if turn::sleep(time, &mut alone) {
             slept.get_or_insert(microseconds);
         }
-        code::OK
-    });
-    // SAFETY: as above.
-    slept.unwrap_or_else(|| unsafe { host_sleep(vfs, microseconds) })
+        // SAFETY: as above.
+        slept.unwrap_or_else(|| unsafe { host_sleep(vfs, microseconds) })
+    })
 }
 
 /// The sleep of the VFS below.

@@ -9,7 +9,7 @@ mod find;
 
 use crate::bindings::{Context, Cursor, IndexInfo, Module, Sqlite3, Value, VirtualTable, code};
 use crate::host::{Host, c_string, host, sqlite_string};
-use crate::report::shield;
+use crate::report::{shield, shield_with};
 use standfast_views::{CellRef, RowAt, Table, VIEWS, View};
 use std::ffi::{c_char, c_int, c_void};
 
@@ -120,7 +120,7 @@ unsafe extern "C" fn connect(
 
 unsafe extern "C" fn best_index(_table: *mut VirtualTable, _info: *mut IndexInfo) -> c_int {
     // What SQLite has filled in is a full scan.
-    code::OK
+    shield(|| code::OK)
 }
 
 unsafe extern "C" fn disconnect(table: *mut VirtualTable) -> c_int {
@@ -209,13 +209,13 @@ unsafe extern "C" fn next(cursor: *mut Cursor) -> c_int {
 }
 
 unsafe extern "C" fn eof(cursor: *mut Cursor) -> c_int {
-    // SAFETY: a cursor of SQLite.
-    c_int::from(unsafe { cursor_of(cursor) }.row.is_none())
+    // After a panic there are no more rows. SAFETY: a cursor of SQLite.
+    shield_with(1, || c_int::from(unsafe { cursor_of(cursor) }.row.is_none()))
 }
 
 unsafe extern "C" fn column(cursor: *mut Cursor, context: *mut Context, column: c_int) -> c_int {
-    const COPY: isize = -1;
     shield(|| {
+        const COPY: isize = -1;
         let Some(host) = host() else { return code::INTERNAL };
         // SAFETY: a cursor of SQLite.
         let cursor = unsafe { cursor_of(cursor) };
@@ -243,9 +243,11 @@ unsafe extern "C" fn column(cursor: *mut Cursor, context: *mut Context, column: 
 }
 
 unsafe extern "C" fn rowid(cursor: *mut Cursor, number: *mut i64) -> c_int {
-    // SAFETY: a cursor of SQLite, and the place for the number.
-    unsafe { *number = cursor_of(cursor).number };
-    code::OK
+    shield(|| {
+        // SAFETY: a cursor of SQLite, and the place for the number.
+        unsafe { *number = cursor_of(cursor).number };
+        code::OK
+    })
 }
 
 #[cfg(test)]

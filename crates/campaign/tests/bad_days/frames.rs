@@ -140,7 +140,7 @@ fn thread_that_dies_ends_the_instance_with_its_reason() {
         Ok(if primary.has_ended() { Ok(()) } else { Err("it runs".into()) })
     })
     .unwrap();
-    await_alert(&primary, "THREAD DIED: thread lgwr has failed");
+    await_alert(&primary, "THREAD DIED: `lgwr` panicked");
     primary.kill();
     primary.faults = None;
     start(&mut primary);

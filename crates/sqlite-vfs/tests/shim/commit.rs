@@ -77,6 +77,36 @@ fn a_transaction_over_two_databases_waits_once_both_locks_are_free() {
     assert!(!instance.segment.has_commit_waiters(3) && !instance.segment.has_commit_waiters(70));
 }
 
+/// SQLite ignores the results of second phases where it has made a super-journal.
+#[test]
+fn a_transaction_with_two_rollback_journals_is_refused_before_it_commits() {
+    let (scratch, instance, path) = protected("super-journal");
+    let plain = ["one.db", "two.db"].map(|name| scratch.path.join(name));
+    for path in &plain {
+        rusqlite::Connection::open(path).unwrap().execute_batch("CREATE TABLE t(x)").unwrap();
+    }
+    let connection = open(&plain[0]);
+    connection.execute("ATTACH ?1 AS two", [plain[1].to_str().unwrap()]).unwrap();
+    connection.execute("ATTACH ?1 AS safe", [path.to_str().unwrap()]).unwrap();
+    let counts = || [&plain[0], &plain[1], &path].map(|path| count(&open(path)));
+    let all = "BEGIN; INSERT INTO main.t VALUES(1); INSERT INTO two.t VALUES(1); INSERT INTO safe.t VALUES(1); COMMIT";
+    instance.hold(true);
+    let error = connection.execute_batch(all).unwrap_err();
+    assert_eq!(code(&error), ffi::SQLITE_READONLY);
+    instance.hold(false);
+    assert_eq!(counts(), [0, 0, 0], "nothing of it is committed");
+    let text: String = connection.query_row("SELECT standfast_status('safe')", [], |row| row.get(0)).unwrap();
+    assert!(text.contains("journal_mode=WAL"), "{text}");
+    connection
+        .execute_batch("BEGIN; INSERT INTO main.t VALUES(1); INSERT INTO two.t VALUES(1); COMMIT")
+        .unwrap();
+    connection.execute_batch("PRAGMA two.journal_mode=WAL").unwrap();
+    connection.execute_batch(all).unwrap();
+    assert_eq!(counts(), [2, 2, 1]);
+    let left = std::fs::read_dir(&scratch.path).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(left.filter(|name| name.to_string_lossy().contains("-mj")).count(), 0);
+}
+
 #[test]
 fn a_rolled_back_transaction_waits_for_nothing_and_notices_nothing() {
     let (_scratch, instance, path) = protected("rollback");

@@ -10,7 +10,7 @@ fn every_function_of_the_table_is_the_one_of_its_name() {
     load();
     // SAFETY: the table that SQLite passed to an initialiser; it is constant.
     let host = unsafe { Host::from_api(API.load(SeqCst)) }.unwrap();
-    let pairs: [(&str, usize, usize); 22] = [
+    let pairs: [(&str, usize, usize); 21] = [
         (
             "libversion_number",
             host.libversion_number as usize,
@@ -48,11 +48,6 @@ fn every_function_of_the_table_is_the_one_of_its_name() {
         ("finalize", host.finalize as usize, ffi::sqlite3_finalize as *const () as usize),
         ("value_text", host.value_text as usize, ffi::sqlite3_value_text as *const () as usize),
         ("file_control", host.file_control as usize, ffi::sqlite3_file_control as *const () as usize),
-        (
-            "database_file_object",
-            host.database_file_object as usize,
-            ffi::sqlite3_database_file_object as *const () as usize,
-        ),
     ];
     for (name, from_table, by_name) in pairs {
         assert_eq!(from_table, by_name, "sqlite3_{name}");

@@ -193,3 +193,89 @@ fn sessions_come_and_go_with_connections() {
     drop(connection);
     assert_eq!(instance.segment.sessions().count(), 0);
 }
+
+#[test]
+fn a_connection_with_an_open_cursor_commits_time_and_again() {
+    let (_scratch, _instance, path) = protected("cursor");
+    let (connection, other) = (open(&path), open(&path));
+    connection.execute_batch("CREATE TABLE copy(x); INSERT INTO t VALUES(1),(2),(3)").unwrap();
+    let mut reading = connection.prepare("SELECT x FROM t").unwrap();
+    let mut rows = reading.query([]).unwrap();
+    while let Some(row) = rows.next().unwrap() {
+        let x: i64 = row.get(0).unwrap();
+        connection.execute("INSERT INTO copy VALUES(?1)", [x]).unwrap();
+    }
+    let copied = |connection: &Connection| {
+        connection.query_row("SELECT count(*) FROM copy", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert_eq!(copied(&other), 3);
+    drop(rows);
+    // What others commit meanwhile still makes the snapshot of the cursor stale.
+    let mut rows = reading.query([]).unwrap();
+    rows.next().unwrap().expect("a row");
+    insert(&other).unwrap();
+    let error = insert(&connection).unwrap_err();
+    assert_eq!(crate::support::code(&error), ffi::SQLITE_BUSY_SNAPSHOT);
+}
+
+/// Methods of the file, as SQLite calls them, and the file.
+fn methods(
+    connection: &Connection,
+    operation: i32,
+) -> (&'static ffi::sqlite3_io_methods, *mut ffi::sqlite3_file) {
+    let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
+    // SAFETY: an open connection, whose file and methods outlive their use by the test.
+    unsafe {
+        let place = (&raw mut file).cast();
+        assert_eq!(ffi::sqlite3_file_control(connection.handle(), c"main".as_ptr(), operation, place), 0);
+        (&*(*file).pMethods, file)
+    }
+}
+
+/// SQLite built with SQLITE_ENABLE_SETLK_TIMEOUT asks whether locks may block before it takes the write lock first.
+#[test]
+fn locks_that_block_are_not_offered_and_a_write_lock_taken_first_may_write() {
+    let (_scratch, instance, path) = protected("write-first");
+    let connection = open(&path);
+    assert_eq!(count(&connection), 0);
+    let (main, file) = methods(&connection, ffi::SQLITE_FCNTL_FILE_POINTER);
+    let (wal, wal_file) = methods(&connection, ffi::SQLITE_FCNTL_JOURNAL_POINTER);
+    let mut timeout = 100;
+    let mut header = [0u8; 32];
+    // SAFETY: methods of open files, with arguments as SQLite passes them.
+    unsafe {
+        let asked =
+            main.xFileControl.unwrap()(file, ffi::SQLITE_FCNTL_LOCK_TIMEOUT, (&raw mut timeout).cast());
+        assert_eq!(asked, ffi::SQLITE_NOTFOUND);
+        let lock = |offset, flags| main.xShmLock.unwrap()(file, offset, 1, flags);
+        let (take, give) = (ffi::SQLITE_SHM_LOCK, ffi::SQLITE_SHM_UNLOCK);
+        assert_eq!(lock(0, take | ffi::SQLITE_SHM_EXCLUSIVE), ffi::SQLITE_OK);
+        assert_eq!(lock(4, take | ffi::SQLITE_SHM_SHARED), ffi::SQLITE_OK);
+        assert!(instance.segment.owned(3), "others queue");
+        assert_eq!(wal.xRead.unwrap()(wal_file, header.as_mut_ptr().cast(), 32, 0), ffi::SQLITE_OK);
+        assert_eq!(wal.xWrite.unwrap()(wal_file, header.as_ptr().cast(), 32, 0), ffi::SQLITE_OK);
+        assert_eq!(lock(0, give | ffi::SQLITE_SHM_EXCLUSIVE), ffi::SQLITE_OK);
+        assert_eq!(lock(4, give | ffi::SQLITE_SHM_SHARED), ffi::SQLITE_OK);
+    }
+    assert!(!instance.segment.owned(3));
+    insert(&connection).unwrap();
+}
+
+#[test]
+fn without_a_busy_timeout_a_stale_hint_is_not_taken_for_the_lock() {
+    let (_scratch, instance, path) = protected("stale-at-once");
+    let connection = open(&path);
+    insert(&connection).unwrap();
+    connection.busy_timeout(Duration::ZERO).unwrap();
+    let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let owner = standfast_session::Session::attach(instance.segment, 3, process.id(), 1).unwrap();
+    assert!(owner.try_turn());
+    process.kill().unwrap();
+    process.wait().unwrap();
+    insert(&connection).unwrap();
+    // One that lives has been given the turn, and does not come for it.
+    let idle = standfast_session::Session::attach(instance.segment, 3, std::process::id(), 1).unwrap();
+    assert!(idle.try_turn());
+    assert_eq!(crate::support::code(&insert(&connection).unwrap_err()), ffi::SQLITE_BUSY);
+    until("the lock itself is asked", || insert(&connection).is_ok());
+}

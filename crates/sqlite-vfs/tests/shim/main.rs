@@ -9,5 +9,7 @@ mod host;
 mod locks;
 mod read_marks;
 mod refusals;
+mod shared_cache;
+mod stacked;
 mod support;
 mod visibility;

@@ -76,18 +76,17 @@ fn what_would_end_wal_mode_is_refused_by_name() {
     let connection = open(&path);
     insert(&connection).unwrap();
     let pragma = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0));
-    for sql in [
-        "PRAGMA journal_mode=DELETE",
-        "PRAGMA main.journal_mode='off'",
-        "PRAGMA locking_mode=EXCLUSIVE",
-        "PRAGMA page_size=1024",
-    ] {
+    for sql in
+        ["PRAGMA journal_mode=DELETE", "PRAGMA main.journal_mode='off'", "PRAGMA locking_mode=EXCLUSIVE"]
+    {
         let error = pragma(sql).unwrap_err().to_string();
         assert!(error.contains("standfast unprotect"), "{sql}: {error}");
     }
     assert_eq!(pragma("PRAGMA journal_mode").unwrap(), "wal".to_string().into());
     assert_eq!(pragma("PRAGMA journal_mode=wal").unwrap(), "wal".to_string().into());
-    connection.execute_batch("PRAGMA page_size=4096; PRAGMA synchronous=off; VACUUM").unwrap();
+    // SQLite ignores this in WAL mode, in a VACUUM too.
+    connection.execute_batch("PRAGMA page_size=1024; PRAGMA synchronous=off; VACUUM").unwrap();
+    assert_eq!(pragma("PRAGMA page_size").unwrap(), 4096.into());
     insert(&connection).unwrap();
     let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).unwrap();
     assert_eq!(busy, 1, "only the instance checkpoints");
@@ -263,4 +262,13 @@ fn a_connection_that_outlives_the_protection_says_so() {
 /// If it were not refused, the commit would wait for ever.
 fn do_not_wait(connection: &Connection) {
     connection.query_row("PRAGMA standfast_commit_write=nowait", [], |_| Ok(())).unwrap();
+}
+
+#[test]
+fn a_file_whose_name_leaves_no_room_for_a_marker_is_not_taken_for_protected() {
+    let scratch = Scratch::new("long-name");
+    let connection = open(&scratch.path.join("n".repeat(246)));
+    connection.execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x)").unwrap();
+    insert(&connection).unwrap();
+    assert_eq!(vfs_name(&connection), "unix");
 }

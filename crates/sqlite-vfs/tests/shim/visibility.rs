@@ -1,6 +1,8 @@
 //! Durable visibility: readers wait until what they see is durable.
 
-use crate::support::{count, insert, open, protected, until};
+use crate::support::{code, count, insert, open, protected, status, until};
+use rusqlite::ffi;
+use standfast_session::DatabaseState;
 
 #[test]
 fn a_reader_that_asked_for_it_sees_only_what_is_durable() {
@@ -55,4 +57,63 @@ fn the_instances_default_applies_and_readers_get_through_under_load() {
         writers.into_iter().for_each(|writer| writer.join().unwrap());
         assert_eq!(count(&reader), 600);
     });
+}
+
+/// A connection with durable visibility.
+fn open_durable(path: &std::path::Path) -> rusqlite::Connection {
+    let connection = open(path);
+    connection.query_row("PRAGMA standfast_visibility=durable", [], |_| Ok(())).unwrap();
+    connection
+}
+
+/// Extended result code of a read, or how many rows it sees.
+fn seen(connection: &rusqlite::Connection) -> Result<i64, i32> {
+    connection.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).map_err(|error| code(&error))
+}
+
+#[test]
+fn a_durable_reader_never_sees_a_commit_that_failed() {
+    let lost = Err(ffi::SQLITE_IOERR_READ);
+    for state in [DatabaseState::Failed, DatabaseState::Stopped] {
+        let (_scratch, instance, path) = protected(&format!("failed-commit-{state:?}"));
+        insert(&open(&path)).unwrap();
+        // The first has the pages before the commit, the second those after it.
+        let (before, after, early) = (open_durable(&path), open(&path), open(&path));
+        assert_eq!(seen(&before), Ok(1));
+        instance.hold(true);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| insert(&open(&path)).unwrap_err());
+            until("the commit waits", || instance.segment.has_commit_waiters(3));
+            instance.segment.set_state(3, state);
+            if state == DatabaseState::Stopped {
+                instance.segment.set_running(false, &crate::fake::CONFIG);
+            }
+            instance.segment.wake_all(3);
+            assert_eq!(code(&writer.join().unwrap()), ffi::SQLITE_IOERR_FSYNC);
+        });
+        assert_eq!(seen(&after), Ok(2));
+        after.query_row("PRAGMA standfast_visibility=durable", [], |_| Ok(())).unwrap();
+        for _ in 0..2 {
+            assert_eq!((seen(&before), seen(&after), seen(&early)), (lost, lost, Ok(2)), "{state:?}");
+        }
+        before.execute_batch("BEGIN").unwrap();
+        assert_eq!([seen(&before), seen(&before)], [lost; 2], "{state:?}: in a transaction");
+        assert!(before.is_autocommit(), "SQLite has ended it");
+        assert!(status(&before).contains("standfast_visibility=early"), "{}", status(&before));
+        // It was captured after all.
+        instance.segment.set_state(3, DatabaseState::Open);
+        instance.segment.set_running(true, &crate::fake::CONFIG);
+        instance.hold(false);
+        assert_eq!((seen(&before), seen(&after)), (Ok(2), Ok(2)));
+    }
+}
+
+#[test]
+fn a_durable_reader_of_a_stopped_instance_sees_what_is_durable() {
+    let (_scratch, instance, path) = protected("durable-stopped");
+    insert(&open(&path)).unwrap();
+    instance.segment.set_state(3, DatabaseState::Stopped);
+    instance.segment.set_running(false, &crate::fake::CONFIG);
+    assert_eq!(seen(&open_durable(&path)), Ok(1));
+    assert_eq!(instance.segment.sessions().count(), 0, "it waits for nothing");
 }

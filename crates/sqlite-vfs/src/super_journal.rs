@@ -1,0 +1,100 @@
+//! The super-journal of a transaction over several databases that have rollback journals.
+//!
+//! SQLite makes one when two or more such databases are written in one transaction, and then ignores the results of all second
+//! phases: COMMIT would return OK although the wait for a protected database in the same transaction has failed. So that
+//! transaction is refused before anything of it is committed. What SQLite writes into the super-journal first is the name of
+//! the journal of every database of the transaction, those in WAL mode included; an error there ends the transaction.
+
+use crate::bindings::{File, IoMethods, code};
+use crate::file::{self, real_of};
+use crate::report::{Cause, report, shield};
+use standfast_session::Marker;
+use std::ffi::{OsStr, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+pub(crate) static METHODS: IoMethods = IoMethods {
+    version: 1,
+    close: Some(file::close),
+    read: Some(read),
+    write: Some(write),
+    truncate: Some(truncate),
+    sync: Some(sync),
+    file_size: Some(file::file_size),
+    lock: Some(lock),
+    unlock: Some(file::unlock),
+    check_reserved_lock: Some(file::check_reserved_lock),
+    file_control: Some(file_control),
+    sector_size: Some(file::sector_size),
+    device_characteristics: Some(file::device_characteristics),
+    shm_map: None,
+    shm_lock: None,
+    shm_barrier: None,
+    shm_unmap: None,
+    fetch: None,
+    unfetch: None,
+};
+
+/// Calls the host's own method.
+macro_rules! real {
+    ($file:expr, $method:ident ( $($argument:expr),* )) => {{
+        // SAFETY: the file is ours and open, hence also the host's own behind it, whose method this is; the
+        // arguments are those that SQLite passed for this method.
+        unsafe {
+            let real = real_of($file);
+            match (*(*real).methods).$method {
+                Some(method) => method(real $(, $argument)*),
+                None => code::IOERR,
+            }
+        }
+    }};
+}
+
+unsafe extern "C" fn read(file: *mut File, buffer: *mut c_void, count: c_int, offset: i64) -> c_int {
+    real!(file, read(buffer, count, offset))
+}
+
+unsafe extern "C" fn write(file: *mut File, buffer: *const c_void, count: c_int, offset: i64) -> c_int {
+    shield(|| {
+        // SAFETY: SQLite passes `count` bytes.
+        let name = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), count as usize) };
+        match protected_in(name) {
+            Some(path) => refuse(&path.to_string_lossy()),
+            None => real!(file, write(buffer, count, offset)),
+        }
+    })
+}
+
+unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
+    real!(file, truncate(size))
+}
+
+unsafe extern "C" fn sync(file: *mut File, flags: c_int) -> c_int {
+    real!(file, sync(flags))
+}
+
+unsafe extern "C" fn lock(file: *mut File, level: c_int) -> c_int {
+    real!(file, lock(level))
+}
+
+unsafe extern "C" fn file_control(file: *mut File, operation: c_int, argument: *mut c_void) -> c_int {
+    real!(file, file_control(operation, argument))
+}
+
+/// The protected database to whose journal `name` belongs, which ends with a zero byte.
+fn protected_in(name: &[u8]) -> Option<&Path> {
+    let database = name.strip_suffix(&[0]).unwrap_or(name).strip_suffix(b"-journal")?;
+    let path = Path::new(OsStr::from_bytes(database));
+    // A marker that cannot be read does not say that there is no protection.
+    (!matches!(Marker::read(path), Ok(None))).then_some(path)
+}
+
+fn refuse(path: &str) -> c_int {
+    let text = format!(
+        "refused a transaction over the protected database {path} and two or more databases with rollback journals: SQLite \
+         would return OK from its COMMIT even when the wait for {path} fails. Nothing of it is committed. Commit the \
+         others in a transaction of their own, or put them into WAL mode with `PRAGMA journal_mode=WAL`"
+    );
+    report(path, Cause::SuperJournal, code::READONLY, &text);
+    code::READONLY
+}
