@@ -29,34 +29,74 @@ pub(crate) struct ShimFile {
     base: File,
     kind: Kind,
     main: *const MainFile,
+    /// The host's own file.
+    real: *mut File,
+    /// Words of memory of its own that it has; 0 where it lies behind this.
+    own_words: usize,
 }
 
 /// Bytes of ours before the host's own file, which wants the alignment of a pointer.
 pub(crate) const SHIM_BYTES: usize = size_of::<ShimFile>();
 const _: () = assert!(SHIM_BYTES.is_multiple_of(align_of::<u64>()));
 
-/// Where the host's own file lies.
+/// Memory for the host's own file.
+pub(crate) struct Place {
+    pub real: *mut File,
+    own_words: usize,
+}
+
+impl Place {
+    /// Behind ours.
+    ///
+    /// # Safety
+    /// `file` must point to memory of the size that our VFS asks for.
+    pub unsafe fn behind(file: *mut File) -> Place {
+        // SAFETY: the VFS asks for SHIM_BYTES more than the host's file needs.
+        Place { real: unsafe { file.cast::<u8>().add(SHIM_BYTES).cast() }, own_words: 0 }
+    }
+
+    /// Of its own: `file_bytes`, aligned for pointers. Given back by [`Place::free`].
+    pub fn apart(file_bytes: usize) -> Place {
+        let memory = vec![0u64; file_bytes.div_ceil(size_of::<u64>()).max(1)].into_boxed_slice();
+        let own_words = memory.len();
+        Place { real: Box::into_raw(memory).cast(), own_words }
+    }
+
+    /// # Safety
+    /// The file in it is closed, and it is used no more.
+    pub unsafe fn free(self) {
+        if self.own_words != 0 {
+            // SAFETY: made in `apart` with this length, and freed once, as the caller promises.
+            drop(unsafe {
+                Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.real.cast::<u64>(), self.own_words))
+            });
+        }
+    }
+}
+
+/// The host's own file.
 ///
 /// # Safety
-/// `file` must point to memory of the size that our VFS asked for.
+/// `file` is one of ours and open.
 pub(crate) unsafe fn real_of(file: *mut File) -> *mut File {
-    // SAFETY: the VFS asked for SHIM_BYTES more than the host's file needs.
-    unsafe { file.cast::<u8>().add(SHIM_BYTES).cast() }
+    // SAFETY: only `install` gives out our methods, and it has set it.
+    unsafe { (*file.cast::<ShimFile>()).real }
 }
 
 /// Turns the memory of a file whose host's own file has just been opened into one of ours.
 ///
 /// # Safety
-/// `file` as for [`real_of`], open at [`real_of`]; for [`Kind::Main`] `main` comes from `Box::into_raw`, for
+/// `file` has room for a [`ShimFile`], and `place` holds an open file of the host that outlives it; for [`Kind::Main`] `main` comes from `Box::into_raw`, for
 /// [`Kind::Log`] it outlives the file, for [`Kind::SuperJournal`] it is null.
-pub(crate) unsafe fn install(file: *mut File, kind: Kind, main: *const MainFile) {
+pub(crate) unsafe fn install(file: *mut File, place: Place, kind: Kind, main: *const MainFile) {
     // SAFETY: as the caller promises.
     unsafe {
         let methods = match kind {
-            Kind::Main | Kind::Log => methods_for(&*(*real_of(file)).methods),
+            Kind::Main | Kind::Log => methods_for(&*(*place.real).methods),
             Kind::SuperJournal => &raw const super_journal::METHODS,
         };
-        file.cast::<ShimFile>().write(ShimFile { base: File { methods }, kind, main });
+        let Place { real, own_words } = place;
+        file.cast::<ShimFile>().write(ShimFile { base: File { methods }, kind, main, real, own_words });
     }
 }
 
@@ -176,6 +216,7 @@ pub(crate) unsafe extern "C" fn close(file: *mut File) -> c_int {
             if (*shim).kind == Kind::Main {
                 drop(Box::from_raw((*shim).main.cast_mut()));
             }
+            Place { real: (*shim).real, own_words: (*shim).own_words }.free();
             (*shim).main = std::ptr::null();
             (*shim).base.methods = std::ptr::null();
         }

@@ -128,6 +128,8 @@ pub(crate) struct MainFile {
     pub database: Arc<Database>,
     /// The host's own file.
     pub real: *mut File,
+    /// SQLite opened it through the VFS below, which then has its log opened, too.
+    pub below: bool,
     session: Cell<Option<(Session, u32)>>,
     segment: Cell<Option<Segment>>,
     /// No segment was found; do not look again before.
@@ -198,11 +200,12 @@ pub(crate) enum Refusal {
 }
 
 impl MainFile {
-    pub fn new(database: Arc<Database>, real: *mut File) -> MainFile {
+    pub fn new(database: Arc<Database>, real: *mut File, below: bool) -> MainFile {
         MainFile {
             id: NEXT_ID.fetch_add(1, Relaxed),
             database,
             real,
+            below,
             session: Cell::new(None),
             segment: Cell::new(None),
             look_again_ns: Cell::new(0),
@@ -560,7 +563,7 @@ impl MainFile {
     /// SQLite takes a lock of the database file right before, on the same thread. It has a function that finds the file by the
     /// name of its journal, but that is defined only for names that SQLite has made, and a VFS on top of ours may open
     /// journals under names of its own.
-    pub fn of_journal(database: &Path, is_log: bool) -> Option<*const MainFile> {
+    pub fn of_journal(database: &Path, is_log: bool, below: bool) -> Option<*const MainFile> {
         let last = LOCKED_LAST.get();
         if last == 0 {
             return None;
@@ -568,7 +571,8 @@ impl MainFile {
         let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let place = open.iter().find(|(id, _)| *id == last)?.1 as *const MainFile;
         // SAFETY: it is taken off the list before it is freed, which needs the lock that is held here.
-        let same = unsafe { &*place }.database.file == database;
+        let main = unsafe { &*place };
+        let same = main.database.file == database && main.below == below;
         if same && is_log {
             LOCKED_LAST.set(0);
         }

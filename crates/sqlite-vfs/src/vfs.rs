@@ -1,17 +1,18 @@
 //! The VFS: opens protected databases through the shim and everything else as if it were not there.
 
 use crate::bindings::{File, SystemCall, Vfs, code, open};
-use crate::file::{self, Kind, SHIM_BYTES, install, real_of};
-use crate::host::Host;
+use crate::file::{self, Kind, Place, SHIM_BYTES, install};
+use crate::host::{Host, host};
 use crate::main_file::{Database, MainFile};
 use crate::report::{Cause, report, shield, shield_with};
 use crate::turn;
 use standfast_session::Marker;
+use std::cell::Cell;
 use std::ffi::{CStr, OsStr, c_char, c_double, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Name under which the VFS is registered.
@@ -34,7 +35,12 @@ pub(crate) fn register(host: &Host, default: bool) -> Result<bool, String> {
         }
         let vfs = Box::into_raw(Box::new(around(real)));
         match (host.vfs_register)(vfs, c_int::from(default)) {
-            code::OK => Ok(true),
+            code::OK => {
+                if default {
+                    stand_before(real, vfs);
+                }
+                Ok(true)
+            }
             result => Err(format!("cannot register the VFS: SQLite code {result}")),
         }
     }
@@ -112,6 +118,58 @@ enum Opening<'a> {
     SuperJournal,
 }
 
+type Open = unsafe extern "C" fn(*mut Vfs, *const c_char, *mut File, c_int, *mut c_int) -> c_int;
+
+/// The VFS below, and how it opens files itself.
+#[derive(Clone, Copy)]
+struct Below {
+    vfs: usize,
+    open: Open,
+    /// Ours, which is to be the default one.
+    ours: usize,
+}
+
+static BELOW: OnceLock<Below> = OnceLock::new();
+
+/// Stands before `xOpen` of the VFS below: `sqlite3_shutdown` and `sqlite3_initialize` make that one the default again, and no
+/// other code of ours runs from then on.
+///
+/// # Safety
+/// Both are registered VFSs.
+unsafe fn stand_before(real: *mut Vfs, ours: *mut Vfs) {
+    // SAFETY: as the caller promises. Others may open a file meanwhile: the pointer changes in one step, and either
+    // function opens it.
+    unsafe {
+        if let Some(open) = (*real).open {
+            let below = Below { vfs: real as usize, open, ours: ours as usize };
+            if BELOW.set(below).is_ok() {
+                let place = AtomicPtr::from_ptr((&raw mut (*real).open).cast::<*mut c_void>());
+                place.store(x_open_below as *mut c_void, SeqCst);
+            }
+        }
+    }
+}
+
+/// Opens a file of the host.
+///
+/// # Safety
+/// `real` is a registered VFS other than ours; the rest are arguments for its `xOpen`.
+unsafe fn host_open(
+    real: *mut Vfs,
+    name: *const c_char,
+    file: *mut File,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    let own = BELOW.get().filter(|below| below.vfs == real as usize).map(|below| below.open);
+    // SAFETY: as the caller promises.
+    match unsafe { own.or((*real).open) } {
+        // SAFETY: as above.
+        Some(open) => unsafe { open(real, name, file, flags, out_flags) },
+        None => code::CANTOPEN,
+    }
+}
+
 unsafe extern "C" fn x_open(
     vfs: *mut Vfs,
     name: *const c_char,
@@ -120,52 +178,110 @@ unsafe extern "C" fn x_open(
     out_flags: *mut c_int,
 ) -> c_int {
     shield(|| {
-        // SAFETY: SQLite passes a name that is null or a C string.
-        let opening = unsafe { opening(name, flags) };
-        if let Opening::Plain = opening {
-            return real!(vfs, open(name, file, flags, out_flags), code::CANTOPEN);
+        // SAFETY: `vfs` is ours, and SQLite passes a name that is null or a C string, and memory of the size that the VFS
+        // asks for.
+        unsafe {
+            let real = real_vfs(vfs);
+            match opening(name, flags, false) {
+                Opening::Plain => host_open(real, name, file, flags, out_flags),
+                found => open_in(Place::behind(file), found, false, (real, name, file, flags, out_flags)),
+            }
         }
-        // SAFETY: SQLite passes memory of the size that the VFS asks for.
-        let real = unsafe {
-            (*file).methods = std::ptr::null();
-            real_of(file)
-        };
+    })
+}
+
+unsafe extern "C" fn x_open_below(
+    real: *mut Vfs,
+    name: *const c_char,
+    file: *mut File,
+    flags: c_int,
+    out_flags: *mut c_int,
+) -> c_int {
+    shield(|| {
+        restore_default(real);
+        // SAFETY: SQLite passes this VFS, a name that is null or a C string, and memory of the size that this VFS asks for.
+        unsafe {
+            let file_bytes = usize::try_from((*real).file_bytes).unwrap_or(0);
+            // Whoever asks for this VFS by name wants to be without the shim.
+            let asked_for = flags & open::MAIN_DB != 0 && !RESTORED.take();
+            let found = if asked_for { Opening::Plain } else { opening(name, flags, true) };
+            match found {
+                Opening::Main(_) | Opening::Log(_) | Opening::SuperJournal if file_bytes >= SHIM_BYTES => {
+                    open_in(Place::apart(file_bytes), found, true, (real, name, file, flags, out_flags))
+                }
+                Opening::Journal => code::CANTOPEN,
+                _ => host_open(real, name, file, flags, out_flags),
+            }
+        }
+    })
+}
+
+thread_local! {
+    /// The file that is being opened on this thread has brought the shim back.
+    static RESTORED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// After `sqlite3_shutdown` and `sqlite3_initialize` the VFS below is the default one: ours is from now on.
+fn restore_default(real: *mut Vfs) {
+    RESTORED.set(false);
+    let (Some(host), Some(below)) = (host(), BELOW.get()) else { return };
+    // SAFETY: functions of the host, and our VFS, which lives as long as the process.
+    unsafe {
+        if (host.vfs_find)(std::ptr::null()) == real {
+            let result = (host.vfs_register)(below.ours as *mut Vfs, 1);
+            RESTORED.set(result == code::OK);
+            (host.auto_extension)(crate::on_new_connection);
+        }
+    }
+}
+
+/// Opens a file of the host in `place` and puts ours before it.
+///
+/// # Safety
+/// The arguments are those of `xOpen`, with a VFS of the host; `file` has room for ours.
+unsafe fn open_in(
+    place: Place,
+    opening: Opening<'_>,
+    below: bool,
+    (vfs, name, file, flags, out_flags): (*mut Vfs, *const c_char, *mut File, c_int, *mut c_int),
+) -> c_int {
+    // SAFETY: as the caller promises; `place` has room for a file of the host. A method table that is set obliges to close
+    // the file even after a failure. The state outlives the log, which SQLite closes first.
+    unsafe {
+        (*file).methods = std::ptr::null();
         if let Opening::Journal = opening {
+            place.free();
             return code::CANTOPEN;
         }
-        // SAFETY: as above; SQLite clears only what it believes to be the file.
-        unsafe { (*real).methods = std::ptr::null() };
-        let result = real!(vfs, open(name, real, flags, out_flags), code::CANTOPEN);
+        let real = place.real;
+        // SQLite clears only what it believes to be the file.
+        (*real).methods = std::ptr::null();
+        let result = host_open(vfs, name, real, flags, out_flags);
         if result != code::OK {
-            // SAFETY: a method table that is set obliges to close the file even after a failure.
-            unsafe {
-                if !(*real).methods.is_null()
-                    && let Some(close) = (*(*real).methods).close
-                {
-                    close(real);
-                }
+            if !(*real).methods.is_null()
+                && let Some(close) = (*(*real).methods).close
+            {
+                close(real);
             }
+            place.free();
             return result;
         }
-        // SAFETY: the real file is open; the state outlives the log, which SQLite closes first.
-        unsafe {
-            match opening {
-                Opening::Main(path) => {
-                    let state = MainFile::new(Arc::new(Database::at(path)), real);
-                    install(file, Kind::Main, state.opened());
-                }
-                Opening::Log(main) => install(file, Kind::Log, main),
-                Opening::SuperJournal => install(file, Kind::SuperJournal, std::ptr::null()),
-                Opening::Plain | Opening::Journal => {}
+        match opening {
+            Opening::Main(path) => {
+                let state = MainFile::new(Arc::new(Database::at(path)), real, below);
+                install(file, place, Kind::Main, state.opened());
             }
+            Opening::Log(main) => install(file, place, Kind::Log, main),
+            Opening::SuperJournal => install(file, place, Kind::SuperJournal, std::ptr::null()),
+            Opening::Plain | Opening::Journal => {}
         }
-        code::OK
-    })
+    }
+    code::OK
 }
 
 /// # Safety
 /// `name` is null or a C string.
-unsafe fn opening<'a>(name: *const c_char, flags: c_int) -> Opening<'a> {
+unsafe fn opening<'a>(name: *const c_char, flags: c_int, below: bool) -> Opening<'a> {
     if name.is_null() {
         return Opening::Plain;
     }
@@ -189,7 +305,7 @@ unsafe fn opening<'a>(name: *const c_char, flags: c_int) -> Opening<'a> {
     let is_log = flags & open::WAL != 0;
     let ending: &[u8] = if is_log { b"-wal" } else { b"-journal" };
     let database = name.strip_suffix(ending).map(|path| Path::new(OsStr::from_bytes(path)));
-    let main = database.and_then(|path| MainFile::of_journal(path, is_log));
+    let main = database.and_then(|path| MainFile::of_journal(path, is_log, below));
     let Some(main) = main else { return Opening::Plain };
     if is_log {
         return Opening::Log(main);
