@@ -688,7 +688,7 @@ fn keep_or_fail_over(record: &DatabaseRecord) -> String {
     format!("restore the file that was here, fail over to a standby, or {}", give_up(record))
 }
 
-fn give_up(record: &DatabaseRecord) -> String {
+pub(crate) fn give_up(record: &DatabaseRecord) -> String {
     let (name, path) = (&record.name, record.path.display());
     format!(
         "decide that what it holds now counts: `standfast unprotect {name}`, then `standfast protect {path}` \

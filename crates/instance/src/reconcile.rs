@@ -21,7 +21,8 @@
 use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
 use crate::evidence::{Comparison, Evidence, Pages};
-use standfast_apply::{Replay, Replayed};
+use crate::open_primary::give_up;
+use standfast_apply::{ApplyError, Replay, Replayed};
 use standfast_format::{DecodeError, Record, Vectors, decode_record, page_sum};
 use standfast_log::{RecordReader, RedoLog};
 use standfast_sqlite_wal::state::PageFound;
@@ -449,7 +450,22 @@ pub fn reapply(
         replay.take(start, bytes)?;
         start = end;
     }
-    Ok(replay.finish()?)
+    replay.finish().map_err(|error| match error {
+        ApplyError::Diverged { page, scn, .. } => not_descended(record, page, scn),
+        other => other.into(),
+    })
+}
+
+/// What apply says of a page that differs is meant for a standby. Here redo is applied to the database that it was made of.
+fn not_descended(record: &DatabaseRecord, page: PageNo, scn: Scn) -> InstanceError {
+    InstanceError::refused(
+        format!(
+            "what it holds does not lead to its redo: page {page} is not what the redo says as of SCN {scn}. A process that \
+             does not use Standfast wrote to it while the instance was down, an older file was put in its place, or a write \
+             was lost. The file is as it was, and the redo is kept"
+        ),
+        format!("restore the file that was here, fail over to a standby, or {}", give_up(record)),
+    )
 }
 
 #[cfg(test)]

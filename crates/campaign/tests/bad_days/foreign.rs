@@ -134,6 +134,24 @@ fn a_log_that_was_removed_while_the_instance_was_down_leads_to_a_fresh_copy() {
     assert_eq!(rows(&standby.standby_database("app.db")), 4);
 }
 
+/// The last connection to close moves the WAL into the database and removes it, so that no position tells what it wrote.
+#[test]
+fn a_plain_write_after_a_crash_is_kept_and_comes_to_the_standby() {
+    let place = Place::new("plain-write-down");
+    let (mut primary, standby, database) = place.pair(&[]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    application.close();
+    primary.kill();
+    let mut foreigner = place.foreigner(&database);
+    foreigner.run(INSERT);
+    foreigner.close();
+    start(&mut primary);
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    assert_eq!(rows(&standby.standby_database("app.db")), 4);
+}
+
 #[test]
 fn after_unprotect_the_database_is_one_like_any_other_and_can_be_protected_again() {
     let place = Place::new("unprotect");
