@@ -237,11 +237,15 @@ unsafe extern "C" fn read(file: *mut File, buffer: *mut c_void, count: c_int, of
             if count as usize == SUM_BYTES {
                 match checksums::complete(&mut frames, &mut RealLog(file), offset as u64) {
                     Ok(Some(sum)) => {
-                        if let Err(result) = frames.before_read(offset as u64, count as usize, into_real(file)) {
+                        if let Err(result) =
+                            frames.before_read(offset as u64, count as usize, into_real(file))
+                        {
                             return result;
                         }
                         // SAFETY: SQLite passes a buffer of `count` bytes, which is as many as a checksum has.
-                        unsafe { std::ptr::copy_nonoverlapping(sum.as_ptr(), buffer.cast::<u8>(), SUM_BYTES) };
+                        unsafe {
+                            std::ptr::copy_nonoverlapping(sum.as_ptr(), buffer.cast::<u8>(), SUM_BYTES)
+                        };
                         return code::OK;
                     }
                     Ok(None) => {}
