@@ -2,7 +2,7 @@
 
 use crate::behind::start_writing;
 use crate::fault::{self, Fault};
-use crate::{ALIGNMENT, AlignedBuf, Disk, LogFile};
+use crate::{ALIGNMENT, AlignedBuf, Disk, FileIdentity, LogFile};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -61,6 +61,9 @@ impl LogFile for DirectFile {
     }
     fn len(&self) -> Result<u64> {
         Ok(self.cached.metadata()?.len())
+    }
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        Ok(Some(FileIdentity::of(&self.durable.metadata()?)))
     }
 }
 
@@ -131,6 +134,10 @@ impl Disk for DirectDisk {
             std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
         names.sort();
         Ok(names)
+    }
+
+    fn identity(&self, path: &Path) -> Result<Option<FileIdentity>> {
+        Ok(Some(FileIdentity::of(&std::fs::metadata(path)?)))
     }
 
     fn free_bytes(&self, path: &Path) -> Result<u64> {

@@ -26,6 +26,23 @@ use std::sync::Arc;
 /// Alignment in bytes of buffers, offsets and lengths of durable writes.
 pub const ALIGNMENT: usize = 4096;
 
+/// Device and inode: whether a descriptor and a path lead to the same file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileIdentity {
+    /// Of the file system.
+    pub device: u64,
+    /// Of the file in it.
+    pub inode: u64,
+}
+
+impl FileIdentity {
+    /// Of an open file, or of what a path names.
+    pub fn of(metadata: &std::fs::Metadata) -> FileIdentity {
+        use std::os::unix::fs::MetadataExt;
+        FileIdentity { device: metadata.dev(), inode: metadata.ino() }
+    }
+}
+
 /// One preallocated file. Offsets and lengths are in bytes.
 pub trait LogFile: Send + Sync {
     /// Writes whole blocks at `offset` and returns when they survive a power loss. `data` must be the content
@@ -39,6 +56,10 @@ pub trait LogFile: Send + Sync {
     fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()>;
     /// Size in bytes.
     fn len(&self) -> Result<u64>;
+    /// Which file is open; `None` on a disk that knows no such thing.
+    fn identity(&self) -> Result<Option<FileIdentity>> {
+        Ok(None)
+    }
     /// Whether the file has no bytes.
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
@@ -70,6 +91,10 @@ pub trait Disk: Send + Sync {
     /// disk repeats a history only then.
     fn in_turns(&self) -> bool {
         false
+    }
+    /// Which file `path` names, to be compared with [`LogFile::identity`]; `None` on a disk that knows no such thing.
+    fn identity(&self, _path: &Path) -> Result<Option<FileIdentity>> {
+        Ok(None)
     }
     /// Bytes that can still be allocated on the file system of `path`.
     fn free_bytes(&self, path: &Path) -> Result<u64>;

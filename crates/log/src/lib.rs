@@ -33,7 +33,7 @@ pub use groups::{
 pub use hole::{Chain, Hole, Verified, verify_archived};
 pub use keeper::MemberKeeper;
 pub use layout::{Layout, Refusal};
-pub use log_writer::{LogWriter, WriteCounts};
+pub use log_writer::{LogWriter, MemberPlace, WriteCounts};
 pub use records::RecordReader;
 pub use recovery::Recovered;
 pub use unreachable::LostRedo;

@@ -7,8 +7,10 @@
 
 mod holes;
 mod losses;
+mod places;
 mod under_way;
 
+pub use self::places::MemberPlace;
 use crate::error::LogError;
 use crate::groups::{Cut, LogIdentity, LogSwitch, Member, RedoLog, SwitchBlocked, header_for};
 use crate::members::{MemberWriters, UNDER_WAY_MAX};
@@ -340,6 +342,8 @@ impl LogWriter {
         let block_bytes = self.writer.block_bytes;
         header.encode(&mut self.buffer(1)[..block_bytes]);
         self.write_to(group);
+        // Before anything rests on files that were opened long ago.
+        self.leave_moved_members()?;
         self.write_blocks(block_bytes, 0)?;
         let mut catalog = self.log.catalog();
         let ended = catalog.current;

@@ -1,0 +1,92 @@
+//! A log file that is not any more what its path says is not written: nothing rests on what nobody will find.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::Rig;
+use standfast_log::{LogError, LogWriter, MemberKeeper, MemberNotice};
+use standfast_types::Scn;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+struct Remembers;
+
+impl MemberKeeper for Remembers {
+    fn lost(&self, _: &[MemberNotice]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        Ok(())
+    }
+}
+
+fn is_poisoned<T>(result: Result<T, LogError>) -> String {
+    match result {
+        Err(error @ LogError::Poisoned { .. }) => error.to_string(),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("nothing was noticed"),
+    }
+}
+
+fn member(rig: &Rig, group: usize, member: usize) -> PathBuf {
+    let name = format!("online_{group}{}.log", char::from(b'a' + member as u8));
+    rig.config.member_directories[member].join(name)
+}
+
+fn write(rig: &mut Rig, writer: &mut LogWriter) {
+    let batch = rig.batch(1, 700);
+    assert_eq!(writer.write(&[&batch], Scn(3)).unwrap(), rig.end());
+}
+
+#[test]
+fn a_log_without_its_directory_is_never_switched_to() {
+    let mut rig = Rig::new("places-directory", 1, 4096);
+    let (_log, mut writer) = rig.start();
+    write(&mut rig, &mut writer);
+    std::fs::remove_dir_all(&rig.config.member_directories[0]).unwrap();
+    let why = is_poisoned(writer.switch(7));
+    assert!(why.contains("removed while it was open"), "{why}");
+    is_poisoned(writer.write(&[&rig.batch(2, 700)], Scn(3)));
+}
+
+#[test]
+fn a_log_whose_file_was_replaced_takes_nothing_after_a_look() {
+    let mut rig = Rig::new("places-replaced", 1, 4096);
+    let (_log, mut writer) = rig.start();
+    write(&mut rig, &mut writer);
+    writer.check_places().unwrap();
+    let path = member(&rig, 1, 0);
+    let copy = path.with_extension("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    std::fs::rename(&copy, &path).unwrap();
+    let why = is_poisoned(writer.check_places());
+    assert!(why.contains("another file has taken its place"), "{why}");
+    is_poisoned(writer.write(&[&rig.batch(2, 700)], Scn(3)));
+    assert!(writer.is_usable().is_err());
+}
+
+#[test]
+fn a_member_that_is_gone_is_left_and_the_other_one_goes_on() {
+    let mut rig = Rig::new("places-member", 2, 4096);
+    let (log, mut writer) = rig.start();
+    log.keep_members(Arc::new(Remembers));
+    write(&mut rig, &mut writer);
+    assert_eq!(log.places().iter().filter(|place| place.current).count(), 2);
+    std::fs::remove_file(member(&rig, 1, 0)).unwrap();
+    writer.check_places().unwrap();
+    assert_eq!(log.dropped_members(), [member(&rig, 1, 0)]);
+    write(&mut rig, &mut writer);
+    drop((log, writer));
+    rig.config.distrusted = vec![member(&rig, 1, 0)];
+    let (log, _, recovered) = rig.reopen();
+    assert_eq!(recovered.end, rig.end());
+    rig.check_reads(&log, Scn::START);
+}
+
+#[test]
+fn a_log_that_was_refused_takes_nothing_more() {
+    let mut rig = Rig::new("places-refused", 1, 4096);
+    let (_log, mut writer) = rig.start();
+    write(&mut rig, &mut writer);
+    writer.refuse("the lock file was removed");
+    let why = is_poisoned(writer.write(&[&rig.batch(2, 700)], Scn(3)));
+    assert!(why.contains("the lock file was removed"), "{why}");
+}
