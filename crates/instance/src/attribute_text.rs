@@ -101,8 +101,8 @@ fn take(
                 return wrong(word, "AFFIRM and NOAFFIRM exclude each other");
             }
         }
-        "NET_TIMEOUT" => at.net_timeout_ms = number::<u64>(word, given()?)?.saturating_mul(1000),
-        "REOPEN" => at.reopen_ms = number::<u64>(word, given()?)?.saturating_mul(1000),
+        "NET_TIMEOUT" => at.net_timeout_ms = milliseconds(word, given()?)?,
+        "REOPEN" => at.reopen_ms = milliseconds(word, given()?)?,
         "MAX_FAILURE" => at.max_failure = Some(number(word, given()?)?),
         "DELAY" => at.delay_min = value.map_or(Ok(BARE_DELAY_MIN), |value| number(word, value))?,
         "NODELAY" => at.delay_min = 0,
@@ -136,6 +136,17 @@ fn take(
 
 fn number<T: std::str::FromStr>(word: &str, value: &str) -> Result<T, AttributeError> {
     value.parse().or_else(|_| wrong(word, "needs a whole number"))
+}
+
+/// Seconds, with up to three digits of a fraction.
+fn milliseconds(word: &str, value: &str) -> Result<u64, AttributeError> {
+    let (whole, fraction) = value.split_once('.').unwrap_or((value, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || fraction.len() > 3 {
+        return wrong(word, "needs seconds, such as 10 or 0.25");
+    }
+    let fraction: u64 = number(word, &format!("{fraction:0<3}"))?;
+    Ok(number::<u64>(word, whole)?.saturating_mul(1000).saturating_add(fraction))
 }
 
 fn compression(word: &str, value: &str) -> Result<Compression, AttributeError> {
@@ -219,8 +230,8 @@ fn words(text: &str) -> Result<Vec<String>, AttributeError> {
 pub fn write(destination: &DestinationConfig) -> String {
     let at = destination;
     let mut text = match &at.location {
-        Some(location) => format!("LOCATION={}", location.display()),
-        None => format!("SERVICE={}", at.address),
+        Some(location) => format!("LOCATION={}", quoted(&location.display().to_string())),
+        None => format!("SERVICE={}", quoted(&at.address)),
     };
     let mut say = |attribute: &str, value: &dyn std::fmt::Display| {
         // Writing to a string cannot fail.
@@ -264,7 +275,7 @@ pub fn write(destination: &DestinationConfig) -> String {
         say("VALID_FOR=", &format!("({logs},{role})"));
     }
     if let Some(alternate) = &at.alternate {
-        say("ALTERNATE=", alternate);
+        say("ALTERNATE=", &quoted(alternate));
     }
     if at.group > 0 {
         say("GROUP=", &format!("{} PRIORITY={}", at.group, at.priority));
@@ -286,8 +297,18 @@ pub fn write(destination: &DestinationConfig) -> String {
     for (attribute, value, _) in numbers.into_iter().filter(|(_, value, unsaid)| value != unsaid) {
         say(attribute, &value);
     }
-    say("DB_UNIQUE_NAME=", &at.name);
+    say("DB_UNIQUE_NAME=", &quoted(&at.name));
     text
+}
+
+/// A value that is one word when it is read.
+fn quoted(value: &str) -> String {
+    let plain = |character: char| !character.is_whitespace() && !",()'\"".contains(character);
+    match value.chars().all(plain) {
+        true => value.to_owned(),
+        false if value.contains('\'') => format!("\"{value}\""),
+        false => format!("'{value}'"),
+    }
 }
 
 /// Whole seconds as the notation has them, else with what is left.
@@ -329,7 +350,9 @@ mod tests {
         assert!(error("SYNC SERVICE=h:1").contains("comes first"));
         assert!(error("SERVICE=h:1 SYNC ASYNC").contains("exclude"));
         assert!(error("SERVICE=h:1 AFFIRM").contains("SYNC or ASYNC"));
-        assert!(error("SERVICE=h:1 NET_TIMEOUT=soon").contains("NET_TIMEOUT=soon: needs a whole number"));
+        assert!(error("SERVICE=h:1 NET_TIMEOUT=soon").contains("NET_TIMEOUT=soon: needs seconds"));
+        assert!(error("SERVICE=h:1 REOPEN=1.2345").contains("needs seconds"));
+        assert!(error("SERVICE=h:1 MAX_FAILURE=x").contains("needs a whole number"));
         assert!(error("SERVICE=h:1 REOPEN").contains("needs a value"));
         assert!(error("SERVICE=h:1 VALID_FOR=(ALL)").contains("ONLINE_LOGFILE"));
         assert!(error("SERVICE=h:1 COMPRESSION=LZO").contains("LZ4"));
@@ -344,6 +367,8 @@ mod tests {
             "SERVICE=h:1 SYNC NET_TIMEOUT=8 REOPEN=5 MAX_FAILURE=2 GROUP=3 PRIORITY=2 DB_UNIQUE_NAME=a",
             "SERVICE=h:1 ASYNC DELAY=5 COMPRESSION=ZSTD VALID_FOR=(STANDBY_LOGFILE,STANDBY_ROLE) SDU=65535 \
              SEND_BUF_SIZE=1048576 RECV_BUF_SIZE=2097152 MAX_CONNECTIONS=7 REOPEN=1 MAX_FAILURE=0 DB_UNIQUE_NAME=b",
+            "SERVICE=h:1 SYNC AFFIRM NET_TIMEOUT=1.5 REOPEN=0.05 MAX_FAILURE=0 DB_UNIQUE_NAME=d",
+            "LOCATION='/srv/a b, (c)' REOPEN=0.001 MAX_FAILURE=0 DB_UNIQUE_NAME='a b'",
             "LOCATION=/y STATE=ALTERNATE REOPEN=1 MAX_FAILURE=0 DB_UNIQUE_NAME=y",
             "LOCATION=/x MANDATORY ALTERNATE=y REOPEN=9 MAX_FAILURE=1 DB_UNIQUE_NAME=x",
             "SERVICE=h:1 SYNC NOAFFIRM NET_TIMEOUT=9 REOPEN=2 MAX_FAILURE=0 ON_TIMEOUT=STALL DB_UNIQUE_NAME=c",
