@@ -71,6 +71,12 @@ impl Running {
     /// # Errors
     /// `Refused` with what to do; when a file cannot be made.
     pub fn change_log(&self, change: LogChange) -> Result<Value, InstanceError> {
+        if let LogChange::AddGroup { bytes: Some(bytes) } | LogChange::ResizeGroup { bytes, .. } = &change
+            && self.primary().is_some()
+        {
+            // One that does not answer says why it is refused when it is back.
+            crate::sizing::check_standbys(*bytes, &crate::observe::smallest_standby_logs(self))?;
+        }
         let _one = self.one_command();
         if let LogChange::AddMember { directory } = &change {
             prepare_directory(&self.environment, directory)?;

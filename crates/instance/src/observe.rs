@@ -98,6 +98,16 @@ pub fn activity(running: &Running, now_us: u64) -> Vec<Activity> {
     all
 }
 
+/// The smallest log group of each standby that answers, in bytes by name.
+pub(crate) fn smallest_standby_logs(running: &Running) -> Vec<(String, u64)> {
+    let smallest = |standby: &Remote| {
+        let groups = standby.observation.as_ref()?.status["log"]["groups"].as_array()?;
+        groups.iter().filter_map(|group| group["bytes"].as_u64()).min()
+    };
+    let standbys = ask_standbys(running, false);
+    standbys.iter().filter_map(|standby| Some((standby.name.clone(), smallest(standby)?))).collect()
+}
+
 /// All destinations are asked at the same time: one that is away does not hold the others up.
 fn ask_standbys(running: &Running, history: bool) -> Vec<Remote> {
     let Some(primary) = running.primary() else { return Vec::new() };

@@ -5,10 +5,11 @@
 //! - Too few groups only make the primary wait for the archiver of the standby when logs are switched fast. They are
 //!   accepted and named.
 
+use crate::error::InstanceError;
 use standfast_transport::{LogGeometry, Refusal, RefuseCode};
 
-/// Compares the standby redo logs of `name`, `groups` of `group_bytes`, with the `online` logs of the primary whose redo
-/// is received. Returns what is unwise.
+/// Compares the standby redo logs of `name`, `groups` of which the smallest has `group_bytes`, with the `online` logs of the
+/// primary whose redo is received. Returns what is unwise.
 ///
 /// # Errors
 /// What cannot work.
@@ -20,8 +21,10 @@ pub fn check(
 ) -> Result<Option<String>, Refusal> {
     if group_bytes < online.group_bytes {
         let text = format!(
-            "standby redo logs of `{name}` have {group_bytes} bytes, and the largest online log of the primary has {}: each \
-             has to be as large; create the standby anew with `standfast standby create`, which sizes them",
+            "the smallest standby redo log of `{name}` has {group_bytes} bytes, and the largest online log of the primary \
+             has {0}: each has to be as large. At `{name}`, while it runs: `standfast log group list`, then for each smaller \
+             group `standfast log group resize GROUP --bytes {0}`; for the current one `standfast log group add --bytes {0}`, \
+             and resize it when it is not current any more",
             online.group_bytes
         );
         return Err(Refusal::new(RefuseCode::StandbyLog, text));
@@ -34,6 +37,32 @@ pub fn check(
             online.groups
         )
     }))
+}
+
+/// Before the primary gets online logs of `bytes`: whether those of its standbys, of which the smallest standby log is
+/// known in bytes by name, can take one.
+///
+/// # Errors
+/// Which of them cannot, and what to do there first.
+pub fn check_standbys(bytes: u64, standbys: &[(String, u64)]) -> Result<(), InstanceError> {
+    let small: Vec<String> = standbys
+        .iter()
+        .filter(|(_, smallest)| *smallest < bytes)
+        .map(|(name, smallest)| format!("`{name}` ({smallest} bytes)"))
+        .collect();
+    if small.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "standby redo logs of {} are smaller than {bytes} bytes: such a log of the primary would not fit, and the standby \
+         would be refused",
+        small.join(", ")
+    );
+    let hint = format!(
+        "first, there: `standfast log group list`, then `standfast log group resize GROUP --bytes {bytes}` for each smaller \
+         group"
+    );
+    Err(InstanceError::refused(what, hint))
 }
 
 #[cfg(test)]
@@ -53,7 +82,17 @@ mod tests {
         let refusal = check(&ONLINE, 4, (64 << 20) - 1, "oslo").unwrap_err();
         assert_eq!(refusal.code, RefuseCode::StandbyLog);
         assert!(refusal.message.contains("67108863") && refusal.message.contains("67108864"), "{refusal}");
+        assert!(refusal.message.contains("`standfast log group resize GROUP --bytes 67108864`"), "{refusal}");
         let unwise = check(&ONLINE, 3, 64 << 20, "oslo").unwrap().unwrap();
         assert!(unwise.contains("rule is 4"), "{unwise}");
+    }
+
+    #[test]
+    fn logs_that_a_standby_cannot_take_are_refused_before_they_are_made() {
+        let standbys = [("oslo".to_owned(), 64 << 20), ("rome".to_owned(), 128 << 20)];
+        assert!(check_standbys(64 << 20, &standbys).is_ok());
+        let refused = check_standbys(65 << 20, &standbys).unwrap_err().to_string();
+        assert!(refused.contains("`oslo` (67108864 bytes)") && !refused.contains("rome"), "{refused}");
+        assert!(refused.contains("resize GROUP --bytes 68157440"), "{refused}");
     }
 }
