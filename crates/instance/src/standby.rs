@@ -13,7 +13,7 @@ use standfast_apply::Limits;
 use standfast_instruments::{Event, waiting};
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_sqlite_wal::pace::Pace;
-use standfast_transport::StoppedDatabases;
+use standfast_transport::{StoppedDatabase, StoppedDatabases};
 use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -196,6 +196,15 @@ impl StandbyShared {
     pub fn control_apply(&self, on: bool, no_delay: bool) {
         self.no_delay.store(no_delay, SeqCst);
         self.apply_on.store(on, SeqCst);
+        self.stopped.hold((!on).then(|| {
+            StoppedDatabase {
+                database: "(all)".into(),
+                applied: Some(self.applied()).filter(|applied| *applied > Scn::ZERO),
+                reason:
+                    "apply is stopped by command, or as configured; `standfast apply start` there starts it"
+                        .into(),
+            }
+        }));
         self.wake();
     }
 

@@ -4,7 +4,7 @@ use standfast_transport::StoppedDatabase;
 use standfast_types::Scn;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// See the module. Until apply has recovered nobody knows which they are: an empty list would say that redo is
 /// applied to all.
@@ -13,6 +13,8 @@ pub struct Stopped {
     /// 0 until they are known; then it grows with every change, under the lock.
     version: AtomicU64,
     databases: Mutex<BTreeMap<String, StoppedDatabase>>,
+    /// Nothing is applied because an operator wants that: said to the source, and no error here.
+    held: Mutex<Option<StoppedDatabase>>,
 }
 
 impl Stopped {
@@ -34,7 +36,20 @@ impl Stopped {
             return None;
         }
         let databases = self.lock();
-        Some((self.version.load(SeqCst), databases.values().cloned().collect()))
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Some((self.version.load(SeqCst), databases.values().cloned().chain(held).collect()))
+    }
+
+    /// Nothing is applied beyond this, for the reason in it; or no longer.
+    pub fn hold(&self, held: Option<StoppedDatabase>) {
+        let _databases = self.lock();
+        let mut known = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        // How far apply is does not matter: it is said once.
+        let reason = |at: &Option<StoppedDatabase>| at.as_ref().map(|at| at.reason.clone());
+        if reason(&known) != reason(&held) {
+            *known = held;
+            self.changed();
+        }
     }
 
     /// Whether redo is applied to all.
@@ -99,6 +114,26 @@ mod tests {
         assert_eq!(stopped.remove(|name| name == "a.db"), ["a.db"]);
         assert!(stopped.since(third).is_some() && stopped.is_empty());
     }
+    #[test]
+    fn apply_that_is_stopped_on_purpose_is_told_and_no_error_here() {
+        let stopped = Stopped::default();
+        stopped.are_known();
+        let (first, _) = stopped.since(0).unwrap();
+        let held = |scn| StoppedDatabase {
+            database: "(all)".into(),
+            applied: Some(Scn(scn)),
+            reason: "by command".into(),
+        };
+        stopped.hold(Some(held(7)));
+        let (second, told) = stopped.since(first).unwrap();
+        assert_eq!(told, [held(7)]);
+        assert!(stopped.is_empty() && stopped.all().is_empty());
+        stopped.hold(Some(held(8)));
+        assert!(stopped.since(second).is_none(), "it is said once");
+        stopped.hold(None);
+        assert!(stopped.since(second).unwrap().1.is_empty());
+    }
+
     #[test]
     fn nothing_is_said_before_apply_has_recovered() {
         let stopped = Stopped::default();

@@ -4,6 +4,7 @@ use crate::figure;
 use crate::lags::{Lag, apply_lag, is_heard, transport_lag};
 use crate::status::{Destination, Status};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How bad. The order is that of importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -129,6 +130,18 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
             "no synchronous standby is synchronised: commits are on this machine only".into(),
         );
     }
+    if role == "primary"
+        && let Some(protection) = &status.protection
+        && protection.mode.as_deref() == Some("maximum-availability")
+        && protection.level.as_deref() == Some("maximum-performance")
+    {
+        let text = "no synchronous standby is configured: commits are on this machine only";
+        find(Severity::Warning, text.into());
+    }
+    of_databases(status, role, &mut find);
+    for moved in status.moved_files.as_deref().unwrap_or_default() {
+        find(Severity::Critical, format!("not in its place: {moved}"));
+    }
     for group in status.groups() {
         for member in group.lost_members.as_deref().unwrap_or_default() {
             find(Severity::Warning, format!("redo log member lost: {member}"));
@@ -161,10 +174,53 @@ fn of_destination(
         find(Severity::Warning, format!("{name}: logs are missing there and on their way (gap)"));
     }
     if let Some(stopped) = destination.stopped_total.filter(|stopped| *stopped > 0) {
-        find(Severity::Critical, format!("{name}: redo is not applied to {stopped} databases"));
+        find(
+            Severity::Critical,
+            format!("{name}: redo is not applied to {}", stopped_there(destination, stopped)),
+        );
     }
-    if destination.standing.as_deref() == Some("degraded") {
-        find(Severity::Warning, format!("{name}: commits no longer wait for it"));
+    match destination.standing.as_deref() {
+        Some("degraded") => find(Severity::Warning, format!("{name}: commits no longer wait for it")),
+        Some("new") => find(Severity::Warning, format!("{name}: commits do not wait for it yet")),
+        _ => {}
+    }
+}
+
+/// Those of the first names that fit a line.
+const NAMES: usize = 3;
+
+fn stopped_there(destination: &Destination, total: u64) -> String {
+    let stopped = destination.stopped_databases.as_deref().unwrap_or_default();
+    if let Some(all) = stopped.iter().find(|at| at.database.as_deref() == Some("(all)")) {
+        let why = all.reason.as_deref().and_then(|why| why.lines().next()).unwrap_or("no cause given");
+        return format!("any database: {why}");
+    }
+    let names: Vec<&str> = stopped.iter().filter_map(|at| at.database.as_deref()).take(NAMES).collect();
+    if names.is_empty() {
+        format!("{total} databases")
+    } else {
+        format!("{total} databases ({})", names.join(", "))
+    }
+}
+
+/// Databases that are not served as the role of the instance says, by state.
+fn of_databases(status: &Status, role: &str, find: &mut impl FnMut(Severity, String)) {
+    // A state that concerns all of them is said once.
+    if status.failure.is_some() {
+        return;
+    }
+    let good = if role == "primary" { "open" } else { "standby" };
+    let mut bad: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for database in status.databases() {
+        let state = database.state.unwrap_or_else(|| figure::UNKNOWN.into());
+        if state != good {
+            bad.entry(state).or_default().push(database.name.unwrap_or_else(|| figure::UNKNOWN.into()));
+        }
+    }
+    for (state, names) in bad {
+        let severity = if state == "recovering" { Severity::Warning } else { Severity::Critical };
+        let (count, names) = (names.len(), names[..names.len().min(NAMES)].join(", "));
+        find(severity, format!("databases in state `{state}`: {count} ({names})"));
     }
 }
 
@@ -295,6 +351,70 @@ mod tests {
         let (severity, line) = checked(failed);
         assert_eq!(severity.exit_code(), 2);
         assert!(line.ends_with("failed: disk"), "{line}");
+    }
+
+    fn primary_with(key: &str, value: Value) -> Value {
+        let mut status = primary(oslo("streaming", json!(0.0)));
+        status[key] = value;
+        status
+    }
+
+    #[test]
+    fn a_primary_without_a_synchronous_standby_is_no_ok_in_maximum_availability() {
+        let protection =
+            |mode: &str, level: &str| primary_with("protection", json!({ "mode": mode, "level": level }));
+        let (severity, line) = checked(protection("maximum-availability", "maximum-performance"));
+        assert_eq!(severity, Severity::Warning);
+        assert!(line.contains("commits are on this machine only"), "{line}");
+        assert_eq!(checked(protection("maximum-availability", "resynchronization")).0, Severity::Warning);
+        assert_eq!(checked(protection("maximum-availability", "maximum-availability")).0, Severity::Ok);
+        assert_eq!(checked(protection("maximum-performance", "maximum-performance")).0, Severity::Ok);
+    }
+
+    #[test]
+    fn databases_that_are_not_served_are_counted_and_named() {
+        let states = |states: &[&str]| {
+            let database = |state: &&str| json!({ "name": format!("{state}.db"), "state": state });
+            primary_with("databases", states.iter().map(database).collect())
+        };
+        assert_eq!(checked(states(&["open", "open"])).0, Severity::Ok);
+        let (severity, line) = checked(states(&["open", "failed", "left out"]));
+        assert_eq!(severity, Severity::Critical);
+        assert!(line.contains("`failed`: 1 (failed.db)") && line.contains("`left out`: 1"), "{line}");
+        assert_eq!(
+            checked(primary_with("databases", json!([{}]))).0,
+            Severity::Critical,
+            "unknown is not OK"
+        );
+    }
+
+    #[test]
+    fn a_standby_that_applies_nothing_is_no_ok_at_its_primary() {
+        let mut status = primary(oslo("streaming", json!(0.0)));
+        status["destinations"][0]["stopped_total"] = json!(1);
+        status["destinations"][0]["stopped_databases"] =
+            json!([{ "database": "(all)", "applied": 5, "reason": "apply is stopped by command" }]);
+        let (severity, line) = checked(status.clone());
+        assert_eq!(severity, Severity::Critical);
+        assert!(line.contains("oslo: redo is not applied to any database: apply is stopped"), "{line}");
+        status["destinations"][0]["stopped_databases"] = json!([{ "database": "a.db", "reason": "x" }]);
+        assert!(checked(status).1.contains("not applied to 1 databases (a.db)"));
+    }
+
+    #[test]
+    fn a_file_that_is_not_in_its_place_is_critical() {
+        let (severity, line) = checked(primary_with("moved_files", json!(["lock file /d/lock was removed"])));
+        assert_eq!(severity, Severity::Critical);
+        assert!(line.contains("not in its place: lock file /d/lock was removed"), "{line}");
+    }
+
+    #[test]
+    fn a_destination_that_was_never_synchronised_is_named() {
+        let mut status = primary(oslo("streaming", json!(0.0)));
+        status["destinations"][0]["standing"] = json!("new");
+        let (severity, line) = checked(status);
+        assert_eq!(severity, Severity::Warning);
+        assert!(line.contains("oslo: commits do not wait for it yet"), "{line}");
     }
 
     #[test]

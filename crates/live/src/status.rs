@@ -59,6 +59,8 @@ document! {
         standby: Received,
         /// The redo log.
         log: Log,
+        /// Files that are open and not what their paths say any more.
+        moved_files: Vec<String>,
         /// The newest lines of the alert log, the oldest first.
         alerts: Vec<String>,
         /// Lags above which something is to be said.
@@ -139,6 +141,30 @@ document! {
         gap: Gap,
         /// Databases there to which redo is not applied.
         stopped_total: u64,
+        /// Which these are.
+        stopped_databases: Vec<Stopped>,
+    }
+}
+
+document! {
+    /// A database to which redo is not applied.
+    Stopped {
+        /// Its name; `(all)`: nothing is applied at all.
+        database: String,
+        /// Why.
+        reason: String,
+    }
+}
+
+document! {
+    /// A protected database.
+    Database {
+        /// Its name.
+        name: String,
+        /// `open` at a primary, `standby` at a standby, or what is wrong.
+        state: String,
+        /// Why it has failed.
+        failure: String,
     }
 }
 
@@ -233,6 +259,12 @@ impl Status {
     /// The destinations, none when they are not known.
     pub fn destinations(&self) -> &[Destination] {
         self.destinations.as_deref().unwrap_or_default()
+    }
+
+    /// The databases, none when they are not known.
+    pub fn databases(&self) -> Vec<Database> {
+        let of = |value: &Value| serde_json::from_value(value.clone()).unwrap_or_default();
+        self.databases.iter().flatten().map(of).collect()
     }
 
     /// The groups of the redo log, none when they are not known.
