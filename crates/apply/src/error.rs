@@ -145,6 +145,16 @@ pub enum ApplyError {
         /// What failed.
         why: String,
     },
+    /// A file of it is not what its path says any more.
+    #[error(
+        "database {name}: {why}\nhint: apply of this database has stopped, since nobody who opens it would see what is applied; find out who removes or replaces files here, then `standfast unprotect` and `standfast protect` it at the primary: that copies it again"
+    )]
+    Moved {
+        /// The database.
+        name: String,
+        /// Which file, and what became of it.
+        why: String,
+    },
     /// The file is not the database it should be.
     #[error(
         "database {name}: {why}\nhint: move the file away; then `standfast unprotect` and `standfast protect` at the primary copy it here again"

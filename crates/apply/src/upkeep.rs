@@ -63,6 +63,23 @@ impl Apply {
         self.journal.history().floor(database)
     }
 
+    /// Applies nothing more to the database `name`, because of something outside of the redo: `why`. Remembered over
+    /// restarts until the database is copied again.
+    ///
+    /// # Errors
+    /// `Journal`.
+    pub fn leave(&mut self, name: &str, why: &str, report: &mut ApplyReport) -> Result<(), ApplyError> {
+        let found = self.databases.values_mut().find(|database| database.name == name);
+        let Some(database) = found.filter(|database| database.condition != Condition::Stopped) else {
+            return Ok(());
+        };
+        database.condition = Condition::Stopped;
+        self.facts.push(Fact::Stopped { database: database.id, scn: database.state });
+        let error = ApplyError::Moved { name: name.to_owned(), why: why.to_owned() };
+        report.errors.push((database.id, error));
+        self.write_facts()
+    }
+
     /// Redo before it is not needed again, whatever this machine loses: the standby logs that hold it may be
     /// reused. Moves with [`Apply::sync`]. A database that stopped needs a new copy, hence no redo.
     pub fn durable_scn(&self) -> Scn {

@@ -13,8 +13,8 @@ use std::path::Path;
 /// What the instance says, or that an attribute is wrong.
 pub fn destination(directory: &Path, command: DestinationCommand) -> Result<(), InstanceError> {
     let request = match command {
-        DestinationCommand::Add { destination } => {
-            Request::SetDestination { destination: Box::new(destination.into()) }
+        DestinationCommand::Add { destination, no_wait } => {
+            Request::SetDestination { destination: Box::new(destination.into()), connect: !no_wait }
         }
         DestinationCommand::Set { id, attributes } => set(id, &attributes)?,
         DestinationCommand::Enable { name } => Request::SetDestinationState { name, state: State::Enable },
@@ -22,7 +22,11 @@ pub fn destination(directory: &Path, command: DestinationCommand) -> Result<(), 
         DestinationCommand::Remove { name } => Request::RemoveDestination { name },
         DestinationCommand::List { json } => return list(directory, json),
     };
-    ask(directory, &request).map(drop)
+    let answer = ask(directory, &request)?;
+    if let Some(found) = answer["found"].as_str() {
+        eprintln!("{found}");
+    }
+    Ok(())
 }
 
 fn set(id: u8, attributes: &str) -> Result<Request, InstanceError> {
@@ -47,7 +51,7 @@ fn set(id: u8, attributes: &str) -> Result<Request, InstanceError> {
     if let Some(location) = destination.location {
         destination.location = Some(crate::absolute(&location)?);
     }
-    Ok(Request::SetDestination { destination: Box::new(destination) })
+    Ok(Request::SetDestination { destination: Box::new(destination), connect: false })
 }
 
 fn list(directory: &Path, json: bool) -> Result<(), InstanceError> {
@@ -70,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_local_destination_needs_no_name_and_an_instance_does() {
-        let Ok(Request::SetDestination { destination }) = set(4, "LOCATION=/mnt/archive") else {
+        let Ok(Request::SetDestination { destination, .. }) = set(4, "LOCATION=/mnt/archive") else {
             panic!("refused")
         };
         assert_eq!(destination.name, "log_archive_dest_4");

@@ -25,11 +25,14 @@ Exit codes: 0 ok, 2 an attribute is wrong, 3 refused as things stand, 4 the inst
 pub enum DestinationCommand {
     /// Add a standby, or change the one with this name.
     #[command(
-        after_help = "Examples:\n  standfast destination add -D /srv/sf oslo 10.0.0.2:7411 --mode sync-affirm --on-timeout stall\n  standfast destination add -D /srv/sf nearby 127.0.0.1:7451 --mode async --compression lz4\n\nTakes effect at once and is written to standfast.toml. `destination set` knows all attributes."
+        after_help = "Examples:\n  standfast destination add -D /srv/sf oslo 10.0.0.2:7411 --mode sync-affirm --on-timeout stall\n  standfast destination add -D /srv/sf nearby 127.0.0.1:7451 --mode async --compression lz4\n\nConnects first: an instance that cannot be reached, is another one or takes no redo is not added (exit code 3).\nTakes effect at once and is written to standfast.toml. Commits wait for a synchronous destination from its first\nsynchronisation. `destination set` knows all attributes and does not connect first."
     )]
     Add {
         #[command(flatten)]
         destination: DestinationArgs,
+        /// Configure it without connecting to it first. Commits wait for it from its first synchronisation.
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Set all attributes of a destination at once, in the notation of LOG_ARCHIVE_DEST_n.
     #[command(after_help = SET_EXAMPLES)]

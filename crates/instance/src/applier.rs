@@ -7,6 +7,7 @@ use crate::control::DatabaseRecord;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::lost_redo;
+use crate::places::{Moved, OpenFiles};
 use crate::standby::StandbyShared;
 use standfast_apply::{
     Apply, ApplyConfig, ApplyError, ApplyEvent, ApplyReport, Condition, Limits, StartPoint,
@@ -14,13 +15,15 @@ use standfast_apply::{
 use standfast_format::{Record, decode_record};
 use standfast_instruments::{Event, Statistic, count, waiting};
 use standfast_log::{RecordReader, RedoLog};
-use standfast_session::FileId;
+use standfast_session::{DatabaseState, FileId};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_types::{APPLY_BEHIND_BYTES, DatabaseId, Scn};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Under this name the places of the databases of a standby are watched.
+pub(crate) const STANDBY_DATABASES: &str = "standby databases";
 /// Largest stretch of redo given to apply at once.
 const STRETCH_BYTES: usize = 16 << 20;
 
@@ -35,6 +38,10 @@ pub struct Applier {
     delay: Option<ApplyDelay>,
     /// How far redo was to be applied in the last step.
     due: Scn,
+    /// Files that are not any more what their paths say, by database, as the watcher has found them.
+    moved: Arc<Mutex<Vec<(String, String)>>>,
+    /// The databases that are watched.
+    watched: Vec<String>,
 }
 
 impl Applier {
@@ -50,7 +57,57 @@ impl Applier {
         let apply = open_apply(environment, shared, limits)?;
         let feed = Feed::from(apply.applied());
         let (environment, shared) = (environment.clone(), shared.clone());
-        Ok(Applier { environment, shared, apply, feed, limits, delay: None, due: Scn::ZERO })
+        let mut applier = Applier {
+            environment,
+            shared,
+            apply,
+            feed,
+            limits,
+            delay: None,
+            due: Scn::ZERO,
+            moved: Arc::default(),
+            watched: Vec::new(),
+        };
+        applier.watch_places();
+        Ok(applier)
+    }
+
+    /// From now on the files of all databases that are open are watched, if they are others than before.
+    fn watch_places(&mut self) {
+        let names: Vec<String> = self.apply.databases().into_iter().map(|database| database.name).collect();
+        if names == self.watched {
+            return;
+        }
+        let (files, directory) = (OpenFiles::now(), &self.environment.paths.databases);
+        let places = names.iter().flat_map(|name| files.database(name, &directory.join(name))).collect();
+        let (moved, shared) = (self.moved.clone(), self.shared.clone());
+        let changed = move |news: &[Moved]| {
+            let certain = news.iter().filter(|moved| moved.finding.is_certain());
+            let mut moved = moved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            moved.extend(certain.map(|at| (at.place.database.clone(), at.to_string())));
+            drop(moved);
+            shared.wake();
+        };
+        self.environment.places.register(STANDBY_DATABASES, places, Arc::new(changed));
+        self.watched = names;
+    }
+
+    /// Applies nothing more to databases whose files are not any more what their paths say: nobody who opens them would
+    /// see it. Returns whether there were any.
+    ///
+    /// # Errors
+    /// When the journal cannot be written.
+    pub fn leave_moved(&mut self) -> Result<(), InstanceError> {
+        let moved = std::mem::take(&mut *self.moved.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        if moved.is_empty() {
+            return Ok(());
+        }
+        let mut report = ApplyReport::default();
+        for (name, why) in moved {
+            self.apply.leave(&name, &why, &mut report)?;
+        }
+        self.note(&report);
+        Ok(())
     }
 
     /// Brings the databases to a known state with the redo in the log.
@@ -71,6 +128,7 @@ impl Applier {
             self.apply.recover(from, self.shared.confirmed(), &mut FromLog { log: &self.shared.log })?;
         self.note(&report);
         self.start_over();
+        self.watch_places();
         self.shared.stopped.are_known();
         Ok(())
     }
@@ -85,6 +143,7 @@ impl Applier {
     /// # Errors
     /// What ends all apply.
     pub fn step(&mut self) -> Result<bool, InstanceError> {
+        self.leave_moved()?;
         self.due = self.due_position()?;
         let progressed = self.apply_upto(self.due)?;
         if progressed {
@@ -217,6 +276,7 @@ impl Applier {
     /// When the log cannot be read, or apply ends.
     pub fn apply_everything(&mut self) -> Result<Scn, InstanceError> {
         self.start_over();
+        self.leave_moved()?;
         while self.apply_upto(self.shared.hardened())? {
             // A log that grew as long as the backlog would be slow to read in, and be moved at the end all the same.
             let report = self.checkpoint_if_due(&Pace::AtOnce)?;
@@ -244,6 +304,7 @@ impl Applier {
         match self.feed.apply_more(&self.shared, &mut self.apply, upto)? {
             Some(report) => {
                 self.note(&report);
+                self.watch_places();
                 let applied = self.apply.applied();
                 count(Statistic::RedoApplied, applied.0.saturating_sub(self.shared.applied().0));
                 // Only now: whoever reads the position finds the databases of which it does not speak.
@@ -346,11 +407,13 @@ fn remember(environment: &Environment, event: &ApplyEvent) -> std::io::Result<()
             }
         }),
         ApplyEvent::Detached { database, .. } => {
+            environment.tell_standby_state(*database, DatabaseState::Absent);
             environment.update_control(|control| control.databases.retain(|record| record.id != *database))
         }
         ApplyEvent::EndOfRedo { .. } | ApplyEvent::Incarnation { .. } => Ok(()),
     };
-    if let ApplyEvent::Attached { .. } = event {
+    if let ApplyEvent::Attached { database, .. } = event {
+        environment.tell_standby_state(*database, DatabaseState::Standby);
         for record in environment.control().databases {
             let _ = environment.write_marker(&record, FileId::of(&record.path));
         }

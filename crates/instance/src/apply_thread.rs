@@ -114,6 +114,7 @@ fn apply_until_stopped(
     let mut said = false;
     while !shared.is_stopping() {
         if !shared.apply_is_on() {
+            applier.leave_moved()?;
             shared.wait_for_news(SYNC_EVERY);
             continue;
         }

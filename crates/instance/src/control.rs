@@ -11,6 +11,7 @@ use standfast_io::Disk;
 use standfast_transport as transport;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 const FIRST_LINE: &str = "standfast-control 1 ";
@@ -225,6 +226,10 @@ pub struct Control {
     /// PROTECTION_MODE of this instance as a primary.
     #[serde(default)]
     pub protection_mode: ProtectionMode,
+    /// Destinations that have been synchronised since they were configured, by name: commits wait for these from the start.
+    /// `None` in a file of an earlier release: all that are configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub synchronised: Option<BTreeSet<String>>,
     /// On a standby: redo that is missing although later redo is there. Written before anything beyond it, removed when it
     /// is filled or what lay beyond is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -341,6 +346,11 @@ impl Control {
         self.known_files.extend(identity.map(|identity| KnownFile { database: id, identity, at_rest }));
     }
 
+    /// Remembers that a destination has been synchronised.
+    pub fn note_synchronised(&mut self, destination: &str) {
+        self.synchronised.get_or_insert_default().insert(destination.to_owned());
+    }
+
     /// The database with this name or path.
     pub fn database_named(&self, name: &str) -> Option<&DatabaseRecord> {
         self.databases.iter().find(|database| database.name == name || database.path == Path::new(name))
@@ -385,6 +395,7 @@ mod tests {
                 online: None,
             },
             protection_mode: ProtectionMode::MaximumProtection,
+            synchronised: Some(["oslo".to_owned()].into()),
             gap: None,
             lost: None,
             fenced: None,

@@ -6,6 +6,16 @@ use crate::destination_config::{DestinationConfig, State};
 use crate::error::InstanceError;
 use crate::running::Running;
 use serde_json::{Value, json};
+use standfast_instruments::Observation;
+use standfast_transport::{DestinationStatus, Standing, TransportError, fetch_status};
+use std::time::{Duration, Instant};
+
+/// How long an instance that is added may take to answer, and then a stream to it to begin.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at the sender.
+const LOOK: Duration = Duration::from_millis(20);
+const NO_WAIT: &str = "start the instance there and check name and address; `--no-wait` configures it all the same: \
+    commits wait for it from its first synchronisation";
 
 impl Running {
     /// Adds a destination, or replaces the one with its name and the one with its number.
@@ -29,6 +39,60 @@ impl Running {
         })?;
         self.environment.alert.say(format!("destination {name} {verb}"));
         Ok(())
+    }
+
+    /// As [`Running::set_destination`], after the instance there has answered, and until a stream to it has begun; returns
+    /// what was found, in a sentence. A destination that this instance does not ship to in its present role is not asked.
+    ///
+    /// # Errors
+    /// When that instance cannot be reached, is not the one that is meant, or does not take the redo: all destinations are
+    /// as they were then.
+    pub fn add_destination(&self, destination: DestinationConfig) -> Result<String, InstanceError> {
+        let (name, address) = (destination.name.clone(), destination.address.clone());
+        let ships = self.ships().is_some_and(|ships| ships.is_shipped_to(&destination));
+        if !ships {
+            self.set_destination(destination)?;
+            return Ok(format!("{name} is configured; in its present role this instance sends it nothing"));
+        }
+        let patience = Duration::from_millis(destination.net_timeout_ms).min(CONNECT_PATIENCE);
+        let answer = fetch_status(&address, &self.environment.security(), false, patience);
+        who_answers(&name, &address, answer.map_err(Unanswered::from))?;
+        let before = self.configured();
+        self.set_destination(destination)?;
+        let until = Instant::now() + patience;
+        let mut known = None;
+        while let Some(status) = self.status_of(&name) {
+            let found = begun(&status);
+            if let Some((text, true)) = found {
+                return Ok(text);
+            }
+            if Instant::now() >= until || status.phase == "failed" {
+                if let Some((text, _)) = found {
+                    return Ok(text);
+                }
+                known = Some(status.last_trouble.unwrap_or_else(|| status.phase.into()));
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        let Some(why) = known else {
+            return Ok(format!("{name} is configured; another destination of its group is in use"));
+        };
+        self.change_destinations(|configured| {
+            configured.retain(|at| at.name != name && !before.iter().any(|was| was.name == at.name));
+            configured.splice(0..0, before);
+            Ok(())
+        })?;
+        self.environment.alert.say(format!("destination {name} taken back: no stream to it begins: {why}"));
+        Err(InstanceError::refused(
+            format!("{name} at {address} answers, and no stream to it begins: {why}"),
+            NO_WAIT,
+        ))
+    }
+
+    fn status_of(&self, name: &str) -> Option<DestinationStatus> {
+        let senders = self.ships()?.senders();
+        senders.iter().map(|sender| sender.status()).find(|status| status.name == name)
     }
 
     /// Removes a destination by name; returns the name.
@@ -94,7 +158,88 @@ impl Running {
     }
 }
 
+/// Why an instance has not said what it is.
+enum Unanswered {
+    /// It is there, and does not tell us.
+    Discreet,
+    /// There is no answer.
+    Unreachable(String),
+}
+
+impl From<TransportError> for Unanswered {
+    fn from(error: TransportError) -> Unanswered {
+        match error {
+            TransportError::Refused(_) => Unanswered::Discreet,
+            other => Unanswered::Unreachable(other.to_string()),
+        }
+    }
+}
+
+/// Whether what answers at `address` can be the destination `name`.
+fn who_answers(name: &str, address: &str, answer: Result<String, Unanswered>) -> Result<(), InstanceError> {
+    let text = match answer {
+        Ok(text) => text,
+        Err(Unanswered::Discreet) => return Ok(()),
+        Err(Unanswered::Unreachable(error)) => {
+            let what = format!("{name} cannot be reached at {address}: {error}");
+            return Err(InstanceError::refused(what, NO_WAIT));
+        }
+    };
+    let Ok(observation) = serde_json::from_str::<Observation>(&text) else { return Ok(()) };
+    if !observation.name.is_empty() && observation.name != name {
+        let what = format!("the instance at {address} is `{}`, not `{name}`", observation.name);
+        return Err(InstanceError::refused(what, "add it under its own name, or check the address"));
+    }
+    if observation.status["role"] == "primary" {
+        let what = format!("{name} at {address} is a primary: it takes no redo");
+        return Err(InstanceError::refused(
+            what,
+            "make it a standby of this one with `standfast standby create`",
+        ));
+    }
+    Ok(())
+}
+
+/// What there is to say once a stream has begun, and whether that is all there will be.
+fn begun(status: &DestinationStatus) -> Option<(String, bool)> {
+    let name = &status.name;
+    if !["streaming", "catching_up"].contains(&status.phase) {
+        return None;
+    }
+    Some(match status.standing {
+        Standing::Required => (format!("{name} is synchronised: commits wait for it"), true),
+        Standing::Optional => (format!("{name} is connected; commits do not wait for it"), true),
+        _ => (format!("{name} is catching up: commits wait for it from when it has"), false),
+    })
+}
+
 fn unknown(name: &str) -> InstanceError {
     let what = format!("there is no destination {name}");
     InstanceError::refused(what, "`standfast destination list` shows them")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(answer: Result<String, Unanswered>) -> String {
+        who_answers("oslo", "h:1", answer).map_or_else(|error| error.to_string(), |()| "good".into())
+    }
+
+    #[test]
+    fn only_the_instance_that_is_meant_and_takes_redo_is_added() {
+        let says = |name: &str, role: &str| {
+            let observation =
+                Observation { name: name.into(), status: json!({ "role": role }), ..Default::default() };
+            Ok(serde_json::to_string(&observation).unwrap())
+        };
+        assert_eq!(refused(says("oslo", "standby")), "good");
+        assert_eq!(refused(says("oslo", "far sync")), "good");
+        assert!(refused(says("rome", "standby")).contains("is `rome`, not `oslo`"));
+        assert!(refused(says("oslo", "primary")).contains("takes no redo"));
+        assert_eq!(refused(Err(Unanswered::Discreet)), "good");
+        let silent = refused(Err(Unanswered::Unreachable("Connection refused".into())));
+        assert!(silent.contains("cannot be reached at h:1: Connection refused"), "{silent}");
+        assert!(silent.contains("--no-wait"), "{silent}");
+    }
 }

@@ -5,14 +5,15 @@ use crate::config::{Config, TlsSetting};
 use crate::control::{Control, DatabaseRecord};
 use crate::error::InstanceError;
 use crate::paths::Paths;
+use crate::places::Places;
 use crate::security::Keeper;
 use crate::session_counts::CountedSessions;
 use standfast_format::LogKind;
 use standfast_instruments::{Event, Instruments, Sample, waiting};
 use standfast_io::Disk;
 use standfast_log::{LogConfig, LogIdentity};
-use standfast_session::{FileId, Marker, Segment, SegmentConfig, marker_path};
-use standfast_types::Scn;
+use standfast_session::{DatabaseState, FileId, Marker, Segment, SegmentConfig, marker_path};
+use standfast_types::{DatabaseId, Scn};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -44,11 +45,15 @@ pub struct Environment {
     pub keeper: Arc<Keeper>,
     /// Open a primary whose redo log is damaged with the redo before this position, which has to be where it ends.
     pub until_scn: Option<Scn>,
+    /// Files that are open, and whether they are still where they were.
+    pub places: Arc<Places>,
     /// Wait events and statistics.
     pub instruments: Arc<Instruments>,
     control: Mutex<Control>,
     /// Once this has been a primary.
     sessions: Mutex<Option<CountedSessions>>,
+    /// While this is a standby: where sessions are told what a database is.
+    standby_segment: Mutex<Option<Segment>>,
 }
 
 impl Environment {
@@ -74,9 +79,11 @@ impl Environment {
             until_scn: None,
             segment_path,
             keeper,
+            places: Arc::default(),
             instruments,
             control,
             sessions,
+            standby_segment: Mutex::default(),
         }
     }
 
@@ -90,6 +97,19 @@ impl Environment {
         match sessions.as_mut() {
             Some(counted) => counted.mapped_again(segment),
             None => *sessions = Some(CountedSessions::since_now(segment)),
+        }
+    }
+
+    /// Sessions of a standby come by way of this segment; `None`: this is no standby any more.
+    pub fn tell_standby_sessions(&self, segment: Option<Segment>) {
+        *self.standby_segment.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = segment;
+    }
+
+    /// What sessions are told of a database of a standby. To be called before its marker is written, which leads them here.
+    pub fn tell_standby_state(&self, database: DatabaseId, state: DatabaseState) {
+        let segment = self.standby_segment.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(segment) = &*segment {
+            segment.set_state(database.0, state);
         }
     }
 

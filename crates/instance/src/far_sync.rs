@@ -19,6 +19,7 @@ use std::thread::{Builder, JoinHandle};
 /// A running far sync.
 pub struct FarSync {
     shared: Arc<StandbyShared>,
+    received: Arc<Mutex<ReceivedLog>>,
     archiver: Option<JoinHandle<()>>,
     orders: Sender<bool>,
     /// Its destinations.
@@ -51,13 +52,19 @@ impl FarSync {
             let _ = order.send(true);
         }));
         let forwarding = Forwarding::start(environment, &shared, configured, superseded)?;
-        let log: Box<dyn StandbyLog> = Box::new(LentLog(Arc::new(Mutex::new(received))));
-        Ok((FarSync { shared, archiver: Some(archiver), orders, forwarding }, log))
+        let received = Arc::new(Mutex::new(received));
+        let log: Box<dyn StandbyLog> = Box::new(LentLog(received.clone()));
+        Ok((FarSync { shared, received, archiver: Some(archiver), orders, forwarding }, log))
     }
 
     /// Positions.
     pub fn shared(&self) -> &Arc<StandbyShared> {
         &self.shared
+    }
+
+    /// The log that the receiver fills.
+    pub(crate) fn received(&self) -> &Arc<Mutex<ReceivedLog>> {
+        &self.received
     }
 
     /// Ends all threads. The receiver no longer has the log.

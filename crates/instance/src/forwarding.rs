@@ -18,7 +18,8 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::retention;
 use crate::shipping::{
-    holder, log_switch, peer_identity, pieces, report_left_behind, sender_config, source_error,
+    holder, log_switch, note_synchronised, peer_identity, pieces, report_left_behind, sender_config,
+    source_error,
 };
 use crate::standby::StandbyShared;
 use standfast_format::StreamCrc;
@@ -393,5 +394,6 @@ impl SenderObserver for Observer {
 
     fn event(&self, _: usize, event: &SenderEvent) {
         self.environment.alert.say(format!("destination {}: {event}", self.name));
+        note_synchronised(&self.environment, &self.name, event);
     }
 }

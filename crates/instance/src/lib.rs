@@ -49,6 +49,7 @@ mod mmnl;
 pub mod observe;
 pub mod open_primary;
 pub mod paths;
+pub mod places;
 pub mod primary;
 pub mod primary_threads;
 pub mod protect;
@@ -75,6 +76,8 @@ pub mod stopped;
 pub mod unfinished;
 pub mod view_request;
 pub mod views;
+mod watchers;
+mod watching;
 
 pub use error::InstanceError;
 pub use standfast_transport::protection::ProtectionMode;
@@ -85,4 +88,3 @@ pub fn now_us() -> u64 {
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_micros() as u64)
 }
-mod watchers;

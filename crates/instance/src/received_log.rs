@@ -11,13 +11,11 @@ use crate::standby::{BUFFER_BYTES, StandbyShared};
 use crate::{forwarding, lost_redo, sizing};
 use standfast_format::{LogKind, StreamCrc};
 use standfast_instruments::{Event, Waiting, waiting};
-use standfast_log::{
-    LogBuffer, LogConfig, LogError, LogIdentity, LogWriter, RedoLog, archive_group, remove_archived,
-};
+use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog, archive_group, remove_archived};
 use standfast_transport as transport;
 use standfast_transport::{
-    Gap, GivenUp, OpenedGap, Passing, Refusal, SenderHello, StandbyLog, StationError, StoppedDatabase,
-    StreamStart,
+    Gap, GivenUp, OpenedGap, Passing, Refusal, RefuseCode, SenderHello, StandbyLog, StationError,
+    StoppedDatabase, StreamStart,
 };
 use standfast_types::Scn;
 use std::sync::atomic::Ordering::SeqCst;
@@ -263,11 +261,16 @@ impl StandbyLog for ReceivedLog {
     }
 
     fn admit(&mut self, hello: &SenderHello) -> Result<(), Refusal> {
+        self.is_sound().map_err(|error| {
+            Refusal::new(RefuseCode::StandbyLog, format!("the standby log failed: {error}"))
+        })?;
         let upstream = forwarding::upstream(&self.environment.control(), hello)?;
         if let Some(online) = &hello.logs {
-            let LogConfig { groups, group_bytes, .. } = *self.shared.log.config();
+            // As they are by now, not as they were configured.
+            let sizes = self.shared.log.layout().groups;
+            let smallest = sizes.values().min().copied().unwrap_or(0);
             let name = &self.environment.config.instance.name;
-            let unwise = sizing::check(online, groups, group_bytes, name)?;
+            let unwise = sizing::check(online, sizes.len(), smallest, name)?;
             if self.shared.note_unwise(unwise.clone()) {
                 self.environment.alert.say(format!("standby redo logs: {}", unwise.unwrap_or_default()));
             }
@@ -358,6 +361,10 @@ impl StandbyLog for ReceivedLog {
         self.writer.write_confirmed(confirmed)?;
         self.note_end(confirmed);
         Ok(())
+    }
+
+    fn is_sound(&self) -> Result<(), StationError> {
+        Ok(self.writer.is_usable()?)
     }
 
     fn hardened_notice(&self) {
@@ -480,6 +487,9 @@ impl StandbyLog for LentLog {
     }
     fn give_up_gap(&mut self) -> Result<Option<GivenUp>, StationError> {
         self.log().give_up_gap()
+    }
+    fn is_sound(&self) -> Result<(), StationError> {
+        self.log().is_sound()
     }
     fn hardened_notice(&self) {
         self.log().hardened_notice();

@@ -32,6 +32,8 @@ use crate::server;
 use crate::shipping::{Destinations, PrimarySource};
 use crate::snapshots::Snapshots;
 use crate::standby::{LentLog, ReceivedLog, Standby};
+use crate::watchers::Watchers;
+use crate::watching;
 use standfast_session::{DatabaseState, FileId, Segment};
 use standfast_transport::{GapStatus, Receiver, ReceiverConfig, StandbyLog};
 use standfast_types::Scn;
@@ -115,7 +117,7 @@ pub struct Running {
     commands: Mutex<()>,
     receiver: Mutex<Option<Receiver>>,
     configured: Mutex<Vec<DestinationConfig>>,
-    me: Weak<Running>,
+    pub(crate) me: Weak<Running>,
     /// Why it stops by itself.
     stops_for: OnceLock<String>,
     monitor: Mutex<Option<TransportMonitor>>,
@@ -126,6 +128,7 @@ pub struct Running {
     /// For reports.
     pub(crate) snapshots: Snapshots,
     live: Mutex<Option<LiveWatch>>,
+    watching: Mutex<Option<Watchers>>,
 }
 
 impl Running {
@@ -139,6 +142,11 @@ impl Running {
             return Err(fenced_error(why));
         }
         let configured = environment.config.destinations.clone();
+        environment.update_control(|control| {
+            control.synchronised.get_or_insert_with(|| {
+                configured.iter().map(|destination| destination.name.clone()).collect()
+            });
+        })?;
         let running = Arc::new_cyclic(|me| Running {
             environment,
             mode: Mutex::new(Mode::Changing),
@@ -154,6 +162,7 @@ impl Running {
             stopping: AtomicBool::new(false),
             snapshots: Snapshots::default(),
             live: Mutex::default(),
+            watching: Mutex::default(),
         });
         running.listen()?;
         // First: what is wrong with its configuration is to be known before anything is opened.
@@ -173,11 +182,16 @@ impl Running {
         let monitor =
             monitor.map_err(InstanceError::io("begin the thread that watches destinations in", directory))?;
         *running.monitor() = Some(monitor);
+        *running.watching() = Some(watching::start(&running)?);
         Ok(running)
     }
 
     pub(crate) fn monitor(&self) -> MutexGuard<'_, Option<TransportMonitor>> {
         self.monitor.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn watching(&self) -> MutexGuard<'_, Option<Watchers>> {
+        self.watching.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn live(&self) -> MutexGuard<'_, Option<LiveWatch>> {
@@ -288,6 +302,7 @@ impl Running {
         let (segment, _) = Segment::create(&environment.segment_path, control.instance.0, mode)?;
         // Before apply begins, which writes markers too when the redo brings a new database: two writers of one file
         // take its new version away from each other.
+        environment.tell_standby_sessions(Some(segment));
         for record in &control.databases {
             segment.set_state(record.id.0, DatabaseState::Standby);
             if let Err(error) = environment.write_marker(record, FileId::of(&record.path)) {
@@ -461,7 +476,7 @@ impl Running {
         }
         self.stopping.store(true, SeqCst);
         let (monitor, live) = (self.monitor().take(), self.live().take());
-        drop((monitor, live));
+        drop((monitor, live, self.watching().take()));
         self.snapshots.close();
         let _one = self.one_command();
         let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);
@@ -484,7 +499,7 @@ impl Running {
             }
             Mode::Standby(standby) => {
                 if let Some(receiver) = self.receiver().as_ref() {
-                    receiver.detach();
+                    receiver.leave();
                 }
                 standby.forwarding.stop();
                 standby.segment.set_running(false, &self.environment.segment_config());
@@ -492,7 +507,7 @@ impl Running {
             }
             Mode::FarSync(far_sync) => {
                 if let Some(receiver) = self.receiver().as_ref() {
-                    receiver.detach();
+                    receiver.leave();
                 }
                 far_sync.stop();
                 Ok(())

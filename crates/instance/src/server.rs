@@ -98,6 +98,9 @@ pub enum Request {
     SetDestination {
         /// It.
         destination: Box<DestinationConfig>,
+        /// Connect to it first, and leave all as it was when that fails.
+        #[serde(default)]
+        connect: bool,
     },
     /// Remove the destination with this number, if there is one.
     ClearDestination {
@@ -428,7 +431,12 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
                 .collect();
             json!({ "branch": branch, "drained": drained, "left_out": left_out })
         }
-        Request::SetDestination { destination } => {
+        Request::SetDestination { destination, connect: true } => {
+            let name = destination.name.clone();
+            let found = running.add_destination(*destination)?;
+            json!({ "destination": name, "found": found })
+        }
+        Request::SetDestination { destination, connect: false } => {
             let name = destination.name.clone();
             running.set_destination(*destination)?;
             json!({ "destination": name })

@@ -365,7 +365,8 @@ impl Destinations {
                 name: destination.name.clone(),
                 fenced: fenced.clone(),
             };
-            let config = sender_config(destination, environment, &siblings, &archivers);
+            let mut config = sender_config(destination, environment, &siblings, &archivers);
+            config.counts = environment.of_control(|control| counts(control, destination, &shipped));
             let sender = Sender::start(0, config, source.clone(), Arc::new(observer))
                 .map_err(|error| InstanceError::Failed(error.to_string()))?;
             senders.push(Arc::new(sender));
@@ -522,6 +523,7 @@ pub(crate) fn sender_config(
         },
         delay: (destination.delay_min > 0)
             .then(|| Duration::from_secs(60 * u64::from(destination.delay_min))),
+        counts: environment.of_control(|control| counts(control, destination, &[])),
         siblings: siblings.clone(),
         archive: ArchiveTransport {
             settings: GapSettings {
@@ -532,6 +534,30 @@ pub(crate) fn sender_config(
             archivers: archivers.clone(),
             ..ArchiveTransport::default()
         },
+    }
+}
+
+/// Whether commits wait for a destination from the start, before it has been reached: when it has been synchronised
+/// before. One of a group counts, too: it takes over from another one for which commits waited. So does every one of
+/// `shipped` in maximum protection while none of them is known to have been synchronised: there, no commit returns alone.
+fn counts(control: &Control, destination: &DestinationConfig, shipped: &[DestinationConfig]) -> bool {
+    let known = |at: &DestinationConfig| control.synchronised.as_ref().is_none_or(|of| of.contains(&at.name));
+    let nothing_else = || {
+        control.protection_mode == ProtectionMode::MaximumProtection
+            && !shipped.iter().any(|at| at.transport_mode() == TransportMode::SyncAffirm && known(at))
+    };
+    destination.group > 0 || known(destination) || nothing_else()
+}
+
+/// Remembers over restarts that a destination counts, when the event says so.
+pub(crate) fn note_synchronised(environment: &Environment, name: &str, event: &SenderEvent) {
+    let synchronised = matches!(event, SenderEvent::Synchronised { .. } | SenderEvent::Resynchronised { .. });
+    if synchronised && let Err(error) = environment.update_control(|control| control.note_synchronised(name))
+    {
+        environment.alert.say(format!(
+            "destination {name}: that it has been synchronised cannot be recorded: after a restart commits wait for it \
+             only when it has caught up: {error}"
+        ));
     }
 }
 
@@ -627,6 +653,7 @@ impl SenderObserver for Observer {
     fn event(&self, _: usize, event: &SenderEvent) {
         let name = &self.name;
         self.environment.alert.say(format!("destination {name}: {event}"));
+        note_synchronised(&self.environment, name, event);
         if let SenderEvent::Fenced { .. } = event {
             (self.fenced)(format!("{name}: {event}"));
         }

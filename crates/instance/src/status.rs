@@ -39,6 +39,8 @@ pub fn status(running: &Running) -> Value {
             "checkpoint": control.checkpoint,
         },
     });
+    let moved = environment.places.moved();
+    status["moved_files"] = json!(moved.iter().map(ToString::to_string).collect::<Vec<_>>());
     let (mode, level) = running.protection();
     status["local_destinations"] = json!(running.local_destinations());
     status["protection"] = json!({ "mode": mode, "level": level });

@@ -47,6 +47,7 @@ fn stream(tls: bool, mode: TransportMode) -> Stream {
         shape: StreamShape::default(),
         delay: None,
         archive: ArchiveTransport::default(),
+        counts: true,
         siblings: Arc::default(),
     };
     let sender = Sender::start(0, config, source.clone(), observer.clone()).unwrap();

@@ -8,9 +8,11 @@
 //!     └── after reopen ── Failed <── refused, max_failure
 //! ```
 //!
-//! Apart from the phase stands whether commits wait for it (`Standing`). A synchronous destination is required
-//! from the start and until it has kept a commit waiting for the net timeout; then, as configured, it is
-//! degraded until it has caught up, or commits stall. Both are reported.
+//! Apart from the phase stands whether commits wait for it (`Standing`). A synchronous destination is required from its
+//! first synchronisation, which its primary remembers over restarts, until it has kept a commit waiting for the net
+//! timeout or has announced that it stops; then, as configured, it is degraded until it has caught up, or commits stall.
+//! Both are reported. What the instance does itself (it stops, changes its role, takes another configuration, cannot read
+//! its own redo) is no failure of the destination.
 
 use crate::error::{Refusal, RefusalKind, RefuseCode};
 use crate::event::SenderEvent;
@@ -119,6 +121,8 @@ pub enum Standing {
     Required,
     /// They do, and have for longer than the net timeout.
     Stalled,
+    /// They do not yet: it has not been synchronised since it was configured. They will when it has caught up.
+    New,
     /// They did, until it kept them waiting too long. They will again when it has caught up.
     Degraded,
     /// It follows another primary: no commit may return any more.
@@ -151,16 +155,23 @@ pub struct Destination {
     backoff: Duration,
     failures: u32,
     last_refusal: Option<Refusal>,
+    /// Why the instance itself last ended a stream, until the next acknowledgement.
+    own_trouble: Option<String>,
+    /// The instance has ended this destination: nothing decides about commits any more.
+    ended: bool,
     events: Vec<SenderEvent>,
 }
 
 impl Destination {
-    /// A destination that may be connected at once. A synchronous one is required from the start, so that a
-    /// primary that restarts beside an unreachable standby does not acknowledge anything unprotected before the
-    /// net timeout has passed.
-    pub fn new(config: DestinationConfig, now: Duration) -> Destination {
-        let standing =
-            if config.mode == TransportMode::Async { Standing::Optional } else { Standing::Required };
+    /// A destination that may be connected at once. A synchronous one that `counts` is required from the start, so that a
+    /// primary that restarts beside an unreachable standby does not acknowledge anything unprotected before the net
+    /// timeout has passed. One that has never been synchronised does not count: nothing is protected by waiting for it.
+    pub fn new(config: DestinationConfig, counts: bool, now: Duration) -> Destination {
+        let standing = match config.mode {
+            TransportMode::Async => Standing::Optional,
+            _ if counts => Standing::Required,
+            _ => Standing::New,
+        };
         Destination {
             config,
             phase: Phase::Connecting { retry_at: now },
@@ -179,6 +190,8 @@ impl Destination {
             backoff: FIRST_BACKOFF,
             failures: 0,
             last_refusal: None,
+            own_trouble: None,
+            ended: false,
             events: Vec::new(),
         }
     }
@@ -291,6 +304,7 @@ impl Destination {
         }
         self.heard = now;
         self.failures = 0;
+        self.own_trouble = None;
         self.backoff = FIRST_BACKOFF;
         self.captured = self.captured.max(captured);
         self.received = self.received.max(received);
@@ -306,9 +320,26 @@ impl Destination {
         self.stopped = now;
     }
 
+    /// The instance ends this destination: it stops, changes its role, or ships in another way from now on. That is no
+    /// failure, and what commits wait for does not change by anything that follows: only an acknowledgement that was on
+    /// its way can still release some.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Whether nothing is decided about this destination any more.
+    fn is_settled(&self) -> bool {
+        self.ended || self.standing == Standing::Fenced
+    }
+
     /// The connection is lost, or an attempt failed.
     pub fn lost(&mut self, now: Duration, reason: impl Into<String>) {
-        if self.standing == Standing::Fenced {
+        if self.ended && self.is_connected() {
+            self.events.push(SenderEvent::Disconnected { reason: reason.into() });
+            self.phase = Phase::Connecting { retry_at: now };
+            return;
+        }
+        if self.is_settled() {
             return;
         }
         let was_connected = self.is_connected() || self.phase == Phase::Resolving;
@@ -316,12 +347,18 @@ impl Destination {
         self.lose(now, reason.into(), was_connected || self.failures == 0);
     }
 
-    /// The connection has ended because another stream is needed from here on: no failure of the destination.
+    /// The connection has ended because another stream is needed from here on, or because this instance could not go on
+    /// with it: no failure of the destination.
     pub fn begins_anew(&mut self, now: Duration, reason: impl Into<String>) {
-        if self.standing == Standing::Fenced {
+        if self.is_settled() {
             return;
         }
-        self.events.push(SenderEvent::Disconnected { reason: reason.into() });
+        let reason = reason.into();
+        // A stream that had begun is reported every time, as its begin was.
+        if self.is_connected() || self.own_trouble.as_ref() != Some(&reason) {
+            self.events.push(SenderEvent::Disconnected { reason: reason.clone() });
+            self.own_trouble = Some(reason);
+        }
         self.catch_up = None;
         // REOPEN=0 asks for one attempt after a failure; this is none, and what ends the stream may last a moment.
         self.phase = Phase::Connecting { retry_at: now + self.next_pause().max(FIRST_BACKOFF) };
@@ -346,11 +383,14 @@ impl Destination {
 
     /// One end refused to go on.
     pub fn refused(&mut self, now: Duration, refusal: Refusal) {
-        if self.standing == Standing::Fenced {
+        if self.is_settled() {
             return;
         }
         let kind = refusal.code.kind();
         let news = self.last_refusal.as_ref() != Some(&refusal);
+        if kind == RefusalKind::Leaving {
+            return self.leaves(now, refusal);
+        }
         if kind == RefusalKind::NoAnswerYet {
             let reason = refusal.to_string();
             self.last_refusal = Some(refusal);
@@ -369,6 +409,17 @@ impl Destination {
         }
         if kind == RefusalKind::ForGood {
             self.degrade("it was refused");
+        }
+    }
+
+    /// The standby has announced that it stops in good order: no failure, and nothing to wait for.
+    fn leaves(&mut self, now: Duration, refusal: Refusal) {
+        self.events.push(SenderEvent::Disconnected { reason: refusal.to_string() });
+        self.catch_up = None;
+        self.phase = Phase::Connecting { retry_at: now + self.next_pause().max(FIRST_BACKOFF) };
+        // In a group another one takes over: until then commits wait on.
+        if !self.config.grouped {
+            self.degrade("it is being stopped");
         }
     }
 
@@ -398,7 +449,7 @@ impl Destination {
 
     /// Another one of its group does its work: commits do not wait for it before it has caught up.
     pub fn let_go(&mut self) {
-        if matches!(self.standing, Standing::Required | Standing::Stalled) {
+        if !self.ended && matches!(self.standing, Standing::Required | Standing::Stalled) {
             self.standing = Standing::Degraded;
             self.outstanding.clear();
             let (acknowledged, captured) = (self.acknowledged(), self.captured);
@@ -407,9 +458,9 @@ impl Destination {
         }
     }
 
-    /// Whether commits wait for it and it keeps up.
+    /// Whether commits wait for it and it keeps up. One that this instance has ended is nothing to count on.
     pub fn is_synchronised(&self) -> bool {
-        self.standing == Standing::Required
+        self.standing == Standing::Required && !self.ended
     }
 
     /// An operator wants another attempt now.
@@ -426,6 +477,9 @@ impl Destination {
     /// To be called every net_timeout / 16 or so. Returns why the connection is to be closed, when it is.
     pub fn tick(&mut self, now: Duration, captured: Scn) -> Option<String> {
         self.captured = self.captured.max(captured);
+        if self.ended {
+            return None;
+        }
         self.mark_outstanding(now);
         let waited = self.outstanding.front().map_or(Duration::ZERO, |(_, since)| now.saturating_sub(*since));
         if self.standing == Standing::Required && waited >= self.config.net_timeout {
@@ -524,7 +578,7 @@ impl Destination {
             self.standing = Standing::Required;
             self.events.push(SenderEvent::StallEnded { acknowledged });
         }
-        if self.standing == Standing::Degraded {
+        if matches!(self.standing, Standing::Degraded | Standing::New) && !self.ended {
             self.check_catch_up(now, acknowledged);
         }
     }
@@ -539,8 +593,12 @@ impl Destination {
         }
         self.catch_up = None;
         if now.saturating_sub(since) <= soon {
+            let event = match self.standing {
+                Standing::New => SenderEvent::Synchronised { acknowledged },
+                _ => SenderEvent::Resynchronised { acknowledged },
+            };
             self.standing = Standing::Required;
-            self.events.push(SenderEvent::Resynchronised { acknowledged });
+            self.events.push(event);
         } else {
             self.catch_up = Some((self.captured, now));
         }

@@ -50,6 +50,8 @@ pub enum RefuseCode {
     OutOfOrder,
     /// The standby has no log at the moment: it starts, stops or changes its role.
     Starting,
+    /// The standby stops in good order: it is away until it is started again, and says so before it goes.
+    Stopping,
     /// The stream of another source is live, or the log is in use.
     Busy,
     /// The redo comes from the standby itself, by way of others.
@@ -73,6 +75,9 @@ pub enum RefuseCode {
 pub enum RefusalKind {
     /// As a lost connection: it passes by itself.
     NoAnswerYet,
+    /// The standby goes, on purpose. Waiting would only delay commits: they go on without it at once, where the
+    /// configuration allows that, and it is no failure.
+    Leaving,
     /// The standby is there but cannot take redo. A restart or room on its volume may mend that within the net
     /// timeout, and until then what was acknowledged must not be on one machine: commits wait as for a silent one.
     Unable,
@@ -83,7 +88,7 @@ pub enum RefusalKind {
 
 impl RefuseCode {
     /// All of them.
-    pub const ALL: [RefuseCode; 16] = [
+    pub const ALL: [RefuseCode; 17] = [
         RefuseCode::Version,
         RefuseCode::WrongPeer,
         RefuseCode::NotStandby,
@@ -92,6 +97,7 @@ impl RefuseCode {
         RefuseCode::Gap,
         RefuseCode::OutOfOrder,
         RefuseCode::Starting,
+        RefuseCode::Stopping,
         RefuseCode::Busy,
         RefuseCode::Loop,
         RefuseCode::Behind,
@@ -108,6 +114,7 @@ impl RefuseCode {
         use RefuseCode::*;
         match self {
             OutOfOrder | Starting | Busy | Protocol => RefusalKind::NoAnswerYet,
+            Stopping => RefusalKind::Leaving,
             Loop | Behind | StandbyLog | Source | Fenced | Tls | NotAllowed => RefusalKind::Unable,
             Version | WrongPeer | NotStandby | Diverged | Gap => RefusalKind::ForGood,
         }
@@ -125,6 +132,7 @@ impl fmt::Display for RefuseCode {
             RefuseCode::Gap => "gap",
             RefuseCode::OutOfOrder => "out_of_order",
             RefuseCode::Starting => "starting",
+            RefuseCode::Stopping => "stopping",
             RefuseCode::Busy => "busy",
             RefuseCode::Loop => "loop",
             RefuseCode::Behind => "behind",

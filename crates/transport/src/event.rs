@@ -75,6 +75,11 @@ pub enum SenderEvent {
         /// Newest position it has acknowledged.
         acknowledged: Scn,
     },
+    /// The destination has caught up for the first time: commits wait for it from now on, also after a restart.
+    Synchronised {
+        /// Newest position it has acknowledged.
+        acknowledged: Scn,
+    },
     /// The destination has caught up: commits wait for it again.
     Resynchronised {
         /// Newest position it has acknowledged.
@@ -149,6 +154,9 @@ impl fmt::Display for SenderEvent {
                 waited.as_secs_f64()
             ),
             StallEnded { acknowledged } => write!(f, "stall ended: {acknowledged} acknowledged"),
+            Synchronised { acknowledged } => {
+                write!(f, "synchronised at {acknowledged}: commits wait for this destination from now on")
+            }
             Resynchronised { acknowledged } => {
                 write!(f, "resynchronised at {acknowledged}: commits wait for this destination again")
             }

@@ -135,6 +135,12 @@ impl Link {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
+    /// Nothing more is read from the connection; a thread that waits for bytes returns. What this end says still gets out.
+    pub(crate) fn shutdown_read(&self) {
+        // An error means that it is closed already.
+        let _ = self.stream.shutdown(Shutdown::Read);
+    }
+
     fn wait_for_room(&self) -> Result<()> {
         let timeout = Duration::from_millis(self.write_timeout_ms.load(Relaxed));
         if self.wait_writable(timeout)? { Ok(()) } else { Err(Error::from(ErrorKind::TimedOut)) }

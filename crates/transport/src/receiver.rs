@@ -31,6 +31,9 @@ use std::time::{Duration, Instant};
 
 pub use admission::Limits;
 
+/// How long the source of a stream may take to be told that this instance stops.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How an instance listens.
 #[derive(Clone, Debug)]
 pub struct ReceiverConfig {
@@ -177,6 +180,13 @@ impl Receiver {
     /// source finds out why when it connects again.
     pub fn end_older(&self, number: IncarnationNo) {
         self.shared.slot.end_older(number);
+    }
+
+    /// As `detach`, because the instance stops in good order: the source of the stream is told so, and does not let
+    /// commits wait for an answer that cannot come. Not for a change of role: a primary must not go on without an instance
+    /// that is about to take over.
+    pub fn leave(&self) -> Option<Box<dyn StandbyLog>> {
+        self.shared.slot.leave(Instant::now() + LEAVE_TIMEOUT)
     }
 
     /// Whether a stream is live.

@@ -55,6 +55,9 @@ pub struct SenderConfig {
     pub shape: StreamShape,
     /// DELAY: how long the standby holds redo back before it applies it; `None`: its own setting counts.
     pub delay: Option<Duration>,
+    /// Whether commits wait for a synchronous destination from the start: it has been synchronised before. Another one
+    /// counts from its first synchronisation.
+    pub counts: bool,
     /// The destinations of this primary.
     pub siblings: Arc<Siblings>,
     /// How archived logs go there.
@@ -237,7 +240,7 @@ impl Sender {
         source: Arc<dyn RedoSource>,
         observer: Arc<dyn SenderObserver>,
     ) -> Result<Sender, TransportError> {
-        let destination = Destination::new(config.destination.clone(), Duration::ZERO);
+        let destination = Destination::new(config.destination.clone(), config.counts, Duration::ZERO);
         let shared = Arc::new(Shared {
             index,
             required: AtomicBool::new(destination.is_required()),
@@ -262,7 +265,7 @@ impl Sender {
             unusable: Mutex::default(),
             stats: DestinationStats::default(),
         });
-        // Required from the start, and for the siblings as well.
+        // As it stands from the start, for the siblings as well.
         shared.with_destination(|_, _| ());
         let sender = Sender { shared, threads: Mutex::default() };
         sender.spawn("feed", feed::run)?;
@@ -412,6 +415,8 @@ impl Sender {
 
     /// Ends the connection and both threads; returns when they have ended.
     pub fn stop(&self) {
+        // First: what comes of it must not count as a failure, and release nothing.
+        self.shared.with_destination(|destination, _| destination.end());
         self.shared.stopping.store(true, SeqCst);
         self.shared.close(Ended::Lost("the sender is stopped".into()));
         self.shared.wake_feeder();

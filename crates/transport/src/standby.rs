@@ -204,6 +204,14 @@ pub trait StandbyLog: Send {
         Ok(None)
     }
 
+    /// Whether what was written to the log is still in the files that their paths name. Asked before every acknowledgement.
+    ///
+    /// # Errors
+    /// Why nothing rests on it any more.
+    fn is_sound(&self) -> Result<(), StationError> {
+        Ok(())
+    }
+
     /// Called after the acknowledgement of what was appended or confirmed: apply may go on.
     fn hardened_notice(&self);
 }

@@ -147,6 +147,7 @@ fn strangers_are_refused_by_both_ends() {
         security: Security::default(),
         shape: StreamShape::default(),
         delay: None,
+        counts: true,
         siblings: Arc::default(),
         archive: ArchiveTransport::default(),
     };

@@ -8,8 +8,9 @@ const NET_TIMEOUT: Duration = Duration::from_secs(8);
 const REOPEN: Duration = Duration::from_secs(15);
 
 /// Codes after which commits go on without the destination at once. Whoever adds one says in `docs/protocol.md` why
-/// nothing but an operator can bring such a destination back.
-const AT_ONCE: [RefuseCode; 5] = [
+/// waiting for such a destination is of no use.
+const AT_ONCE: [RefuseCode; 6] = [
+    RefuseCode::Stopping,
     RefuseCode::Version,
     RefuseCode::WrongPeer,
     RefuseCode::NotStandby,
@@ -28,7 +29,7 @@ fn refused_with(code: RefuseCode) -> Destination {
         on_timeout: OnTimeout::Degrade,
         sync_latency: Duration::ZERO,
     };
-    let mut at = Destination::new(config, Duration::ZERO);
+    let mut at = Destination::new(config, true, Duration::ZERO);
     assert!(at.tick(Duration::ZERO, Scn(5000)).is_none());
     at.connected(Duration::ZERO);
     at.refused(Duration::ZERO, Refusal::new(code, "because"));

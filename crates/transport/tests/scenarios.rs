@@ -58,7 +58,8 @@ impl Scenario {
     fn run(&mut self, line: &str, out: &mut String) {
         let command = Command::parse(line);
         if command.name == "new" {
-            self.destination = Some(Destination::new(config(&command), self.now));
+            self.destination =
+                Some(Destination::new(config(&command), command.or("counts", "yes") == "yes", self.now));
             return self.report(out);
         }
         if command.name == "advance" {
@@ -102,6 +103,7 @@ impl Scenario {
             }
             "enable" => at.enable(now),
             "let_go" => at.let_go(),
+            "end" => at.end(),
             "others" => at.see(Others {
                 synchronised: command.or("synchronised", "yes") == "yes",
                 acknowledged: Scn(command.or("acknowledged", "0").parse().expect("a position")),

@@ -61,6 +61,7 @@ fn sending(
         shape: StreamShape::default(),
         delay: None,
         archive: ArchiveTransport::default(),
+        counts: true,
         siblings: Arc::default(),
     };
     (Sender::start(0, config, source.clone(), observer.clone()).unwrap(), observer)

@@ -162,18 +162,18 @@ fn a_failover_travels_down_the_chain() {
 fn redo_does_not_go_in_a_circle() {
     let place = Place::new("cascade-circle");
     let (primary, middle, far, database) = chain(&place);
-    add_destination(&far, &middle, &["--mode", "async"]);
+    add_destination(&far, &middle, &["--mode", "async", "--no-wait"]);
     await_status(&far, "it is not sent back", |status| {
         status.text("/destinations/0/last_trouble").contains("not sent back")
     });
     // Under another name it is found out by the instance itself.
     must(&far, &["destination", "remove", "middle"]);
-    must(&far, &["destination", "add", "nobody", &middle.address, "--mode", "async"]);
+    must(&far, &["destination", "add", "nobody", &middle.address, "--mode", "async", "--no-wait"]);
     await_alert(&middle, "[loop]");
     place.application(&database).run(INSERT);
     assert_same_at(&primary, &far, &database);
     // Nor does it go to the primary.
-    must(&far, &["destination", "add", "nobody", &primary.address, "--mode", "async"]);
+    must(&far, &["destination", "add", "nobody", &primary.address, "--mode", "async", "--no-wait"]);
     await_alert(&far, "`south` answers where `nobody` is configured");
     place.application(&database).run(INSERT);
     assert_same_at(&primary, &far, &database);

@@ -148,9 +148,9 @@ fn a_change_of_one_destination_does_not_interrupt_the_others() {
     application.run(INSERT);
     let connections = |alerts: &str| alerts.matches("destination north: connected").count();
     let before = connections(&primary.alerts());
-    must(&primary, &["destination", "add", "west", "127.0.0.1:1", "--mode", "async"]);
+    must(&primary, &["destination", "add", "west", "127.0.0.1:1", "--mode", "async", "--no-wait"]);
     application.run(INSERT);
-    must(&primary, &["destination", "add", "west", "127.0.0.1:2", "--mode", "async"]);
+    must(&primary, &["destination", "add", "west", "127.0.0.1:2", "--mode", "async", "--no-wait"]);
     application.run(INSERT);
     must(&primary, &["destination", "remove", "west"]);
     application.run(INSERT);

@@ -154,7 +154,9 @@ pub fn await_alert(instance: &Instance, words: &str) {
 #[track_caller]
 pub fn add_destination(primary: &Instance, standby: &Instance, more: &[&str]) {
     let name = standby.directory.file_name().unwrap().to_string_lossy().into_owned();
-    must(primary, &[&["destination", "add", &name, &standby.address], more].concat());
+    // One that does not run cannot be connected to first.
+    let no_wait: &[&str] = if standby.process().is_none() { &["--no-wait"] } else { &[] };
+    must(primary, &[&["destination", "add", &name, &standby.address], more, no_wait].concat());
 }
 
 /// Waits until the standby has everything, then compares `database` with its copy.

@@ -8,6 +8,7 @@ use crate::local_archive::LocalStatus;
 use crate::primary::PrimaryShared;
 use crate::shipping::{Destinations, FencedCall, PrimarySource};
 use standfast_types::Scn;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Running {
@@ -50,7 +51,14 @@ impl Running {
             .disk
             .replace(&path, config.to_toml().as_bytes())
             .map_err(InstanceError::io("write the configuration", &path))?;
+        let names: BTreeSet<String> = config.destinations.iter().map(|at| at.name.clone()).collect();
         *self.configured.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = config.destinations;
+        // One that is configured again later is another one.
+        self.environment.update_control(|control| {
+            if let Some(synchronised) = &mut control.synchronised {
+                synchronised.retain(|name| names.contains(name));
+            }
+        })?;
         if let Some(primary) = self.primary() {
             self.restart_destinations(&primary)?;
         }

@@ -43,9 +43,12 @@ impl Running {
         };
         drop(mode);
         self.environment.alert.say("failover begins");
+        // What is not any more what its path says must not be taken for a database of the new primary.
+        self.environment.places.look();
         if let Some(receiver) = self.receiver().as_ref() {
             receiver.detach();
         }
+        self.environment.tell_standby_sessions(None);
         let RunningStandby { standby, log, segment: _segment, forwarding } = *standby;
         // Before everything counts as confirmed: destinations must not be told that of redo without an end.
         forwarding.stop();

@@ -150,7 +150,12 @@ impl Greeting<'_> {
         let (slot, stream, deadline) = (&self.shared.slot, self.stream, self.deadline);
         let name = identity.name.clone();
         slot.lend(&hello.source, stream, deadline, |log| self.agree_and_receive(hello, log)).unwrap_or_else(
-            |unavailable| Err(TransportError::Refused(unavailable_refusal(&unavailable, &name))),
+            |unavailable| {
+                Err(TransportError::Refused(match unavailable {
+                    Unavailable::None if slot.is_leaving() => leaving(&name),
+                    unavailable => unavailable_refusal(&unavailable, &name),
+                }))
+            },
         )
     }
 
@@ -213,6 +218,10 @@ impl Greeting<'_> {
         }
         let ended =
             stream::receive(self.shared, self.stream, &mut self.reader, log, hello, &start, gap.as_ref());
+        let ended = match self.shared.slot.is_leaving() {
+            true => TransportError::Refused(leaving(&self.shared.service.identity().name)),
+            false => ended,
+        };
         if let Some(fetch) = gap {
             *lock(&self.shared.fetch) = None;
             fetch.close();
@@ -294,13 +303,15 @@ fn not_from_you(mine: &PeerIdentity, source: &PeerIdentity) -> Refusal {
     Refusal::new(RefuseCode::NotStandby, text)
 }
 
+fn leaving(mine: &str) -> Refusal {
+    Refusal::new(RefuseCode::Stopping, format!("`{mine}` is being stopped"))
+}
+
 fn unavailable_refusal(why: &Unavailable, mine: &str) -> Refusal {
     match why {
         Unavailable::None => Refusal::new(
             RefuseCode::Starting,
-            format!(
-                "`{mine}` has no standby log at the moment: it is starting, stopping or changing its role"
-            ),
+            format!("`{mine}` has no standby log at the moment: it is starting or changing its role"),
         ),
         Unavailable::Taken(other) => Refusal::new(
             RefuseCode::Busy,

@@ -17,6 +17,8 @@ pub(crate) struct Slot {
 struct State {
     log: Option<Box<dyn StandbyLog>>,
     live: Option<Live>,
+    /// The instance stops in good order: streams end with that as their reason.
+    leaving: bool,
 }
 
 struct Live {
@@ -37,7 +39,7 @@ pub(crate) enum Unavailable {
 
 impl Slot {
     pub fn new(log: Option<Box<dyn StandbyLog>>) -> Slot {
-        Slot { state: Mutex::new(State { log, live: None }), changed: Condvar::new() }
+        Slot { state: Mutex::new(State { log, ..State::default() }), changed: Condvar::new() }
     }
 
     pub fn put(&self, log: Box<dyn StandbyLog>) {
@@ -66,6 +68,23 @@ impl Slot {
         if let Some(live) = state.live.as_ref().filter(is_older) {
             live.stream.shutdown();
         }
+    }
+
+    /// The same because the instance stops in good order, which the source is told, unless that takes until `deadline`.
+    pub fn leave(&self, deadline: Instant) -> Option<Box<dyn StandbyLog>> {
+        let mut state = lock(&self.state);
+        state.leaving = true;
+        while let Some(live) = &state.live {
+            live.stream.shutdown_read();
+            let Some(next) = self.wait_until(state, deadline) else { return self.take_away() };
+            state = next;
+        }
+        state.log.take()
+    }
+
+    /// Whether the instance stops in good order.
+    pub fn is_leaving(&self) -> bool {
+        lock(&self.state).leaving
     }
 
     /// Lends the log to a stream for the length of `work`. An older stream of the same primary, which may be

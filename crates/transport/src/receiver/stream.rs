@@ -65,6 +65,9 @@ pub(super) fn receive(
         if let Err(error) = intake.take_all(reader) {
             return error;
         }
+        if shared.slot.is_leaving() {
+            return TransportError::Protocol("this instance is being stopped".into());
+        }
         // Once it has been quiet for a part of the net timeout, a whole one more would end too late.
         let wanted = if quiet || intake.is_behind() { BETWEEN_FRAMES } else { net_timeout };
         if wanted != patience {
@@ -344,6 +347,7 @@ impl Intake<'_> {
     }
 
     fn acknowledge(&mut self, received: Scn) -> Result<(), TransportError> {
+        self.log.is_sound().map_err(|error| failed(&error))?;
         // Nothing beyond a gap is acknowledged, in no mode: commits do not count a standby that has one.
         let (received, hardened) = (self.held_until(received), self.held_until(self.position));
         let applied = self.log.applied();

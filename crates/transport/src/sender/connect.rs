@@ -23,8 +23,13 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why there is no stream.
 pub(super) enum Failure {
     Lost(String),
+    /// Of this instance, not of the destination.
+    Own(String),
     Refused(Refusal),
-    Fenced { incarnation: Incarnation, peer: String },
+    Fenced {
+        incarnation: Incarnation,
+        peer: String,
+    },
 }
 
 impl Failure {
@@ -37,7 +42,7 @@ impl Failure {
                     format!("replaced by incarnation {}: it accepts no more commits", incarnation.number);
                 Some(Refusal::new(RefuseCode::Fenced, text))
             }
-            Failure::Lost(_) => None,
+            Failure::Lost(_) | Failure::Own(_) => None,
         }
     }
 }
@@ -53,7 +58,7 @@ impl From<TransportError> for Failure {
 
 impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Failure {
-        Failure::Lost(format!("reading own redo failed: {error}"))
+        Failure::Own(format!("reading own redo failed: {error}"))
     }
 }
 
@@ -79,7 +84,7 @@ pub(super) fn establish(shared: &Shared) -> Result<Option<Arc<OpenGap>>, Failure
     let agreed = shake_hands(shared, &stream).map_err(|failure| abandon(shared, failure))?;
     let Agreed { start, held, acks, sdu_bytes } = agreed;
     let packer = Packer::new(shared.config.shape.compression)
-        .map_err(|error| abandon(shared, Failure::Lost(format!("compression cannot begin: {error}"))))?;
+        .map_err(|error| abandon(shared, Failure::Own(format!("compression cannot begin: {error}"))))?;
     // A log that begins right here may be unknown to the standby: it is announced (again).
     let announced =
         if start.log.first_scn == start.first() { Scn(start.first().0 - 1) } else { start.log.first_scn };

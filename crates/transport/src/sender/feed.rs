@@ -44,6 +44,7 @@ pub(super) fn run(shared: &Shared) {
         match established {
             Ok(gap) => gap::beside(shared, gap, || feed(shared)),
             Err(_) if shared.stopping() => {}
+            Err(Failure::Own(reason)) => shared.deciding(|at, now| at.begins_anew(now, reason)),
             Err(Failure::Lost(reason)) => shared.deciding(|at, now| at.lost(now, reason)),
             Err(Failure::Refused(refusal)) => shared.deciding(|at, now| at.refused(now, refusal)),
             Err(Failure::Fenced { incarnation, peer }) => {
@@ -93,7 +94,8 @@ fn feed(shared: &Shared) {
 /// Does the next thing there is to do; an error is why the connection must be closed.
 fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, Ended> {
     let sending = |error: std::io::Error| Ended::Lost(format!("sending failed: {error}"));
-    let reading = |error: SourceError| Ended::Lost(format!("reading own redo failed: {error}"));
+    // Not the destination's failure; the next handshake says what it means.
+    let reading = |error: SourceError| Ended::Anew(format!("reading own redo failed: {error}"));
     if !wire.flush().map_err(sending)? {
         return Ok(Step::Blocked(wire.stream().clone()));
     }
@@ -107,7 +109,7 @@ fn advance(shared: &Shared, wire: &mut Wire) -> Result<Step, Ended> {
         }
         if log.first_scn < wire.sent {
             let place = format!("log {} begins at {}, behind what was sent", log.sequence, log.first_scn);
-            return Err(Ended::Lost(place));
+            return Err(Ended::Anew(place));
         }
         told(shared, wire)?;
         wire.send_switch(&log).map_err(sending)?;

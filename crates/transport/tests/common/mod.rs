@@ -286,6 +286,7 @@ fn send_as(
         security: sender_security(&source.identity().name),
         shape,
         delay: None,
+        counts: true,
         siblings: Arc::default(),
         archive,
     };

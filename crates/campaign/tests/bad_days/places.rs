@@ -1,0 +1,92 @@
+//! Files that are removed or replaced while an instance has them open.
+
+use super::support::*;
+use standfast_campaign::instance::Instance;
+
+fn check(instance: &Instance) -> (i32, String) {
+    let checked = instance.run(&["status", "--check"]).unwrap();
+    (checked.code, checked.stdout)
+}
+
+#[test]
+fn a_standby_without_its_directory_acknowledges_nothing_more() {
+    let place = Place::new("directory-removed");
+    let (primary, standby, database) = place.pair(&["--on-timeout", "stall"]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    let away = place.path("away");
+    std::fs::rename(&standby.directory, &away).unwrap();
+    await_status(&primary, "the standby is refused", |status| {
+        status.json()["destinations"][0]["last_trouble"].to_string().contains("standby log failed")
+    });
+    application.send(INSERT);
+    assert!(application.answer_within(A_WHILE).is_none(), "acknowledged by a log that is not there");
+    let (code, line) = check(&primary);
+    assert_eq!(code, 2, "{line}");
+    std::fs::rename(&away, &standby.directory).unwrap();
+}
+
+#[test]
+fn a_database_that_is_removed_at_the_standby_is_offline_at_both_ends_and_not_failed_over() {
+    let place = Place::new("database-removed");
+    let (primary, standby, database) = place.pair(&QUICK);
+    let other = place.database("other.db");
+    must(&primary, &["protect", &other.to_string_lossy()]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    assert_same(&primary, &standby, &database);
+    assert_same(&primary, &standby, &other);
+    let copy = standby.standby_database("app.db");
+    for suffix in ["", "-wal", "-shm"] {
+        std::fs::remove_file(format!("{}{suffix}", copy.display())).unwrap();
+    }
+    await_alert(&standby, "was removed while it was open");
+    await_alert(&primary, "NOT APPLIED to database app.db");
+    for instance in [&primary, &standby] {
+        let (code, line) = check(instance);
+        assert!(code == 2 && line.contains("app.db"), "{code} {line}");
+    }
+    must(&standby, &["failover"]);
+    assert!(standby.alerts().contains("database app.db is left out"), "{}", standby.alerts());
+    let (code, line) = check(&standby);
+    assert!(code == 2 && line.contains("app.db"), "{code} {line}");
+    place.application(&standby.standby_database("other.db")).run(INSERT);
+}
+
+#[test]
+fn a_database_that_is_replaced_at_the_standby_is_found() {
+    let place = Place::new("database-replaced");
+    let (primary, standby, database) = place.pair(&QUICK);
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    let copy = standby.standby_database("app.db");
+    let fresh = copy.with_extension("fresh");
+    std::fs::copy(&copy, &fresh).unwrap();
+    std::fs::rename(&fresh, &copy).unwrap();
+    await_alert(&primary, "NOT APPLIED to database app.db");
+    assert_eq!(check(&standby).0, 2);
+}
+
+#[test]
+fn a_primary_whose_log_is_removed_acknowledges_nothing_more() {
+    let place = Place::new("log-removed");
+    let (primary, database) = place.protecting();
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    std::fs::rename(primary.directory.join("redo"), place.path("away")).unwrap();
+    await_alert(&primary, "the primary has poisoned");
+    application.fails(INSERT, SQLITE_IOERR);
+    assert_eq!(check(&primary).0, 2);
+}
+
+#[test]
+fn an_instance_whose_lock_is_removed_acknowledges_nothing_more() {
+    let place = Place::new("lock-removed");
+    let (primary, database) = place.protecting();
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    std::fs::remove_file(primary.directory.join("lock")).unwrap();
+    await_alert(&primary, "FILE NOT IN ITS PLACE: lock file");
+    await_alert(&primary, "the primary has poisoned");
+    application.fails(INSERT, SQLITE_IOERR);
+}

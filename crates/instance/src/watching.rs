@@ -1,0 +1,161 @@
+//! What a running instance does when a file is not any more what its path says; see [`crate::places`].
+
+use crate::applier::STANDBY_DATABASES;
+use crate::error::InstanceError;
+use crate::places::{self, Changed, Expected, Moved, Place, What};
+use crate::running::{Mode, Running};
+use crate::watchers::Watchers;
+use standfast_log::{LogError, LogWriter, RedoLog};
+use std::sync::{Arc, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+/// How long the log of a standby may be busy.
+const LOG_TIMEOUT: Duration = Duration::from_secs(1);
+const INSTANCE: &str = "instance";
+const REDO_LOG: &str = "redo log";
+
+/// Starts the thread that looks.
+///
+/// # Errors
+/// When it cannot be started.
+pub(crate) fn start(running: &Arc<Running>) -> Result<Watchers, InstanceError> {
+    let me = Arc::downgrade(running);
+    let environment = &running.environment;
+    let changed: Changed = {
+        let me = me.clone();
+        Arc::new(move |news: &[Moved]| {
+            if let Some(running) = me.upgrade() {
+                running.note_moved(news);
+            }
+        })
+    };
+    environment.places.register(INSTANCE, of_instance(running), changed);
+    let mut watchers = Watchers::default();
+    let look = |running: &Running| running.look_at_places();
+    watchers
+        .spawn("places", places::EVERY, &me, look)
+        .map_err(InstanceError::io("begin the thread that watches files in", &environment.paths.directory))?;
+    Ok(watchers)
+}
+
+fn of_instance(running: &Running) -> Vec<Place> {
+    let (paths, environment) = (&running.environment.paths, &running.environment);
+    let mut all = vec![
+        Place::as_found(What::Directory, &paths.directory),
+        Place::as_found(What::Lock, &paths.lock),
+        Place::new(What::Control, &paths.control, Expected::Exists),
+        Place::as_found(What::Segment, &environment.segment_path),
+        Place::as_found(What::Directory, &paths.archive),
+    ];
+    // Some are there in one role only.
+    all.retain(|place| place.what == What::Control || place.path.exists());
+    all
+}
+
+/// The members of a redo log, as they are open.
+fn of_log(log: &RedoLog) -> Vec<Place> {
+    let place = |member: standfast_log::MemberPlace| {
+        Place::new(What::LogMember, &member.path, Expected::Is(member.identity))
+    };
+    log.places().into_iter().map(place).collect()
+}
+
+impl Running {
+    fn look_at_places(&self) {
+        self.watch_log();
+        self.environment.places.look();
+    }
+
+    /// The files of the log change with its groups and members.
+    fn watch_log(&self) {
+        let log = match &*self.mode() {
+            Mode::Primary(primary) => Some(primary.source.redo_log().clone()),
+            Mode::Standby(standby) => Some(standby.standby.shared().log.clone()),
+            Mode::FarSync(far_sync) => Some(far_sync.shared().log.clone()),
+            _ => None,
+        };
+        let places = &self.environment.places;
+        if !matches!(&*self.mode(), Mode::Standby(_)) {
+            places.forget(STANDBY_DATABASES);
+        }
+        let Some(log) = log else { return places.forget(REDO_LOG) };
+        let me: Weak<Running> = self.me.clone();
+        places.keep(REDO_LOG, of_log(&log), || {
+            Arc::new(move |news: &[Moved]| {
+                if let Some(running) = me.upgrade() {
+                    running.note_moved(news);
+                }
+            })
+        });
+    }
+
+    fn note_moved(&self, news: &[Moved]) {
+        for moved in news {
+            self.environment
+                .alert
+                .say(format!("FILE NOT IN ITS PLACE: {moved} | hint: {}", remedy(moved.place.what)));
+        }
+        let certain = || news.iter().filter(|moved| moved.finding.is_certain());
+        let whole = certain().find(|moved| {
+            moved.place.what == What::Lock
+                || (moved.place.what == What::Directory
+                    && moved.place.path == self.environment.paths.directory)
+        });
+        if let Some(moved) = whole {
+            let cause = moved.to_string();
+            self.with_log_writer(move |writer| {
+                writer.refuse(&cause);
+                writer.is_usable()
+            });
+        } else if certain().any(|moved| moved.place.what == What::LogMember) {
+            self.with_log_writer(LogWriter::check_places);
+        }
+    }
+
+    /// On the thread that writes the log; an error ends the primary, or the stream of the standby.
+    fn with_log_writer(&self, work: impl FnOnce(&mut LogWriter) -> Result<(), LogError> + Send + 'static) {
+        let received = match &*self.mode() {
+            Mode::Primary(primary) => {
+                let command = move |primary: &mut crate::primary::Primary| Ok(work(primary.writer())?);
+                return primary.threads.shared().command(Box::new(command));
+            }
+            Mode::Standby(standby) => standby.received().clone(),
+            Mode::FarSync(far_sync) => far_sync.received().clone(),
+            _ => return,
+        };
+        // The receiver may hold it for as long as a log switch takes; the switch looks at the files itself.
+        let until = Instant::now() + LOG_TIMEOUT;
+        let mut received = loop {
+            match received.try_lock() {
+                Ok(received) => break received,
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(1))
+                }
+                Err(TryLockError::WouldBlock) => return,
+            }
+        };
+        if let Err(error) = work(received.writer()) {
+            self.environment.alert.say(format!("NOTHING IS ACKNOWLEDGED HERE ANY MORE: {error}"));
+        }
+    }
+}
+
+fn remedy(what: What) -> &'static str {
+    match what {
+        What::Directory => {
+            "stop this instance; with its directory everything that it keeps there is lost: create it again as a standby, or \
+             restart it when the directory is back"
+        }
+        What::Lock => "restart this instance: another one could be started in the same directory",
+        What::Control => "it is written again with the next change; restart this instance when it is there",
+        What::Segment => "restart this instance: new connections do not find it",
+        What::LogMember => {
+            "`standfast log member add` makes a member again; when none is left, restart this instance when its files are back"
+        }
+        What::Database | What::Wal | What::WalIndex => {
+            "find out who removes or replaces files here; `standfast unprotect` and `standfast protect` at the primary copy the \
+             database again"
+        }
+    }
+}
