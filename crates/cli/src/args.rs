@@ -93,6 +93,9 @@ pub enum Command {
         /// start names. Only when no standby has it: what the databases hold counts then.
         #[arg(long, value_name = "SCN")]
         until_scn: Option<u64>,
+        /// The directory is a copy, or was restored, and the original will never be started again.
+        #[arg(long)]
+        adopt: bool,
     },
     /// Stop the running instance in good order.
     Stop,

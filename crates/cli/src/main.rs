@@ -109,7 +109,9 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             println!("instance {id} in {}", directory.display());
             eprintln!("next: standfast start -D {}", directory.display());
         }
-        Command::Start { until_scn } => server::run(&directory, until_scn.map(standfast_types::Scn))?,
+        Command::Start { until_scn, adopt } => {
+            server::run(&directory, until_scn.map(standfast_types::Scn), adopt)?;
+        }
         Command::Stop => {
             server::ask(&directory, &Request::Stop)?;
             server::wait_until_stopped(&directory, Duration::from_secs(60))?;

@@ -170,6 +170,36 @@ impl Superseding {
     }
 }
 
+/// The directory in which an instance lives, so that a copy of it knows that it is one. Neither changes when the machine is
+/// restarted or the directory renamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Home {
+    /// Inode of the directory.
+    pub inode: u64,
+    /// When it was made, microseconds since the Unix epoch, where the file system says so.
+    #[serde(default)]
+    pub made_us: Option<u64>,
+}
+
+impl Home {
+    /// Of `directory`.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn of(directory: &Path) -> std::io::Result<Home> {
+        let metadata = std::fs::metadata(directory)?;
+        let made = metadata.created().ok().and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok());
+        let made_us = made.and_then(|made| u64::try_from(made.as_micros()).ok());
+        Ok(Home { inode: std::os::unix::fs::MetadataExt::ino(&metadata), made_us })
+    }
+
+    /// Whether both may be one directory. What one of them does not say tells nothing.
+    pub fn is(self, other: Home) -> bool {
+        let made = self.made_us.zip(other.made_us).is_none_or(|(mine, theirs)| mine == theirs);
+        self.inode == other.inode && made
+    }
+}
+
 /// Redo that is missing on a standby, between redo that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GapRecord {
@@ -197,7 +227,7 @@ pub struct Control {
     pub incarnations: Vec<Incarnation>,
     /// Recovery begins here: everything before is in the synced databases.
     pub checkpoint: Scn,
-    /// Protected databases.
+    /// Protected databases. In the file, the path of one that is within the instance directory is relative to it.
     pub databases: Vec<DatabaseRecord>,
     /// Number for the next protected database.
     pub next_database: u16,
@@ -244,6 +274,9 @@ pub struct Control {
     /// older one is taken or forwarded meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<Superseding>,
+    /// The directory that this file was written in; `None` in a file of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<Home>,
     /// Of a standby: where its redo comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
@@ -263,7 +296,13 @@ impl Control {
     /// When it is missing, damaged, or of another version.
     pub fn load(disk: &dyn Disk, path: &Path) -> Result<Control, InstanceError> {
         let bytes = disk.read(path).map_err(InstanceError::io("read the control file", path))?;
-        Control::decode(&bytes).ok_or_else(|| {
+        let decoded = Control::decode(&bytes).map(|mut control| {
+            if let Some(directory) = path.parent() {
+                control.databases.iter_mut().for_each(|record| record.path = directory.join(&record.path));
+            }
+            control
+        });
+        decoded.ok_or_else(|| {
             InstanceError::refused(
                 format!("{} is damaged or of another version", path.display()),
                 "restore the instance directory from a backup, or create the standby anew",
@@ -283,8 +322,13 @@ impl Control {
     /// # Errors
     /// When it cannot be written; the old content stays.
     pub fn store(&self, disk: &dyn Disk, path: &Path) -> Result<(), InstanceError> {
-        let body =
-            serde_json::to_string_pretty(self).map_err(|error| InstanceError::Failed(error.to_string()))?;
+        let mut stored = self.clone();
+        if let Some(directory) = path.parent() {
+            let relative = |path: &Path| path.strip_prefix(directory).unwrap_or(path).to_owned();
+            stored.databases.iter_mut().for_each(|record| record.path = relative(&record.path));
+        }
+        let body = serde_json::to_string_pretty(&stored)
+            .map_err(|error| InstanceError::Failed(error.to_string()))?;
         let text = format!("{FIRST_LINE}{:08x}\n{body}", crc32c(body.as_bytes()));
         disk.replace(path, text.as_bytes()).map_err(InstanceError::io("write the control file", path))
     }
@@ -400,6 +444,7 @@ mod tests {
             lost: None,
             fenced: None,
             superseded_by: None,
+            home: Some(Home { inode: 7, made_us: None }),
             upstream: None,
             clean: false,
         };
@@ -410,5 +455,48 @@ mod tests {
         std::fs::write(&path, damaged).unwrap();
         assert!(Control::load(&standfast_io::DirectDisk, &path).is_err());
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_known_again_after_a_rename_and_a_copy_is_not() {
+        let base = std::env::temp_dir().join(format!("standfast-home-{}", std::process::id()));
+        let [one, renamed, copy] = ["one", "renamed", "copy"].map(|name| base.join(name));
+        std::fs::create_dir_all(&one).unwrap();
+        let home = Home::of(&one).unwrap();
+        std::fs::rename(&one, &renamed).unwrap();
+        std::fs::create_dir_all(&copy).unwrap();
+        assert!(home.is(Home::of(&renamed).unwrap()));
+        assert!(!home.is(Home::of(&copy).unwrap()));
+        assert!(home.is(Home { made_us: None, ..home }), "a file system that does not say");
+        assert!(!home.is(Home { made_us: Some(1), ..home }) || home.made_us.is_none());
+        std::fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn paths_within_the_directory_go_with_it() {
+        let base = std::env::temp_dir().join(format!("standfast-relative-{}", std::process::id()));
+        let [one, other] = ["one", "other"].map(|name| base.join(name));
+        std::fs::create_dir_all(&one).unwrap();
+        let record = |path: PathBuf| DatabaseRecord {
+            id: DatabaseId(1),
+            name: "app.db".into(),
+            path,
+            page_size: PageSize::new(4096).unwrap(),
+            start_scn: Scn::START,
+            redo_from: Scn::START,
+            begun_empty: false,
+        };
+        let text = serde_json::json!({
+            "instance": InstanceId([1; 16]), "family": InstanceId([1; 16]), "role": "standby",
+            "incarnations": [], "checkpoint": 5, "next_database": 1,
+            "databases": [record(one.join("db/app.db")), record("/srv/elsewhere.db".into())],
+        });
+        let control: Control = serde_json::from_value(text).unwrap();
+        control.store(&standfast_io::DirectDisk, &one.join("control")).unwrap();
+        std::fs::rename(&one, &other).unwrap();
+        let moved = Control::load(&standfast_io::DirectDisk, &other.join("control")).unwrap();
+        let paths: Vec<&Path> = moved.databases.iter().map(|record| record.path.as_path()).collect();
+        assert_eq!(paths, [other.join("db/app.db").as_path(), Path::new("/srv/elsewhere.db")]);
+        std::fs::remove_dir_all(base).unwrap();
     }
 }

@@ -155,6 +155,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         lost: None,
         fenced: None,
         superseded_by: None,
+        home: None,
         upstream: None,
         clean: true,
     };
@@ -395,6 +396,7 @@ fn copy_into(
         lost: None,
         fenced: None,
         superseded_by: None,
+        home: None,
         upstream: None,
         clean: true,
     };

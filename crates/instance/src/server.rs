@@ -5,7 +5,7 @@
 
 use crate::alert::AlertLog;
 use crate::config::{Config, DestinationConfig};
-use crate::control::Control;
+use crate::control::{Control, Home};
 use crate::control_socket;
 use crate::destination_config::State;
 use crate::environment::Environment;
@@ -158,11 +158,11 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 const BEGIN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Runs the instance in `directory` until SIGTERM, SIGINT or a stop request. `until_scn`: see
-/// [`Environment::until_scn`].
+/// [`Environment::until_scn`]. `adopt`: `directory` is a copy that takes the place of the original.
 ///
 /// # Errors
 /// When it cannot be started, or not be stopped in good order; `Reported` once the error is in the alert log and on stderr.
-pub fn run(directory: &Path, until_scn: Option<Scn>) -> Result<(), InstanceError> {
+pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), InstanceError> {
     let signals = block_signals();
     let config = Config::load(directory)?;
     let paths = Paths::new(directory, &config)
@@ -170,7 +170,8 @@ pub fn run(directory: &Path, until_scn: Option<Scn>) -> Result<(), InstanceError
     let _lock = lock_directory(&paths)?;
     let _ = std::fs::remove_file(&paths.ready);
     raise_file_limit();
-    let control = Control::load(&DirectDisk, &paths.control)?;
+    let mut control = Control::load(&DirectDisk, &paths.control)?;
+    settle(&paths, &mut control, adopt)?;
     crate::log_layout::check_configuration(&config, &control)?;
     let alert = AlertLog::new(&paths.alert, &config)?;
     alert.end_with_any_thread();
@@ -225,6 +226,28 @@ fn serve(
         }
         None => Ok(()),
     }
+}
+
+/// Refuses a copy of an instance directory: it is the same instance a second time, with the same shared memory and, where
+/// places are absolute, the same files. A directory that says nothing yet, or is adopted, is remembered.
+fn settle(paths: &Paths, control: &mut Control, adopt: bool) -> Result<(), InstanceError> {
+    let found =
+        Home::of(&paths.directory).map_err(InstanceError::io("look at the directory", &paths.directory))?;
+    match control.home {
+        Some(home) if home.is(found) => return Ok(()),
+        Some(_) if !adopt => {
+            return Err(InstanceError::refused(
+                format!(
+                    "{} is a copy of an instance directory, not the one it was made in",
+                    paths.directory.display()
+                ),
+                "for a further standby run `standfast standby create`; if the original is gone for good and this copy takes \
+                 its place, `standfast start --adopt`",
+            ));
+        }
+        _ => control.home = Some(found),
+    }
+    control.store(&DirectDisk, &paths.control)
 }
 
 /// The lock lives as long as the file is open; the kernel releases it when the process dies.

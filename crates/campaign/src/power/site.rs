@@ -119,6 +119,7 @@ impl Geometry {
             lost: None,
             fenced: None,
             superseded_by: None,
+            home: None,
             upstream: None,
             clean: true,
         };
@@ -150,6 +151,7 @@ impl Geometry {
             lost: None,
             fenced: None,
             superseded_by: None,
+            home: None,
             upstream: None,
             clean: true,
         };

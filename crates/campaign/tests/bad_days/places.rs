@@ -90,3 +90,38 @@ fn an_instance_whose_lock_is_removed_acknowledges_nothing_more() {
     await_alert(&primary, "the primary has poisoned");
     application.fails(INSERT, SQLITE_IOERR);
 }
+
+#[test]
+fn a_copy_of_an_instance_directory_is_refused_until_it_is_adopted() {
+    let place = Place::new("directory-copied");
+    let (primary, mut standby, database) = place.pair(&QUICK);
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    let (renamed, copy) = (place.path("renamed"), place.path("copy"));
+    let cp = std::process::Command::new("cp").arg("-a").arg(&standby.directory).arg(&copy).status().unwrap();
+    assert!(cp.success());
+    let start_in = |directory: &std::path::Path, more: &[&str]| {
+        let mut command = std::process::Command::new(&place.programs.standfast);
+        command.arg("start").arg("-D").arg(directory).args(more);
+        command
+    };
+    let refused = start_in(&copy, &[]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(3) && said.contains("--adopt"), "{said}");
+    // The directory itself may be renamed.
+    standby.stop().unwrap();
+    std::fs::rename(&standby.directory, &renamed).unwrap();
+    std::fs::rename(&renamed, &standby.directory).unwrap();
+    start(&mut standby);
+    standby.stop().unwrap();
+    // The original is gone: the copy takes its place, and opens its own files.
+    std::fs::rename(&standby.directory, place.path("gone")).unwrap();
+    std::fs::rename(&copy, &standby.directory).unwrap();
+    let mut adopted = start_in(&standby.directory, &["--adopt"]).spawn().unwrap();
+    place.application(&database).run(INSERT);
+    await_status(&primary, "the adopted copy follows", |status| status.streams() && status.settled());
+    assert_same(&primary, &standby, &database);
+    let _ = adopted.kill();
+    let _ = adopted.wait();
+    start(&mut standby);
+}
