@@ -189,7 +189,7 @@ fn a_host_that_was_taken_from_the_list_reads_nothing_and_a_reader_never_becomes_
     await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
     south.kill();
     must(&reports, &["failover"]);
-    add_destination(&reports, &north, &["--mode", "async"]);
+    add_destination(&reports, &north, &["--mode", "async", "--no-wait"]);
     await_alert(&reports, "not_allowed");
     await_alert(&north, "`reports` is not listed");
     start(&mut south);
