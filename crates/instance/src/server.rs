@@ -245,7 +245,12 @@ fn settle(paths: &Paths, control: &mut Control, adopt: bool) -> Result<(), Insta
                  its place, `standfast start --adopt`",
             ));
         }
-        _ => control.home = Some(found),
+        Some(_) => {
+            control.home = Some(found);
+            // The files of the databases may be copies like the directory; their pages are compared with the redo.
+            control.known_files.clear();
+        }
+        None => control.home = Some(found),
     }
     control.store(&DirectDisk, &paths.control)
 }
