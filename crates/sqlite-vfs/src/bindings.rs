@@ -173,6 +173,7 @@ pub mod code {
     pub const NOTFOUND: c_int = 12;
     pub const CANTOPEN: c_int = 14;
     pub const TOOBIG: c_int = 18;
+    pub const WARNING: c_int = 28;
     pub const ROW: c_int = 100;
     pub const DONE: c_int = 101;
     pub const BUSY_RECOVERY: c_int = BUSY | 1 << 8;

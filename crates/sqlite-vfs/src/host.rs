@@ -132,6 +132,8 @@ host! {
     value_text = 109: unsafe extern "C" fn(*mut Value) -> *const c_char,
     /// Asks the file of a schema.
     file_control = 127: unsafe extern "C" fn(*mut Sqlite3, *const c_char, c_int, *mut c_void) -> c_int,
+    /// Name of the file of a schema, absolute; empty or null when it has none.
+    db_filename = 180: unsafe extern "C" fn(*mut Sqlite3, *const c_char) -> *const c_char,
 }
 
 static HOST: OnceLock<Host> = OnceLock::new();

@@ -108,6 +108,8 @@ pub unsafe fn initialise_extension(
                     // SAFETY: the connection that loads the extension; later ones get the functions by themselves.
                     unsafe { offer(&host, connection) };
                 }
+                // SAFETY: as above.
+                unsafe { sql::warn_if_unprotected(&host, connection) };
                 code::OK_LOAD_PERMANENTLY
             }
             (Err(text), Ok(host)) if !message.is_null() => {

@@ -36,6 +36,8 @@ pub(crate) enum Cause {
     Exclusive,
     /// A transaction whose COMMIT would ignore that a wait has failed.
     SuperJournal,
+    /// A connection to a protected database that does not use the VFS.
+    Unprotected,
 }
 
 #[derive(Default)]

@@ -5,10 +5,12 @@ use crate::file::main_of;
 use crate::host::{Host, c_string, host};
 use crate::main_file::MainFile;
 use crate::pragma;
-use crate::report::{last_error, shield, shield_with};
-use standfast_session::{DatabaseState, Segment};
-use std::ffi::{CStr, c_char, c_int};
+use crate::report::{Cause, last_error, report, shield, shield_with};
+use standfast_session::{DatabaseState, FileId, Marker, Segment};
+use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 type Body = unsafe extern "C" fn(*mut Context, c_int, *mut *mut Value);
 
@@ -53,8 +55,11 @@ enum Answer {
 unsafe extern "C" fn role(context: *mut Context, count: c_int, values: *mut *mut Value) {
     // SAFETY: SQLite calls a function with its context and `count` values.
     shield_with((), || unsafe {
-        respond(context, count, values, |file| {
-            Answer::Text(role_of(file.database.segment().map(|found| state(file, found.1))).into())
+        respond(context, count, values, |found| match found {
+            Found::Ours(file) => {
+                Answer::Text(role_of(file.database.segment().map(|found| state(file, found.1))).into())
+            }
+            Found::Unprotected(_) => Answer::Text(UNPROTECTED.into()),
         });
     });
 }
@@ -62,16 +67,83 @@ unsafe extern "C" fn role(context: *mut Context, count: c_int, values: *mut *mut
 unsafe extern "C" fn scn(context: *mut Context, count: c_int, values: *mut *mut Value) {
     // SAFETY: SQLite calls a function with its context and `count` values.
     shield_with((), || unsafe {
-        respond(context, count, values, |file| match file.database.segment() {
-            Some((marker, segment)) => Answer::Number(segment.scn(marker.database) as i64),
-            None => Answer::Null,
+        respond(context, count, values, |found| match found {
+            Found::Ours(file) => match file.database.segment() {
+                Some((marker, segment)) => Answer::Number(segment.scn(marker.database) as i64),
+                None => Answer::Null,
+            },
+            Found::Unprotected(_) => Answer::Null,
         });
     });
 }
 
 unsafe extern "C" fn status(context: *mut Context, count: c_int, values: *mut *mut Value) {
     // SAFETY: SQLite calls a function with its context and `count` values.
-    shield_with((), || unsafe { respond(context, count, values, |file| Answer::Text(status_of(file))) });
+    shield_with((), || unsafe {
+        respond(context, count, values, |found| match found {
+            Found::Ours(file) => Answer::Text(status_of(file)),
+            Found::Unprotected(path) => Answer::Text(status_of_unprotected(path)),
+        });
+    });
+}
+
+/// What a call is about.
+enum Found<'f> {
+    /// A protected database that was opened with the VFS.
+    Ours(&'f MainFile),
+    /// A protected database that was opened without it: by its path.
+    Unprotected(&'f str),
+}
+
+/// Role of a connection that does not use the VFS, though the database is protected.
+const UNPROTECTED: &str = "unprotected: opened before the extension was loaded";
+const UNPROTECTED_REMEDY: &str = "what it commits waits for no standby. Load the extension first, on a connection to `:memory:`, and open the database then";
+
+/// The path of the database of a schema, if it is protected and the connection has it open without the VFS.
+///
+/// # Safety
+/// `connection` is an open connection of `host`, `schema` null or a string.
+unsafe fn unprotected(host: &Host, connection: *mut Sqlite3, schema: *const c_char) -> Option<String> {
+    if schema.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller promises; the name is null or a string that lives as long as the schema is attached.
+    let name = unsafe {
+        let name = (host.db_filename)(connection, schema);
+        if name.is_null() {
+            return None;
+        }
+        CStr::from_ptr(name)
+    };
+    let path = Path::new(OsStr::from_bytes(name.to_bytes()));
+    if path.as_os_str().is_empty() {
+        return None;
+    }
+    // Another file than the database: reading it drops no lock of SQLite's.
+    let marker = Marker::read(path).ok()??;
+    marker.check(path, FileId::of(path)?).ok()?;
+    Some(path.to_string_lossy().into_owned())
+}
+
+/// Reports that the connection which loads the extension stays without protection, if its main database is protected.
+///
+/// # Safety
+/// As for [`register`].
+pub(crate) unsafe fn warn_if_unprotected(host: &Host, connection: *mut Sqlite3) {
+    shield(|| {
+        // SAFETY: as the caller promises.
+        let path = unsafe {
+            match main_of(host, connection, c"main".as_ptr()) {
+                Some(_) => None,
+                None => unprotected(host, connection, c"main".as_ptr()),
+            }
+        };
+        if let Some(path) = path {
+            let text = format!("this connection to {path} is {UNPROTECTED}: {UNPROTECTED_REMEDY}");
+            report(&path, Cause::Unprotected, code::WARNING, &text);
+        }
+        code::OK
+    });
 }
 
 /// Finds the file that the call is about and returns what `body` makes of it; NULL when it is not protected.
@@ -82,25 +154,29 @@ unsafe fn respond(
     context: *mut Context,
     count: c_int,
     values: *mut *mut Value,
-    body: impl FnOnce(&MainFile) -> Answer,
+    body: impl FnOnce(Found<'_>) -> Answer,
 ) {
     let Some(host) = host() else { return };
     let mut answer = Answer::Null;
     shield(|| {
         // SAFETY: the schema name is null or a string of SQLite that lives for the call, and the connection is the one that
         // makes it.
-        let file = unsafe {
+        let (file, unprotected) = unsafe {
             let schema: *const c_char = match count {
                 1 => (host.value_text)(*values),
                 _ => c"main".as_ptr(),
             };
-            match schema.is_null() {
+            let connection = (host.context_db_handle)(context);
+            let file = match schema.is_null() {
                 true => None,
-                false => main_of(host, (host.context_db_handle)(context), schema),
-            }
+                false => main_of(host, connection, schema),
+            };
+            (file, if file.is_some() { None } else { unprotected(host, connection, schema) })
         };
-        if let Some(file) = file {
-            answer = body(file);
+        match (file, unprotected) {
+            (Some(file), _) => answer = body(Found::Ours(file)),
+            (None, Some(path)) => answer = body(Found::Unprotected(&path)),
+            (None, None) => {}
         }
         code::OK
     });
@@ -175,6 +251,15 @@ fn status_of(file: &MainFile) -> String {
         None => ["durable", "scn"].into_iter().for_each(|key| json.text(key, None)),
     }
     json.text("last_error", last_error(&file.database.path).as_deref());
+    json.finish()
+}
+
+/// Of a connection that does not use the VFS.
+fn status_of_unprotected(path: &str) -> String {
+    let mut json = Json::default();
+    json.text("database", Some(path));
+    json.text("role", Some(UNPROTECTED));
+    json.text("remedy", Some(UNPROTECTED_REMEDY));
     json.finish()
 }
 
