@@ -408,6 +408,8 @@ pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, I
     let connection = Connection::open_with_flags_and_vfs(path, flags, vfs.as_str())?;
     // An application may be recovering the wal-index after a crash of all, which takes as long as its log is.
     connection.busy_timeout(OPEN_PATIENCE)?;
+    // Before anything makes it read the schema: one that only a newer SQLite understands is no concern of an instance that reads pages.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {

@@ -7,6 +7,7 @@ pub use ledger::check_ledger;
 pub use pages::{Comparison, compare_pages};
 
 use crate::{During, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use serde::Serialize;
 use std::path::Path;
@@ -52,6 +53,8 @@ pub fn open_plain(path: &Path) -> Result<Connection> {
     let during = || format!("open {}", path.display());
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).during(during)?;
     connection.busy_timeout(Duration::from_secs(30)).during(during)?;
+    // Pages are compared, whatever SQLite the schema is for.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true).during(during)?;
     Ok(connection)
 }
 

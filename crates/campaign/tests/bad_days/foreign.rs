@@ -2,6 +2,7 @@
 
 use crate::support::{A_WHILE, INSERT, Place, assert_same, await_alert, await_status, must, rows, start};
 use standfast_campaign::application::client::Answer;
+use standfast_campaign::verify::compare_pages;
 
 #[test]
 fn what_a_foreign_process_writes_is_captured() {
@@ -170,4 +171,37 @@ fn after_unprotect_the_database_is_one_like_any_other_and_can_be_protected_again
     place.application(&database).run(INSERT);
     assert_same(&primary, &standby, &database);
     assert_eq!(rows(&standby.standby_database("app.db")), 3);
+}
+
+/// Syntax of a newer SQLite: the instance reads pages, and needs no schema.
+#[test]
+fn a_schema_that_the_instance_cannot_parse_survives_restart_and_failover() {
+    let place = Place::new("newer-schema");
+    let (mut primary, mut standby, database) = place.pair(&[]);
+    let mut application = place.application(&database);
+    application.run(
+        "CREATE INDEX newer ON t(x); PRAGMA writable_schema=ON; \
+         UPDATE sqlite_schema SET sql = 'CREATE INDEX newer ON t(x) AS ONLY A LATER SQLITE CAN' WHERE name = 'newer'",
+    );
+    application.close();
+    let insert = "PRAGMA writable_schema=ON; INSERT INTO t(x) VALUES('row')";
+    place.application(&database).fails("SELECT 1 FROM t", 11);
+    primary.stop().unwrap();
+    start(&mut primary);
+    place.application(&database).run(insert);
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    let copy = standby.standby_database("app.db");
+    assert!(compare_pages(&database, &copy).unwrap().findings.none());
+    // And what is copied again.
+    must(&primary, &["unprotect", "app.db"]);
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    place.application(&database).run(insert);
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    assert!(compare_pages(&database, &copy).unwrap().findings.none());
+    primary.kill();
+    must(&standby, &["failover"]);
+    place.application(&copy).run(insert);
+    standby.stop().unwrap();
+    start(&mut standby);
+    place.application(&copy).run(insert);
 }
