@@ -26,6 +26,8 @@ pub struct Apply {
     pub(crate) vfs_base: Option<String>,
     pub(crate) guard_vfs: String,
     pub(crate) observer: Observer,
+    /// Databases that were detached, and where: their numbers mean nothing in the redo before that.
+    pub(crate) detached: BTreeMap<DatabaseId, Scn>,
     /// Facts to be journalled with the next ones: that databases stopped.
     pub(crate) facts: Vec<Fact>,
 }
@@ -79,8 +81,21 @@ impl Apply {
             vfs_base: config.vfs_base,
             guard_vfs,
             observer,
+            detached: BTreeMap::new(),
             facts: Vec::new(),
         })
+    }
+
+    /// What the redo says of this number before `scn`, where it was detached, is void: replay may begin before that. To be
+    /// called before [`Apply::recover`].
+    pub fn detached_before(&mut self, id: DatabaseId, scn: Scn) {
+        let known = self.detached.entry(id).or_insert(scn);
+        *known = scn.max(*known);
+    }
+
+    /// Whether a record at `start` is about a database that is no longer there.
+    fn is_void(&self, id: DatabaseId, start: Scn) -> bool {
+        self.detached.get(&id).is_some_and(|scn| start < *scn)
     }
 
     /// Applies whole records that start at `first`, up to `upto`, which the primary has confirmed durable and
@@ -180,6 +195,9 @@ impl Apply {
             let offset = *at as u32;
             *at += length;
             let end = start + length as u64;
+            if database_of(&record).is_some_and(|id| self.is_void(id, start)) {
+                continue;
+            }
             match record {
                 Record::Change { database, .. }
                 | Record::Commit { database, .. }
@@ -295,6 +313,19 @@ impl Apply {
 
     pub(crate) fn journal_error(&self, source: std::io::Error) -> ApplyError {
         ApplyError::Journal { path: self.journal.path().to_owned(), source }
+    }
+}
+
+/// The database that a record is about.
+fn database_of(record: &Record<'_>) -> Option<DatabaseId> {
+    match record {
+        Record::Change { database, .. }
+        | Record::Commit { database, .. }
+        | Record::WalGeneration { database, .. }
+        | Record::Baseline { database }
+        | Record::Detach { database } => Some(*database),
+        Record::Attach(attach) => Some(attach.database),
+        Record::Incarnation { .. } | Record::EndOfRedo { .. } => None,
     }
 }
 

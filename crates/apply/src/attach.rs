@@ -104,7 +104,10 @@ impl Apply {
                     return Ok(());
                 }
             }
-            ApplyEvent::Detached { database, .. } => self.detach_in_redo(*database, report)?,
+            ApplyEvent::Detached { database, scn } => {
+                self.detach_in_redo(*database, report)?;
+                self.detached_before(*database, *scn);
+            }
             _ => {}
         }
         (self.observer)(&event).map_err(|source| ApplyError::Event { scn: start, source })

@@ -262,7 +262,7 @@ fn instance_files(seeds: &mut Seeds) -> std::io::Result<()> {
     let control = json!({"instance": id, "family": id, "role": "standby",
         "incarnations": [{"number": 1, "id": "0101010101010101", "branch": 4096, "time_us": 3}],
         "checkpoint": 5, "databases": [{"id": 1, "name": "a.db", "path": "/a.db", "page_size": 4096, "start_scn": 7}],
-        "next_database": 2, "left_out": [[1, 4]], "replays": [[1, 5]], "stale_members": ["redo2/online_1b.log"],
+        "next_database": 2, "left_out": [[1, 4]], "replays": [[1, 5]], "detached": [[2, 6]], "directories": ["/srv"], "stale_members": ["redo2/online_1b.log"],
         "fenced": "by another", "clean": true});
     seeds.put(1, control.to_string().as_bytes())?;
     seeds.put(2, control.to_string().as_bytes())?;

@@ -376,6 +376,9 @@ fn open_apply(
         remember(&told, event)
     };
     let mut apply = Apply::open(config, Box::new(observer))?;
+    for (id, scn) in environment.control().detached {
+        apply.detached_before(id, scn);
+    }
     for record in environment.control().databases {
         let start =
             StartPoint { scn: record.start_scn, redo_from: record.redo_from, empty: record.begun_empty };
@@ -406,9 +409,9 @@ fn remember(environment: &Environment, event: &ApplyEvent) -> std::io::Result<()
                 control.next_database = control.next_database.max(database.0 + 1);
             }
         }),
-        ApplyEvent::Detached { database, .. } => {
+        ApplyEvent::Detached { database, scn } => {
             environment.tell_standby_state(*database, DatabaseState::Absent);
-            environment.update_control(|control| control.databases.retain(|record| record.id != *database))
+            environment.update_control(|control| control.forget(*database, *scn))
         }
         ApplyEvent::EndOfRedo { .. } | ApplyEvent::Incarnation { .. } => Ok(()),
     };

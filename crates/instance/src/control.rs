@@ -10,7 +10,7 @@ use standfast_format::crc32c;
 use standfast_io::Disk;
 use standfast_transport as transport;
 use standfast_transport::protection::ProtectionMode;
-use standfast_types::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn};
+use standfast_types::{DATABASES_MAX, DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -246,6 +246,13 @@ pub struct Control {
     /// The files of databases, as a primary last had them open. Of a database that is not here nothing is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_files: Vec<KnownFile>,
+    /// Databases that are no longer protected, and where the redo says so: what it says of their numbers before that is void.
+    /// Kept until recovery no longer begins before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub detached: Vec<(DatabaseId, Scn)>,
+    /// Directories that were protected as such: database files in them that are not protected are to be named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<PathBuf>,
     /// Files of the redo log that were dropped while another member of their group went on: they lack redo until a start
     /// has brought them in line. Within the instance directory relative to it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -371,8 +378,10 @@ impl Control {
         self.left_out.iter().map(|(_, from)| *from).min().unwrap_or(Scn(u64::MAX))
     }
 
-    /// The database is no longer protected.
-    pub fn forget(&mut self, id: DatabaseId) {
+    /// The database is no longer protected, as the redo says before `scn`.
+    pub fn forget(&mut self, id: DatabaseId, scn: Scn) {
+        self.detached.retain(|(other, at)| *other != id && *at > self.checkpoint);
+        self.detached.push((id, scn));
         self.databases.retain(|record| record.id != id);
         self.replays.retain(|(other, _)| *other != id);
         self.left_out.retain(|(other, _)| *other != id);
@@ -395,6 +404,18 @@ impl Control {
         self.synchronised.get_or_insert_default().insert(destination.to_owned());
     }
 
+    /// The number for the next database: one that was never used, or else the lowest of which nothing is left: no record
+    /// of the redo that recovery may read, and no session, which `in_use` says. `None`: all are in use.
+    pub fn free_number(&self, in_use: impl Fn(DatabaseId) -> bool) -> Option<DatabaseId> {
+        if usize::from(self.next_database) < DATABASES_MAX {
+            return Some(DatabaseId(self.next_database));
+        }
+        let known = |id: DatabaseId| self.databases.iter().any(|record| record.id == id);
+        let in_redo = |id| self.detached.iter().any(|(other, scn)| *other == id && *scn > self.checkpoint);
+        let numbers = (1..DATABASES_MAX as u16).map(DatabaseId);
+        numbers.into_iter().find(|id| !known(*id) && !in_redo(*id) && !in_use(*id))
+    }
+
     /// The database with this name or path.
     pub fn database_named(&self, name: &str) -> Option<&DatabaseRecord> {
         self.databases.iter().find(|database| database.name == name || database.path == Path::new(name))
@@ -406,9 +427,8 @@ mod tests {
     use super::*;
     use crate::log_layout::RedoLayout;
 
-    #[test]
-    fn a_control_file_survives_and_damage_is_found() {
-        let control = Control {
+    fn control() -> Control {
+        Control {
             instance: InstanceId([1; 16]),
             family: InstanceId([1; 16]),
             role: Role::Primary,
@@ -429,6 +449,8 @@ mod tests {
                 identity: FileIdentity { inode: 7, created_ns: Some(8) },
                 at_rest: Some(FileStamp { bytes: 9, modified_ns: 10 }),
             }],
+            detached: vec![(DatabaseId(4), Scn(6))],
+            directories: vec!["/srv/app".into()],
             stale_members: vec!["redo2/online_1b.log".into()],
             redo_layouts: RedoLayouts {
                 standby: Some(RedoLayout {
@@ -447,7 +469,38 @@ mod tests {
             home: Some(Home { inode: 7, made_us: None }),
             upstream: None,
             clean: false,
+        }
+    }
+
+    #[test]
+    fn a_number_is_used_again_once_nothing_is_left_of_it() {
+        let record = |id| DatabaseRecord {
+            id: DatabaseId(id),
+            name: format!("{id}.db"),
+            path: PathBuf::new(),
+            page_size: PageSize::new(4096).unwrap(),
+            start_scn: Scn::ZERO,
+            redo_from: Scn::ZERO,
+            begun_empty: false,
         };
+        let mut control = control();
+        assert_eq!(control.free_number(|_| false), Some(DatabaseId(1)), "never used");
+        control.next_database = DATABASES_MAX as u16;
+        control.databases = (1..DATABASES_MAX as u16).map(record).collect();
+        assert_eq!(control.free_number(|_| false), None);
+        control.forget(DatabaseId(7), Scn(100));
+        control.forget(DatabaseId(9), Scn(200));
+        assert_eq!(control.free_number(|_| false), None, "recovery may read its redo");
+        control.checkpoint = Scn(150);
+        assert_eq!(control.free_number(|_| false), Some(DatabaseId(7)));
+        assert_eq!(control.free_number(|id| id == DatabaseId(7)), None, "a session has it");
+        control.checkpoint = Scn(200);
+        assert_eq!(control.free_number(|id| id == DatabaseId(7)), Some(DatabaseId(9)));
+    }
+
+    #[test]
+    fn a_control_file_survives_and_damage_is_found() {
+        let control = control();
         let path = std::env::temp_dir().join(format!("standfast-control-{}", std::process::id()));
         control.store(&standfast_io::DirectDisk, &path).unwrap();
         assert_eq!(Control::load(&standfast_io::DirectDisk, &path).unwrap(), control);

@@ -23,6 +23,7 @@ mod control_socket;
 pub mod create;
 pub mod database;
 pub mod database_writer;
+pub mod descriptors;
 mod destination_commands;
 pub mod destination_config;
 pub mod destination_groups;

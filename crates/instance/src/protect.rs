@@ -2,16 +2,18 @@
 
 use crate::control::DatabaseRecord;
 use crate::database::Database;
+use crate::descriptors;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::file_system;
 use crate::primary::PrimaryShared;
 use rusqlite::ErrorCode;
 use standfast_session::{FileId, Foreign, Marker};
-use standfast_types::{DATABASES_MAX, DatabaseId, PageSize, Scn};
+use standfast_types::{DatabaseId, PageSize, Scn};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
 
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
@@ -34,7 +36,7 @@ pub fn databases_at(path: &Path, protected: &[DatabaseRecord]) -> Result<Vec<Pat
     let mut found: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.is_file() && !is_companion(path))
-        .filter(|path| is_protected(protected, path) || has_magic(path))
+        .filter(|path| is_protected(protected, path) || has_magic(path).unwrap_or(false))
         .collect();
     found.sort();
     if found.is_empty() {
@@ -44,6 +46,35 @@ pub fn databases_at(path: &Path, protected: &[DatabaseRecord]) -> Result<Vec<Pat
         ));
     }
     Ok(found)
+}
+
+/// Held while a database is taken under protection.
+static SEARCH: Mutex<()> = Mutex::new(());
+
+/// Unprotected databases are not looked for until this is dropped.
+pub fn hold_search() -> MutexGuard<'static, ()> {
+    SEARCH.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The database files in `directories` that are not protected; `None` while a database is taken under protection: opening
+/// its file and closing it would drop the locks of this process. What cannot be read is not listed, nor what another
+/// instance protects.
+pub fn unprotected_in(
+    instance: [u8; 16],
+    directories: &[PathBuf],
+    protected: &dyn Fn() -> Vec<DatabaseRecord>,
+) -> Option<Vec<PathBuf>> {
+    let _no_protect = SEARCH.try_lock().ok()?;
+    let protected = protected();
+    let entries =
+        directories.iter().filter_map(|directory| std::fs::read_dir(directory).ok()).flatten().flatten();
+    let files = entries.map(|entry| entry.path()).filter(|path| path.is_file() && !is_companion(path));
+    let mut found: Vec<PathBuf> = files
+        .filter(|path| !is_protected(&protected, path) && marker_of_another(path, instance).is_none())
+        .filter(|path| has_magic(path).unwrap_or(false))
+        .collect();
+    found.sort();
+    Some(found)
 }
 
 /// Whether the file at `path` is one of these, under whatever name.
@@ -58,9 +89,12 @@ fn is_companion(path: &Path) -> bool {
 }
 
 /// Must not be called for a database that this process has open: closing the file would drop its locks.
-fn has_magic(path: &Path) -> bool {
+fn has_magic(path: &Path) -> io::Result<bool> {
     let mut magic = [0; 16];
-    File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && &magic == MAGIC
+    match File::open(path)?.read_exact(&mut magic) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| &magic == MAGIC),
+    }
 }
 
 /// Checks the file at `path` and opens it for protection under a new number.
@@ -71,6 +105,7 @@ pub fn open_for_protection(
     environment: &Environment,
     path: &Path,
     name: Option<&str>,
+    in_use: &dyn Fn(DatabaseId) -> bool,
 ) -> Result<Database, InstanceError> {
     let control = environment.control();
     let shown = path.display();
@@ -91,7 +126,7 @@ pub fn open_for_protection(
         let hint = format!("run `standfast unprotect -D {} {shown}` first", marker.directory.display());
         return Err(InstanceError::refused(what, hint));
     }
-    if !has_magic(path) {
+    if !has_magic(path).map_err(InstanceError::io("read the header of", path))? {
         let hint = "name a SQLite database; an empty file becomes one with its first table";
         return Err(InstanceError::refused(format!("{shown} is not a SQLite database"), hint));
     }
@@ -118,14 +153,15 @@ pub fn open_for_protection(
         let what = format!("a database named {name} is already protected: {}", record.path.display());
         return Err(InstanceError::refused(what, "standbys need distinct names: give another with --name"));
     }
-    if usize::from(control.next_database) >= DATABASES_MAX {
+    let Some(id) = control.free_number(in_use) else {
         return Err(InstanceError::refused(
-            "all database numbers are used",
-            "make another instance for more databases",
+            "all database numbers are in use",
+            "if databases were unprotected, close the connections that still have them open and run `standfast checkpoint`; else make another instance for more databases",
         ));
-    }
+    };
+    descriptors::check_room(control.databases.len())?;
     let record = DatabaseRecord {
-        id: DatabaseId(control.next_database),
+        id,
         name,
         path: path.to_owned(),
         page_size: page_size(path)?,

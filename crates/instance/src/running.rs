@@ -15,6 +15,7 @@ use crate::config::DestinationConfig;
 use crate::control::{Control, Role, look_at_file};
 use crate::create;
 use crate::database::Database;
+use crate::descriptors;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failover;
@@ -324,6 +325,9 @@ impl Running {
             None => environment.alert.say("this standby receives nothing: [instance] listen is empty"),
         }
         *self.mode() = Mode::Standby(Box::new(RunningStandby { standby, log, segment, forwarding }));
+        if let Err(error) = descriptors::check_failover(control.databases.len()) {
+            environment.alert.say(format!("A FAILOVER WILL BE REFUSED: {error}"));
+        }
         environment.alert.say("standby opened");
         Ok(())
     }

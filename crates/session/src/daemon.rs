@@ -7,7 +7,7 @@ use crate::segment::{Segment, SegmentConfig};
 use crate::session::{CLAIMING, WORD_WAITING};
 use crate::sleepers::Sleepers;
 use crate::spin;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
 
 /// Longest look for a notice before the log writer sleeps: what a busy client needs for a transaction.
@@ -230,6 +230,19 @@ impl Segment {
         epoch
     }
 
+    /// Commits of the database that sessions have announced since the segment was made; all of them are published. Only
+    /// differences mean something.
+    pub fn announced(&self, database: u16) -> u64 {
+        self.database(database).lock.announced.load(Acquire)
+    }
+
+    /// Sessions of the database that died under the write lock since the last call: each may have left one commit that
+    /// was not announced.
+    pub fn take_orphans(&self, database: u16) -> u32 {
+        let orphans = &self.database(database).lock.orphans;
+        if orphans.load(Relaxed) == 0 { 0 } else { orphans.swap(0, SeqCst) }
+    }
+
     /// Starts serving a database: stale hints of an earlier run are void.
     pub fn reset_hints(&self, database: u16) {
         let line = &self.database(database).lock;
@@ -259,6 +272,17 @@ impl Segment {
     /// The log is whole again.
     pub fn end_rewriting(&self, database: u16) {
         self.database(database).rewriting.store(0, SeqCst);
+    }
+
+    /// The number stands for another file from now on, and no session of the one before is left: its generation is not one
+    /// of the new file's, whatever the salts of that are.
+    pub fn forget_generation(&self, database: u16) {
+        let line = &self.database(database).lock;
+        line.epoch.fetch_add(1, SeqCst);
+        line.salts[0].store(0, SeqCst);
+        line.salts[1].store(0, SeqCst);
+        line.foreign.store(0, SeqCst);
+        line.orphans.store(0, SeqCst);
     }
 
     /// New transactions wait at their start from now on.
@@ -298,9 +322,17 @@ impl Segment {
         })
     }
 
+    /// Database and process of each session.
+    pub fn sessions_of_databases(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
+        self.sessions().map(|(slot, pid, _)| (self.slot(slot).database.load(SeqCst) as u16, pid))
+    }
+
     /// Frees the slot of a dead session and lets others past whatever it held.
     pub fn bury(&self, slot: usize) {
         let database = self.slot(slot).database.load(SeqCst) as u16;
+        if self.slot(slot).lock.writing.swap(0, SeqCst) != 0 {
+            self.database(database).lock.orphans.fetch_add(1, SeqCst);
+        }
         self.forget_slot(slot);
         self.mark_dirty(database);
         self.ring();

@@ -7,7 +7,7 @@ use crate::durations::{Cell, SessionWait};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Sessions (connections to protected databases) of one instance at a time.
 pub const SESSIONS_MAX: usize = 1024;
 pub const DATABASES: usize = standfast_types_databases();
@@ -153,6 +153,10 @@ pub struct WriteLockLine {
     /// 1: a session took the write lock and found a generation that neither a session nor the instance had
     /// announced: somebody else has reset the log.
     pub foreign: AtomicU32,
+    /// Sessions that died while they held the write lock: each may have published a commit that it did not announce.
+    pub orphans: AtomicU32,
+    /// Commits that sessions have announced; written under the WAL write lock only.
+    pub announced: AtomicU64,
 }
 
 #[repr(C, align(64))]
@@ -194,6 +198,8 @@ pub struct SlotLockLine {
     pub ticket: AtomicU64,
     /// How often others got the lock while this session stood first.
     pub bypassed: AtomicU32,
+    /// 1: the session holds the write lock, and has not yet announced what it commits under it.
+    pub writing: AtomicU32,
 }
 
 #[repr(C)]

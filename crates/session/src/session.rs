@@ -6,7 +6,7 @@ use crate::layout::{BED_SESSIONS, DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX}
 use crate::monotonic_ns;
 use crate::segment::Segment;
 use crate::spin;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub(crate) const CLAIMING: u32 = u32::MAX;
@@ -80,6 +80,7 @@ impl Session {
                     slot.lock.word.store(WORD_IDLE, SeqCst);
                     slot.lock.queued.store(0, SeqCst);
                     slot.lock.bypassed.store(0, SeqCst);
+                    slot.lock.writing.store(0, SeqCst);
                     segment.header().slots_used.fetch_max(index as u32 + 1, SeqCst);
                     slot.pid.store(pid, SeqCst);
                     return Some(Session { segment, slot: index, database });
@@ -118,6 +119,25 @@ impl Session {
     /// write lock: this is the only place where a session moves the epoch.
     pub fn position_under_write_lock(&self, salts: [u32; 2], frame: u32) -> u64 {
         self.segment.position_under_write_lock(self.database, salts, frame)
+    }
+
+    /// The fcntl write lock was taken. Until [`Session::end_write`] a death of this process may leave a commit that is
+    /// published and not announced.
+    pub fn begin_write(&self) {
+        self.segment.slot(self.slot).lock.writing.store(1, Relaxed);
+    }
+
+    /// Called under the write lock, before it is released: whether a commit was published under it. The instance compares
+    /// the number of commits that it captures with the number that sessions announce here: the difference was committed
+    /// without Standfast.
+    pub fn end_write(&self, committed: bool) {
+        if committed {
+            // Only the holder of the write lock writes it, so that no exchange is needed. Release: whoever reads the count
+            // finds the commits that it stands for published.
+            let announced = &self.segment.database(self.database).lock.announced;
+            announced.store(announced.load(Relaxed).wrapping_add(1), Release);
+        }
+        self.segment.slot(self.slot).lock.writing.store(0, Release);
     }
 
     /// Called right after the write lock was taken, with the salts and frames of the wal-index header.

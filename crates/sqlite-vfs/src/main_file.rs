@@ -87,6 +87,12 @@ impl Database {
         }
     }
 
+    /// Whether the marker that is known is the one beside the file now.
+    fn is_still_protected(&self) -> bool {
+        let Some(known) = self.marker.get() else { return false };
+        matches!(Marker::read(&self.file), Ok(Some(found)) if found.database == known.database && found.instance == known.instance)
+    }
+
     /// Whether the path now names another file than the one that was opened.
     fn is_replaced(&self) -> bool {
         matches!((self.opened, FileId::of(&self.file)), (Some(opened), Some(now)) if opened != now)
@@ -287,6 +293,12 @@ impl MainFile {
         let (marker, segment) = self.database.segment()?;
         let (pid, started) = instance::this_process();
         let session = Session::attach(segment, marker.database, pid, started)?;
+        // With a session the number stays that of this file. One that the instance has given to another file since is not
+        // this one's any more: the marker went before.
+        if !self.database.is_still_protected() {
+            session.detach();
+            return None;
+        }
         self.session.set(Some((session, instance::forks())));
         Some(session)
     }
@@ -363,7 +375,12 @@ impl MainFile {
             DatabaseState::Failed => Err(Refusal::Failed),
             _ if !segment.running() => Err(Refusal::Down("it does not run".into())),
             _ if !self.recently_alive() => Err(Refusal::Down("its process is gone".into())),
-            DatabaseState::Open => self.attach().ok_or(Refusal::Full),
+            DatabaseState::Open => self.attach().ok_or_else(|| match self.database.is_still_protected() {
+                true => Refusal::Full,
+                false => Refusal::Marker(
+                    "it is no longer protected, or under another number: close and reopen it".into(),
+                ),
+            }),
             DatabaseState::Recovering => Err(Refusal::Down("it is still recovering the database".into())),
             DatabaseState::Stopped => Err(Refusal::Down("it is stopping".into())),
             DatabaseState::Absent => Err(Refusal::Down("it does not serve the database".into())),

@@ -238,6 +238,7 @@ impl MainFile {
                 session.inspect_generation(point.salts, point.frame);
             }
             self.at_lock.set(point);
+            session.begin_write();
             self.hold_write_lock();
         } else if granted {
             // Somebody holds it who does not queue: nobody will wake us, SQLite's own sleep has to do.
@@ -288,6 +289,7 @@ impl MainFile {
             (WriteLock::Held, Some(session)) => {
                 let target =
                     committed.map(|point| session.position_under_write_lock(point.salts, point.frame));
+                session.end_write(target.is_some());
                 if let Some(target) = target {
                     self.pending.set(Some(Pending::At { session, target }));
                 }

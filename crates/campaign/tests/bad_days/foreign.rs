@@ -1,6 +1,8 @@
 //! Processes that know nothing of Standfast and open a protected database all the same.
 
-use crate::support::{A_WHILE, INSERT, Place, assert_same, await_alert, await_status, must, rows, start};
+use crate::support::{
+    A_WHILE, INSERT, Place, assert_same, await_alert, await_status, must, refuses, rows, start,
+};
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::verify::compare_pages;
 
@@ -204,4 +206,86 @@ fn a_schema_that_the_instance_cannot_parse_survives_restart_and_failover() {
     standby.stop().unwrap();
     start(&mut standby);
     place.application(&copy).run(insert);
+}
+
+#[test]
+fn a_database_protected_again_is_applied_by_a_standby_that_restarts() {
+    let place = Place::new("protected-again");
+    let (primary, mut standby, database) = place.pair(&[]);
+    let file = database.to_string_lossy();
+    for _ in 0..2 {
+        place.application(&database).run(INSERT);
+        must(&primary, &["unprotect", &file]);
+        must(&primary, &["protect", &file]);
+    }
+    place.application(&database).run(INSERT);
+    for orderly in [true, false] {
+        await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+        if orderly {
+            standby.stop().unwrap()
+        } else {
+            standby.kill()
+        }
+        start(&mut standby);
+        place.application(&database).run(INSERT);
+        assert_same(&primary, &standby, &database);
+    }
+    assert_eq!(rows(&standby.standby_database("app.db")), 6);
+}
+
+/// All numbers were used once, so that the one of a database that is gone comes to another one.
+#[test]
+fn a_database_number_is_used_again_and_the_standby_follows() {
+    use standfast_instance::control::Control;
+    use standfast_io::DirectDisk;
+    let place = Place::new("numbers");
+    let (mut primary, mut standby, database) = place.pair(&[]);
+    primary.stop().unwrap();
+    let control = primary.directory.join("control");
+    let mut changed = Control::load(&DirectDisk, &control).unwrap();
+    changed.next_database = 1024;
+    changed.store(&DirectDisk, &control).unwrap();
+    start(&mut primary);
+    let other = place.database("other.db");
+    // Number 2 was never given away.
+    must(&primary, &["protect", &other.to_string_lossy()]);
+    let mut old = place.application(&database);
+    old.run(INSERT);
+    must(&primary, &["unprotect", "app.db"]);
+    let third = place.database("third.db");
+    must(&primary, &["checkpoint"]);
+    must(&primary, &["protect", &third.to_string_lossy()]);
+    let status = await_status(&primary, "three databases were known", |_| true);
+    assert_ne!(status.number("/databases/0/id"), 1, "a session of the one before has the number");
+    old.close();
+    must(&primary, &["protect", "--name", "again.db", &database.to_string_lossy()]);
+    let status = await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    assert_eq!(status.number("/databases/0/id"), 1);
+    standby.stop().unwrap();
+    start(&mut standby);
+    for path in [&other, &third, &database] {
+        place.application(path).run(INSERT);
+    }
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    for (path, name) in [(&other, "other.db"), (&third, "third.db"), (&database, "again.db")] {
+        let found = compare_pages(path, &standby.standby_database(name)).unwrap().findings;
+        assert!(found.none(), "{name}: {:?}", found.notes);
+    }
+}
+
+#[test]
+fn protect_is_refused_before_descriptors_run_out() {
+    let place = Place::new("descriptors");
+    let (primary, database) = place.protecting();
+    let pid = await_status(&primary, "the process", |_| true).number("/pid");
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
+    let limit = libc::rlimit { rlim_cur: open + 80, rlim_max: open + 80 };
+    // SAFETY: a valid structure; the process is the instance of this test.
+    let set = unsafe { libc::prlimit(pid as libc::pid_t, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
+    assert_eq!(set, 0);
+    let other = place.database("other.db");
+    refuses(&primary, &["protect", &other.to_string_lossy()], 3, &["limit of open files", "LimitNOFILE"]);
+    // What is kept for the log is there.
+    must(&primary, &["switch-logfile"]);
+    place.application(&database).run(INSERT);
 }

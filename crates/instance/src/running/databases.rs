@@ -10,6 +10,7 @@ use crate::primary::Entry;
 use crate::protect;
 use standfast_session::DatabaseState;
 use standfast_sqlite_wal::guard::GuardError;
+use standfast_types::{DatabaseId, Scn};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +36,15 @@ impl Running {
                 "one name for several databases",
                 "leave --name away for a directory",
             ));
+        }
+        if let Some(directory) = path.canonicalize().ok().filter(|path| path.is_dir()) {
+            self.with_primary(|_| {
+                self.environment.update_control(|control| {
+                    if !control.directories.contains(&directory) {
+                        control.directories.push(directory);
+                    }
+                })
+            })?;
         }
         paths.iter().map(|path| self.protect_one(path, name)).collect()
     }
@@ -75,10 +85,13 @@ impl Running {
         let environment = &self.environment;
         let shared = primary.threads.shared();
         let _no_copy_begins = primary.source.hold_copies();
+        // Whoever looks for unprotected databases opens and closes files, which drops the locks of this process on them.
+        let _no_search = protect::hold_search();
         if let Some(known) = protect::renew_marker(environment, shared, path)? {
             return Ok(known);
         }
-        let database = Arc::new(protect::open_for_protection(environment, path, name)?);
+        let in_use = |id: DatabaseId| shared.segment.sessions_of_databases().any(|(of, _)| of == id.0);
+        let database = Arc::new(protect::open_for_protection(environment, path, name, &in_use)?);
         let record = database.record().clone();
         install_hook(shared, &database, Duration::from_secs(10))?;
         let (_, (position, pages)) = database.snapshot_within(ATTEMPT, |connection, header| {
@@ -88,19 +101,20 @@ impl Running {
         let copy_now = environment.control().copied || !self.configured().is_empty();
         let copy = copy_now.then(|| BaselineJob::begin_within(&database, ATTEMPT)).transpose()?;
 
+        shared.segment.forget_generation(record.id.0);
         shared.segment.set_state(record.id.0, DatabaseState::Recovering);
         shared.segment.reset_hints(record.id.0);
         let served = database.clone();
         let begun = environment
             .update_control(|control| {
-                control.next_database = record.id.0 + 1;
+                control.next_database = control.next_database.max(record.id.0 + 1);
                 control.databases.push(record.clone());
                 let identity = look_at_file(&record.path).map(|(identity, _)| identity);
                 control.know_file(record.id, identity, None);
             })
             .and_then(|()| environment.write_marker(&record, database.file()));
         if let Err(error) = begun {
-            let _ = environment.update_control(|control| control.forget(record.id));
+            let _ = environment.update_control(|control| control.forget(record.id, Scn::ZERO));
             let _ = environment.remove_marker(&record);
             shared.segment.set_state(record.id.0, DatabaseState::Absent);
             return Err(error);
@@ -129,6 +143,13 @@ impl Running {
         let found =
             control.database_named(name).or_else(|| by_path.and_then(|path| control.database_named(path)));
         let Some(record) = found.cloned() else {
+            if let Some(directory) = canonical.as_ref().filter(|path| control.directories.contains(path)) {
+                self.environment
+                    .update_control(|control| control.directories.retain(|known| known != directory))?;
+                let text = format!("new databases in {} are no longer looked for", directory.display());
+                self.environment.alert.say(text);
+                return Ok(directory.display().to_string());
+            }
             let what = format!("{name} is not protected by this instance");
             return Err(InstanceError::refused(what, "`standfast status` lists the protected databases"));
         };
@@ -140,8 +161,11 @@ impl Running {
                 primary.step_once()
             })?;
             let id = record.id;
-            primary.threads.call(move |primary| primary.release_database(id))?;
-            self.environment.update_control(|control| control.forget(id))?;
+            let detached = primary.threads.call(move |primary| {
+                primary.release_database(id)?;
+                Ok(primary.shared().buffer.captured())
+            })?;
+            self.environment.update_control(|control| control.forget(id, detached))?;
             self.environment.remove_marker(&record)?;
             segment.set_state(id.0, DatabaseState::Absent);
             segment.wake_all(id.0);

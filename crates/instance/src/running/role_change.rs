@@ -1,6 +1,7 @@
 //! A standby on its way to be the primary.
 
 use super::{Mode, Running, RunningStandby};
+use crate::descriptors;
 use crate::error::InstanceError;
 use crate::failover::{self, LeftOut};
 use crate::far_sync;
@@ -27,7 +28,7 @@ impl Running {
         let drained = self.drain(patience);
         let mut mode = self.mode();
         match &*mode {
-            Mode::Standby(_) => {}
+            Mode::Standby(_) => descriptors::check_failover(self.environment.control().databases.len())?,
             Mode::Primary(_) => {
                 return Err(InstanceError::refused(
                     "this instance is the primary already",
