@@ -112,7 +112,7 @@ pub enum Command {
     },
     /// End the protection of a database.
     #[command(
-        after_help = "Examples:\n  standfast unprotect -D /srv/sf orders.db\n\nStandbys keep their copy as it is. Exit codes: 0 ok, 3 not protected here, 4 the instance does not run."
+        after_help = "Examples:\n  standfast unprotect -D /srv/sf orders.db\n  standfast unprotect -D /srv/sf /srv/app        # new databases in it are no longer looked for\n\nStandbys keep their copy as it is. Exit codes: 0 ok, 3 not protected here, 4 the instance does not run."
     )]
     Unprotect {
         /// Its file or name.

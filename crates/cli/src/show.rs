@@ -102,13 +102,34 @@ pub fn status(status: &Value) {
                 text(&database["path"])
             );
         }
+        for database in list(&status["databases"]) {
+            foreign_commits(database);
+        }
         for database in list(&status["databases"]).iter().filter(|database| !database["failure"].is_null()) {
             println!("FAILED {}: {}", text(&database["name"]), text(&database["failure"]));
             println!("  hint: see to its disk, then restart the instance; its redo is kept");
         }
     }
+    for file in list(&status["unprotected_files"]) {
+        println!("NOT PROTECTED, in a protected directory: {}", text(file));
+    }
     destinations(&status["destinations"]);
     local_destinations(&status["local_destinations"]);
+}
+
+/// Commits without the VFS, if there were any.
+fn foreign_commits(database: &Value) {
+    if database["foreign_commits"].as_u64().is_none_or(|commits| commits == 0) {
+        return;
+    }
+    println!(
+        "COMMITS WITHOUT STANDFAST {}: {} since the instance opened it; they waited for no standby",
+        text(&database["name"]),
+        text(&database["foreign_commits"])
+    );
+    for process in list(&database["foreign_processes"]) {
+        println!("  open without the VFS in {} (pid {})", text(&process["name"]), text(&process["pid"]));
+    }
 }
 
 /// What is to be done about a named wait.

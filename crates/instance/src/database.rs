@@ -2,6 +2,7 @@
 
 use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
+use crate::foreign_processes::ForeignProcess;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use standfast_session::FileId;
@@ -45,6 +46,10 @@ pub struct Database {
     resync: AtomicBool,
     /// First frame that was committed without a checksum and is not known to have one by now; 0: none.
     unsummed: AtomicU32,
+    /// Commits that no session announced, and when the last of them were found, microseconds since the Unix epoch.
+    foreign_commits: AtomicU64,
+    foreign_seen_us: AtomicU64,
+    foreign_processes: Mutex<Vec<ForeignProcess>>,
     /// Its WAL for syncing. One descriptor for all who sync: the kernel tells each descriptor of an error once.
     wal: Mutex<Option<VfsFile>>,
     /// Why nothing that its files are said to hold is believed any more.
@@ -79,6 +84,9 @@ impl Database {
             first_pages: FirstPages::default(),
             resync: AtomicBool::new(false),
             unsummed: AtomicU32::new(0),
+            foreign_commits: AtomicU64::new(0),
+            foreign_seen_us: AtomicU64::new(0),
+            foreign_processes: Mutex::default(),
             wal: Mutex::new(None),
             failure: OnceLock::new(),
         })
@@ -369,6 +377,33 @@ impl Database {
     /// Everything of this database before this SCN survives a power loss in the database file, whatever becomes of its WAL.
     pub fn synced(&self) -> Scn {
         Scn(self.synced.load(SeqCst))
+    }
+
+    /// Commits were captured that no session announced.
+    pub fn add_foreign_commits(&self, commits: u64, now_us: u64) {
+        self.foreign_seen_us.store(now_us, SeqCst);
+        self.foreign_commits.fetch_add(commits, SeqCst);
+    }
+
+    /// Commits captured since the instance opened the database that no session announced: they waited for no standby.
+    pub fn foreign_commits(&self) -> u64 {
+        self.foreign_commits.load(SeqCst)
+    }
+
+    /// When the last of [`Database::foreign_commits`] were found, microseconds since the Unix epoch; `None`: there was none.
+    pub fn foreign_seen_us(&self) -> Option<u64> {
+        Some(self.foreign_seen_us.load(SeqCst)).filter(|us| *us != 0)
+    }
+
+    /// The processes that had the file open without the VFS when they were last looked for; empty when there was no reason
+    /// to look.
+    pub fn foreign_processes(&self) -> Vec<ForeignProcess> {
+        self.foreign_processes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// See [`Database::foreign_processes`].
+    pub fn set_foreign_processes(&self, processes: Vec<ForeignProcess>) {
+        *self.foreign_processes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = processes;
     }
 
     /// Asks for a fresh copy into the redo.

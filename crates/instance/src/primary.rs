@@ -19,6 +19,7 @@ pub use shared::{NoShipping, PrimaryShared, Shipping};
 use crate::baseline::BaselineJob;
 use crate::database::Database;
 use crate::error::InstanceError;
+use crate::foreign_commits::ForeignCommits;
 use crate::now_us;
 use chunks::{Then, UnderWay};
 use standfast_format::{Attach, RecordBuilder};
@@ -34,6 +35,8 @@ use std::time::{Duration, Instant};
 
 /// A capture round ends once it has produced this much, so that the first commit of a flood is not held up.
 const ROUND_BYTES: usize = 1 << 20;
+/// Every database is polled for commits without a notice this often, whatever else is captured meanwhile.
+const POLL_NS: u64 = 100_000_000;
 /// A generation or a torn header that nobody has put right for this long is seen to by the instance.
 const HEAL_AFTER: Duration = Duration::from_millis(20);
 
@@ -80,9 +83,6 @@ pub enum Entry {
     NewWithCopy,
 }
 
-/// A session that dies leaves one commit without notice. Who leaves so many does not know of Standfast.
-const UNNOTICED_IS_FOREIGN: u32 = 3;
-
 struct Served {
     capture: Capture,
     shared: Arc<Database>,
@@ -93,10 +93,11 @@ struct Served {
     awaiting_baseline: bool,
     /// It has failed: nothing is captured or noted of it any more, its redo is kept.
     is_offline: bool,
-    /// How often commits were found of which no session gave notice.
-    unnoticed: u32,
     /// Commits may wait that the redo already held when it began to be served.
     release_due: bool,
+    foreign: ForeignCommits,
+    /// What the redo held when the database began to be served: commits up to there are not counted.
+    counted_after: ReleasePosition,
 }
 
 /// See the module.
@@ -118,6 +119,8 @@ pub struct Primary {
     left_over: bool,
     /// When what is gathered in `out` began to be, by [`monotonic_ns`].
     taken_ns: u64,
+    /// When the databases were last polled, by [`monotonic_ns`].
+    polled_ns: u64,
     /// What of the writer's counts is in the statistics: these go on when another writer begins.
     counted: WriteCounts,
 }
@@ -140,6 +143,7 @@ impl Primary {
             noted: Scn::ZERO,
             left_over: false,
             taken_ns: 0,
+            polled_ns: 0,
             counted: WriteCounts::default(),
         }
     }
@@ -185,7 +189,8 @@ impl Primary {
         entry: Entry,
     ) -> Result<(), InstanceError> {
         let record = shared.record().clone();
-        self.try_settle_epoch(&shared);
+        let counted_after = self.try_settle_epoch(&shared);
+        let announced = self.shared.segment.announced(record.id.0);
         if entry != Entry::Known {
             let attach = Attach { database: record.id, page_size: record.page_size, name: &record.name };
             RecordBuilder::attach(&mut self.out, &attach);
@@ -199,6 +204,7 @@ impl Primary {
         let release_due = !awaiting_baseline && !self.mark_position(&shared, &capture);
         let databases = &self.shared.databases;
         databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(record.id, shared.clone());
+        let foreign = ForeignCommits::new(announced);
         let served = Served {
             capture,
             shared,
@@ -206,8 +212,9 @@ impl Primary {
             baseline: None,
             awaiting_baseline,
             is_offline: false,
-            unnoticed: 0,
             release_due,
+            foreign,
+            counted_after,
         };
         self.served.insert(record.id.0, served);
         self.shared.segment.mark_dirty(record.id.0);
@@ -227,16 +234,21 @@ impl Primary {
     }
 
     /// Makes the epoch of sessions stand for the WAL generation that is there, unless a transaction has the write lock:
-    /// this is the log writer's thread, which waits for no database. Then it is done as for a session that has died.
-    fn try_settle_epoch(&self, shared: &Database) {
-        let Some(connection) = shared.try_connection() else { return };
-        let Ok(guard) = Guard::of(&connection) else { return };
-        if guard.hold_write_lock().is_ok() {
+    /// this is the log writer's thread, which waits for no database. Then it is done as for a session that has died. Returns
+    /// what is published.
+    fn try_settle_epoch(&self, shared: &Database) -> ReleasePosition {
+        let id = shared.id().0;
+        if let Some(connection) = shared.try_connection()
+            && let Ok(guard) = Guard::of(&connection)
+            && guard.hold_write_lock().is_ok()
+        {
             if let Ok(header) = guard.wal_header() {
-                self.shared.segment.announce_generation(shared.id().0, header.raw_salts());
+                self.shared.segment.announce_generation(id, header.raw_salts());
             }
             guard.release_write_lock();
         }
+        let frames = shared.header().map_or(0, |header| header.frames());
+        ReleasePosition::new(self.shared.segment.epoch(id).0, frames)
     }
 
     /// A fresh copy of a database that is served begins as soon as its writers allow.
@@ -417,6 +429,8 @@ impl Primary {
             return Ok(());
         }
         let (number, raw_salts) = self.shared.segment.epoch(id);
+        // Before capture reads what is published: all of these are in it.
+        let announced = self.shared.segment.announced(id);
         let first_mark = self.marks.len();
         let epoch = Epoch { number, raw_salts };
         let before = self.out.len();
@@ -427,7 +441,11 @@ impl Primary {
         if self.out.len() > before {
             served.shared.set_in_redo(self.shared.buffer.captured() + self.out.len() as u64);
         }
-        self.shared.instruments.add(Statistic::UserCommits, (self.marks.len() - first_mark) as u64);
+        let found = &self.marks[first_mark..];
+        self.shared.instruments.add(Statistic::UserCommits, found.len() as u64);
+        // Ascending: all but the first few after a start are beyond it.
+        let counted = found.iter().rev().take_while(|mark| mark.release > served.counted_after).count();
+        served.foreign.captured(counted);
         if served.capture.take_rewritten_entered() {
             // Frame numbers begin anew, and what the log begins with is in the redo.
             let release = ReleasePosition::new(number, served.capture.position().frame);
@@ -442,7 +460,10 @@ impl Primary {
         }
         served.release_due &= self.marks.len() == first_mark;
         match outcome {
-            CaptureOutcome::UpToDate => served.obstructed = None,
+            CaptureOutcome::UpToDate => {
+                served.obstructed = None;
+                served.foreign.read(announced);
+            }
             CaptureOutcome::More => {
                 self.left_over = true;
                 self.retry_soon(id);
@@ -488,30 +509,80 @@ impl Primary {
         }
     }
 
-    /// Marks the databases dirty whose WAL has grown without a notice: processes without Standfast, and
-    /// sessions that died between publishing and notice. Returns the names of those of which that is now certain to be
-    /// the former, once each.
-    pub fn look_for_unnoticed(&mut self) -> Vec<String> {
-        let mut foreign = Vec::new();
+    /// Whether it is time to [poll](Primary::poll): by the clock of the last step, which was read already.
+    pub fn poll_is_due(&self) -> bool {
+        self.taken_ns.saturating_sub(self.polled_ns) >= POLL_NS
+    }
+
+    /// How long the log writer may sleep until the next poll.
+    pub fn until_poll(&self) -> Duration {
+        Duration::from_nanos(POLL_NS.saturating_sub(monotonic_ns().saturating_sub(self.polled_ns)))
+    }
+
+    /// Marks the databases dirty that have published commits which are not captured, whether a session gave notice of
+    /// them or not: processes without the VFS give none, nor does a session that was killed before it could. Reads mapped
+    /// memory only. What was committed without the VFS is counted in the database.
+    pub fn poll(&mut self) {
+        let now_ns = monotonic_ns();
+        self.polled_ns = now_ns;
+        let segment = self.shared.segment;
         for (id, served) in self.served.iter_mut().filter(|(_, served)| !served.is_offline) {
-            let captured = served.capture.position();
-            let published = served.capture.header().map(|header| header.position());
-            let news = |position: WalPosition| position != captured && position.frame != 0;
-            if published.is_none_or(news) {
-                self.shared.segment.mark_dirty(*id);
+            let announced = segment.announced(*id);
+            match served.capture.header() {
+                Some(header) if served.capture.holds(&header) => served.foreign.read(announced),
+                _ => segment.mark_dirty(*id),
             }
-            let rewritten = |position: WalPosition| {
-                position.salts != captured.salts && position.salts.is_of_rewritten_log()
-            };
-            if published.is_some_and(|position| news(position) && !rewritten(position)) {
-                served.unnoticed += 1;
-                if served.unnoticed == UNNOTICED_IS_FOREIGN {
-                    foreign.push(served.shared.record().name.clone());
+            if served.foreign.is_due(now_ns) {
+                let commits = served.foreign.end_interval(now_ns, segment.take_orphans(*id));
+                if commits > 0 {
+                    served.shared.add_foreign_commits(commits, now_us());
                 }
             }
         }
-        foreign
     }
+
+    /// Captures and writes everything that is published now, of whatever connection, and waits up to `limit` for what
+    /// cannot be captured at once: a generation that no session has announced, a header that is being written. Commits
+    /// that follow meanwhile need not be among it: a process without the VFS may go on for ever.
+    ///
+    /// # Errors
+    /// When the redo cannot be written.
+    pub fn capture_published(&mut self, limit: Duration) -> Result<(), InstanceError> {
+        let end = Instant::now() + limit;
+        let published = |served: &Served| served.capture.header().map(|header| header.position());
+        let mut awaited: Vec<_> = self.served.iter().map(|(id, served)| (*id, published(served))).collect();
+        loop {
+            for (id, _) in &awaited {
+                self.shared.segment.mark_dirty(*id);
+            }
+            let step = self.step_once()?;
+            awaited.retain(|(id, first)| {
+                let served = self.served.get(id).filter(|served| !served.awaiting_baseline);
+                served.is_some_and(|served| is_behind(*first, served.capture.position(), published(served)))
+            });
+            if awaited.is_empty() || Instant::now() >= end {
+                return Ok(());
+            }
+            if !matches!(step, Step::Wrote { .. }) {
+                // Until another process publishes or ends; nothing wakes this thread then.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+/// Whether capture has not reached what was `published` once; `current` is what is published now. None: it was, or is,
+/// being written. Pure.
+fn is_behind(published: Option<WalPosition>, captured: WalPosition, current: Option<WalPosition>) -> bool {
+    let Some(published) = published.or(current) else { return true };
+    if published.frame == 0 {
+        return false;
+    }
+    if published.salts == captured.salts {
+        return captured.frame < published.frame;
+    }
+    // Capture may have gone on to a later generation than that one, which it had to capture before.
+    current.is_none_or(|current| current.salts != captured.salts)
 }
 
 /// What sessions that stand at `epoch` wait for, when everything up to `captured` is in the redo. A writer may have restarted
@@ -525,6 +596,19 @@ fn release_of((epoch, raw_salts): (u32, [u32; 2]), captured: WalPosition) -> Rel
 #[cfg(test)]
 mod tests {
     use super::*;
+    use standfast_types::WalSalts;
+
+    #[test]
+    fn capture_is_behind_until_it_has_what_was_published() {
+        let at = |generation, frame| WalPosition { salts: WalSalts(generation, 0), frame };
+        assert!(is_behind(Some(at(1, 5)), at(1, 4), Some(at(1, 9))));
+        assert!(!is_behind(Some(at(1, 5)), at(1, 5), Some(at(1, 9))), "what followed is not awaited");
+        assert!(is_behind(Some(at(2, 1)), at(1, 5), Some(at(2, 1))), "a generation without announcement");
+        assert!(!is_behind(Some(at(2, 1)), at(3, 1), Some(at(3, 1))), "that one is over");
+        assert!(!is_behind(Some(at(2, 0)), at(1, 5), Some(at(2, 0))), "an empty log");
+        assert!(is_behind(None, at(1, 5), None), "being written");
+        assert!(is_behind(None, at(1, 5), Some(at(1, 6))) && !is_behind(None, at(1, 6), Some(at(1, 6))));
+    }
 
     #[test]
     fn frames_of_a_restarted_log_are_not_released_by_a_copy_of_the_old_one() {

@@ -11,6 +11,7 @@ use crate::database_writer::DatabaseWriter;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failed_files::FailedFiles;
+use crate::foreign_watch::{self, ForeignWatch};
 use crate::primary::{Primary, PrimaryShared, Step};
 use crate::sessions::SessionWatch;
 use standfast_instruments::{Event, waiting};
@@ -24,8 +25,8 @@ use std::thread::{Builder, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 use wiring::ArchiveOrder;
 
-/// The log writer looks for writers that give no notice this often.
-const LOOK_AROUND: Duration = Duration::from_millis(100);
+/// How long a stop waits for what is published and cannot be captured at once.
+const LAST_CAPTURE: Duration = Duration::from_secs(2);
 /// From so many commits a round on the log writer lets others run before the next one: who commits meanwhile shares its
 /// write. With fewer it would only come later. See `docs/decisions/0025-yield-between-rounds.md`.
 const CROWD: usize = 6;
@@ -119,7 +120,7 @@ impl PrimaryThreads {
         };
         let wakes = database_writer.thread().clone();
         others.push(database_writer);
-        let threads: [(&str, Work); 3] = [
+        let threads: [(&str, Work); 4] = [
             ("ckpt", {
                 let (environment, log, orders) = (environment.clone(), log.clone(), wiring.checkpoints.1);
                 let counts = counts.clone();
@@ -134,6 +135,10 @@ impl PrimaryThreads {
             ("pmon", {
                 let (segment, stop) = (shared.segment, wiring.stop.clone());
                 Box::new(move || SessionWatch::new(segment).run(&stop))
+            }),
+            ("fmon", {
+                let (environment, shared, stop) = (environment.clone(), shared.clone(), wiring.stop.clone());
+                Box::new(move || run_foreign_watch(ForeignWatch::new(environment, shared), &stop))
             }),
         ];
         for (name, run) in threads {
@@ -252,8 +257,7 @@ impl PrimaryThreads {
                 self.shared.segment.set_state(database.id().0, DatabaseState::Stopped);
             }
             result = self.call(|primary| {
-                primary.look_for_unnoticed();
-                while let Step::Wrote { .. } = primary.step_once()? {}
+                primary.capture_published(LAST_CAPTURE)?;
                 primary.end_of_redo()
             });
             result = result.and_then(|()| self.checkpoint().map(drop));
@@ -305,17 +309,8 @@ fn run_log_writer(
             Ok(Step::Blocked) => std::thread::park_timeout(Duration::from_millis(1)),
             Ok(Step::Idle) => {
                 let idle = waiting(Event::RdbmsIpcMessage);
-                let called = segment.sleep(LOOK_AROUND);
+                segment.sleep(primary.until_poll());
                 drop(idle);
-                if !called {
-                    for name in primary.look_for_unnoticed() {
-                        environment.alert.say(format!(
-                            "database {name}: COMMITS WITHOUT STANDFAST: connections write to it that do not use the VFS, \
-                             or were opened before it was protected. What they commit is captured, but does not wait for \
-                             any standby | hint: load the extension in that application and open its connections anew"
-                        ));
-                    }
-                }
             }
             Err(error @ InstanceError::StoppedWaiting { .. }) => {
                 give_up(environment, primary.shared(), failed, &error);
@@ -325,6 +320,10 @@ fn run_log_writer(
                 fail(environment, primary.shared(), failed, &error);
                 return None;
             }
+        }
+        // Whatever is captured meanwhile: on a machine that is never idle nothing else looks for what gives no notice.
+        if primary.poll_is_due() {
+            primary.poll();
         }
         if segment.take_batch() {
             segment.linger(batch_time);
@@ -434,6 +433,15 @@ fn run_checkpointer(
             environment.alert.say(news);
         }
         *counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = checkpointer.counts();
+    }
+}
+
+fn run_foreign_watch(mut watch: ForeignWatch, stop: &AtomicBool) {
+    while !stop.load(SeqCst) {
+        watch.round();
+        let idle = waiting(Event::RdbmsIpcMessage);
+        std::thread::park_timeout(foreign_watch::EVERY);
+        drop(idle);
     }
 }
 

@@ -13,6 +13,7 @@ use standfast_format::LogKind;
 use standfast_instruments::{Event, Instruments, Statistic, WaitClass};
 use standfast_transport::{DestinationStatus, Role, TransportMode};
 use standfast_types::Scn;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// See the module.
@@ -157,10 +158,17 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
                 "scn": database.last_commit(),
                 "wal_frames": database.header().map(|header| header.frames()),
                 "wal_frames_backfilled": database.backfilled(),
+                "foreign_commits": database.foreign_commits(),
+                "foreign_seen_us": database.foreign_seen_us(),
+                "foreign_processes": database.foreign_processes(),
             })
         })
         .chain(left_out)
         .collect();
+    // While fewer are known to the look-out than have been protected since, those are left out.
+    let protected = |path: &PathBuf| control.databases.iter().any(|record| record.path == *path);
+    status["unprotected_files"] =
+        shared.unprotected().into_iter().filter(|path| !protected(path)).map(|path| json!(path)).collect();
     status["log"]["groups"] = groups(primary.source.redo_log());
     status["log"]["archived"] = json!(primary.source.redo_log().archived().len());
     status["destinations"] = destinations(running, primary.destinations().status(), captured);

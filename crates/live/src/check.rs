@@ -2,7 +2,7 @@
 
 use crate::figure;
 use crate::lags::{Lag, apply_lag, is_heard, transport_lag};
-use crate::status::{Destination, Status};
+use crate::status::{Database, Destination, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -104,6 +104,9 @@ pub struct Finding {
     pub text: String,
 }
 
+/// Unprotected files that are named.
+const UNPROTECTED_NAMED: usize = 3;
+
 /// What is not well, the worst first.
 pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -147,12 +150,36 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
             find(Severity::Warning, format!("redo log member lost: {member}"));
         }
     }
+    if let Some(files) = status.unprotected_files.as_deref().filter(|files| !files.is_empty()) {
+        let named = files.iter().take(UNPROTECTED_NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = match files.len().saturating_sub(UNPROTECTED_NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        find(Severity::Warning, format!("not protected, in a protected directory: {named}{more}"));
+    }
+    for database in status.databases() {
+        of_database(database, status.time_us, &mut find);
+    }
     for destination in status.destinations() {
         of_destination(destination, status.time_us, thresholds, &mut find);
     }
     of_standby(status, thresholds, &mut find);
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
+}
+
+/// Commits that nothing waited for are not protected as configured, though the redo has them.
+fn of_database(database: &Database, now_us: Option<u64>, find: &mut impl FnMut(Severity, String)) {
+    if let (Some(ago_s), Some(commits)) = (database.foreign_lately_s(now_us), database.foreign_commits) {
+        let by = database.foreign_names().map_or_else(String::new, |names| format!(", open in {names}"));
+        let text = format!(
+            "{}: {commits} commits without Standfast, which waited for no standby, the last {} ago{by}",
+            database.label(),
+            figure::seconds(ago_s),
+        );
+        find(Severity::Warning, text);
+    }
 }
 
 fn of_destination(
@@ -212,9 +239,11 @@ fn of_databases(status: &Status, role: &str, find: &mut impl FnMut(Severity, Str
     let good = if role == "primary" { "open" } else { "standby" };
     let mut bad: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for database in status.databases() {
-        let state = database.state.unwrap_or_else(|| figure::UNKNOWN.into());
+        let state = database.state.clone().unwrap_or_else(|| figure::UNKNOWN.into());
         if state != good {
-            bad.entry(state).or_default().push(database.name.unwrap_or_else(|| figure::UNKNOWN.into()));
+            bad.entry(state)
+                .or_default()
+                .push(database.name.clone().unwrap_or_else(|| figure::UNKNOWN.into()));
         }
     }
     for (state, names) in bad {
@@ -342,6 +371,33 @@ mod tests {
         assert_eq!(severity.exit_code(), 3);
         assert!(line.contains("oslo_transport_lag=U"), "{line}");
         assert_eq!(checked(json!(null)).0.exit_code(), 3);
+    }
+
+    #[test]
+    fn an_unprotected_file_in_a_protected_directory_is_a_warning() {
+        let files = json!(["/a/1.db", "/a/2.db", "/a/3.db", "/a/4.db"]);
+        let (severity, line) =
+            checked(json!({ "role": "primary", "state": "open", "time_us": 1, "unprotected_files": files }));
+        assert_eq!(severity, Severity::Warning);
+        assert!(line.contains("/a/1.db, /a/2.db, /a/3.db and 1 more"), "{line}");
+    }
+
+    #[test]
+    fn commits_without_the_vfs_are_a_warning_for_a_while() {
+        let at = |time_us: u64| {
+            let database = json!({ "name": "app.db", "foreign_commits": 3, "foreign_seen_us": 5_000_000,
+                "foreign_processes": [{ "pid": 7, "name": "cron", "access": "no_extension" }] });
+            checked(
+                json!({ "role": "primary", "state": "open", "time_us": time_us, "databases": [database] }),
+            )
+        };
+        let (severity, line) = at(15_000_000);
+        assert_eq!(severity, Severity::Warning);
+        assert!(
+            line.contains("app.db: 3 commits without Standfast") && line.contains("cron (pid 7)"),
+            "{line}"
+        );
+        assert_eq!(at(2_000_000_000).0, Severity::Ok);
     }
 
     #[test]

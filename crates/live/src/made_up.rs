@@ -86,6 +86,8 @@ fn status(second: u64, time_us: u64) -> serde_json::Value {
             { "state": "active", "sequence": 812, "first_scn": 89_950 * MIB, "bytes": 256 * MIB, "archived": false },
             { "state": "current", "sequence": 813, "first_scn": 89_980 * MIB, "bytes": 256 * MIB, "archived": false },
         ] },
+        "databases": [{ "name": "app.db", "state": "open", "foreign_commits": 0, "foreign_seen_us": null }],
+        "unprotected_files": [],
         "destinations": [oslo(captured, time_us), rome(captured, second, time_us)],
         "alerts": [
             "2026-11-21T09:12:44.120Z primary opened at SCN 94371840000",

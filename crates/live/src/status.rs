@@ -54,7 +54,9 @@ document! {
         /// Where redo is shipped.
         destinations: Vec<Destination>,
         /// Those that are protected.
-        databases: Vec<Value>,
+        databases: Vec<Database>,
+        /// Database files in protected directories that are not protected.
+        unprotected_files: Vec<String>,
         /// What a standby has.
         standby: Received,
         /// The redo log.
@@ -65,6 +67,34 @@ document! {
         alerts: Vec<String>,
         /// Lags above which something is to be said.
         thresholds: LagThresholds,
+    }
+}
+
+document! {
+    /// A protected database.
+    Database {
+        /// Its name.
+        name: String,
+        /// `open` at a primary, `standby` at a standby, or what is wrong.
+        state: String,
+        /// Why it has failed.
+        failure: String,
+        /// Commits that no session announced, since the instance opened it.
+        foreign_commits: u64,
+        /// When the last of them were found, microseconds since the Unix epoch.
+        foreign_seen_us: u64,
+        /// Who had the file open without the VFS then.
+        foreign_processes: Vec<ForeignProcess>,
+    }
+}
+
+document! {
+    /// A process that has a database open without the VFS.
+    ForeignProcess {
+        /// Its number.
+        pid: u64,
+        /// Its name.
+        name: String,
     }
 }
 
@@ -153,18 +183,6 @@ document! {
         database: String,
         /// Why.
         reason: String,
-    }
-}
-
-document! {
-    /// A protected database.
-    Database {
-        /// Its name.
-        name: String,
-        /// `open` at a primary, `standby` at a standby, or what is wrong.
-        state: String,
-        /// Why it has failed.
-        failure: String,
     }
 }
 
@@ -261,15 +279,14 @@ impl Status {
         self.destinations.as_deref().unwrap_or_default()
     }
 
-    /// The databases, none when they are not known.
-    pub fn databases(&self) -> Vec<Database> {
-        let of = |value: &Value| serde_json::from_value(value.clone()).unwrap_or_default();
-        self.databases.iter().flatten().map(of).collect()
-    }
-
     /// The groups of the redo log, none when they are not known.
     pub fn groups(&self) -> &[Group] {
         self.log.as_ref().and_then(|log| log.groups.as_deref()).unwrap_or_default()
+    }
+
+    /// The databases, none when they are not known.
+    pub fn databases(&self) -> &[Database] {
+        self.databases.as_deref().unwrap_or_default()
     }
 
     /// Whether applications write there.
@@ -285,6 +302,30 @@ impl Status {
     /// What holds commits up out of the ordinary.
     pub fn blocked_by(&self) -> Option<&str> {
         self.waiting_for.as_deref().filter(|event| !event.is_empty())
+    }
+}
+
+/// For so long after the last commit without the VFS it is a finding, microseconds.
+const FOREIGN_LATELY_US: u64 = 900_000_000;
+
+impl Database {
+    /// Its name, or a dash.
+    pub fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or("-")
+    }
+
+    /// How long ago the last commit without the VFS was found, seconds, when that was within the last quarter of an hour.
+    pub fn foreign_lately_s(&self, now_us: Option<u64>) -> Option<f64> {
+        let ago_us = now_us?.saturating_sub(self.foreign_seen_us?);
+        (ago_us < FOREIGN_LATELY_US).then_some(ago_us as f64 / 1e6)
+    }
+
+    /// The processes that had the file open without the VFS, as `python3 (pid 7)`; none when none was found.
+    pub fn foreign_names(&self) -> Option<String> {
+        let processes = self.foreign_processes.as_deref().filter(|processes| !processes.is_empty())?;
+        let shown =
+            processes.iter().filter_map(|at| Some(format!("{} (pid {})", at.name.as_ref()?, at.pid?)));
+        Some(shown.collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -276,6 +276,11 @@ impl Capture {
         self.index.header()
     }
 
+    /// Whether everything that `header` publishes is captured.
+    pub fn holds(&self, header: &WalIndexHeader) -> bool {
+        header.frames() == 0 || header.position() == self.position()
+    }
+
     /// Everything up to `position` is in the redo by other means (recovery, a baseline). The next records
     /// say so with a WAL generation record.
     ///

@@ -224,7 +224,7 @@ impl PrimaryHost {
     /// Captures and writes everything that is committed.
     pub fn drain(&mut self) -> Outcome<()> {
         for _ in 0..10_000 {
-            self.primary.look_for_unnoticed();
+            self.primary.poll();
             if self.step()? == Step::Idle {
                 return Ok(());
             }

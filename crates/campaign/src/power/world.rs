@@ -171,7 +171,7 @@ impl World {
             930..=949 => self.toggle_reader(),
             950..=969 => {
                 let host = self.host()?;
-                host.primary.look_for_unnoticed();
+                host.primary.poll();
                 host.step().map(drop)
             }
             970..=974 => self.protect_when_calm(),
@@ -242,7 +242,7 @@ impl World {
         let first = self.rng.chance(80);
         let host = self.host()?;
         if first {
-            host.primary.look_for_unnoticed();
+            host.primary.poll();
             host.step()?;
         }
         host.checkpoint()

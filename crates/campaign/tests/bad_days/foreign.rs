@@ -1,10 +1,12 @@
 //! Processes that know nothing of Standfast and open a protected database all the same.
 
 use crate::support::{
-    A_WHILE, INSERT, Place, assert_same, await_alert, await_status, must, refuses, rows, start,
+    A_WHILE, INSERT, PATIENCE, Place, assert_same, await_alert, await_rows, await_status, must, refuses,
+    rows, start,
 };
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::verify::compare_pages;
+use std::time::Instant;
 
 #[test]
 fn what_a_foreign_process_writes_is_captured() {
@@ -288,4 +290,111 @@ fn protect_is_refused_before_descriptors_run_out() {
     // What is kept for the log is there.
     must(&primary, &["switch-logfile"]);
     place.application(&database).run(INSERT);
+}
+
+/// Notices of other databases never end: the log writer has no quiet moment in which it would look for what gives none.
+#[test]
+fn foreign_commits_are_captured_while_another_database_is_busy() {
+    let place = Place::new("foreign-busy");
+    let (primary, standby, database) = place.pair(&[]);
+    let other = place.database("busy.db");
+    must(&primary, &["protect", &other.to_string_lossy()]);
+    let mut busy = place.application(&other);
+    let mut foreigner = place.foreigner(&database);
+    let copy = standby.standby_database("app.db");
+    for number in 2..=4 {
+        foreigner.run(INSERT);
+        let begun = Instant::now();
+        while rows(&copy) != number {
+            assert!(begun.elapsed() < PATIENCE / 4, "{} of {number} rows at the standby", rows(&copy));
+            for _ in 0..5 {
+                busy.run(INSERT);
+            }
+        }
+    }
+    assert_same(&primary, &standby, &database);
+}
+
+#[test]
+fn a_clean_stop_captures_foreign_commits() {
+    let place = Place::new("foreign-stop");
+    let (mut primary, standby, database) = place.pair(&[]);
+    let copy = standby.standby_database("app.db");
+    let mut foreigner = place.foreigner(&database);
+    for number in 2..=4 {
+        foreigner.run(INSERT);
+        primary.stop().unwrap();
+        await_rows(&copy, number);
+        start(&mut primary);
+        await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    }
+}
+
+#[test]
+fn foreign_commits_are_counted_and_their_process_named() {
+    let place = Place::new("foreign-count");
+    let (primary, _standby, database) = place.pair(&[]);
+    let mut application = place.application(&database);
+    let mut foreigner = place.foreigner(&database);
+    for _ in 0..3 {
+        application.run(INSERT);
+        foreigner.run(INSERT);
+        application.run(INSERT);
+    }
+    let status = await_status(&primary, "the foreign commits are counted", |status| {
+        status.number("/databases/0/foreign_commits") == 3
+            && status.number("/databases/0/foreign_processes/0/pid") != 0
+    });
+    assert_eq!(status.text("/databases/0/foreign_processes/0/access"), "no_extension");
+    warns(&primary, "app.db: 3 commits without Standfast");
+    assert!(must(&primary, &["status"]).contains("COMMITS WITHOUT STANDFAST app.db: 3"));
+    await_alert(&primary, "database app.db: COMMITS WITHOUT STANDFAST");
+    let diagnosis = primary.run(&["diagnose"]).unwrap();
+    assert!(diagnosis.stdout.contains("R30") && diagnosis.stdout.contains("commits without Standfast"));
+}
+
+/// `status --check` is a warning that says this.
+#[track_caller]
+fn warns(primary: &standfast_campaign::instance::Instance, words: &str) {
+    let checked = primary.run(&["status", "--check"]).unwrap();
+    assert_eq!(checked.code, 1, "{}", checked.stdout);
+    assert!(checked.stdout.contains(words), "{}", checked.stdout);
+}
+
+#[test]
+fn an_application_killed_while_it_commits_is_not_foreign() {
+    let place = Place::new("foreign-killed");
+    let (primary, standby, database) = place.pair(&[]);
+    for _ in 0..10 {
+        let mut application = place.application(&database);
+        application.run(INSERT);
+        application.send(
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<50) INSERT INTO t(x) SELECT i FROM n",
+        );
+        application.kill();
+    }
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    // What must not happen is given three intervals to happen.
+    let since = Instant::now();
+    let status = await_status(&primary, "intervals pass", |_| since.elapsed().as_secs() >= 3);
+    assert_eq!(status.number("/databases/0/foreign_commits"), 0);
+}
+
+#[test]
+fn a_new_database_in_a_protected_directory_is_named_until_it_is_protected() {
+    let place = Place::new("new-file");
+    let primary = place.primary("south");
+    let directory = place.path("data");
+    std::fs::create_dir(&directory).unwrap();
+    place.database("data/a.db");
+    let path = directory.to_string_lossy();
+    must(&primary, &["protect", &path]);
+    place.database("data/new.db");
+    let is_named = |status: &standfast_campaign::status::Status| status.text("/unprotected_files/0") != "";
+    await_status(&primary, "the new file is named", is_named);
+    warns(&primary, "new.db");
+    await_alert(&primary, "NOT PROTECTED");
+    must(&primary, &["protect", &path]);
+    await_status(&primary, "none is left", |status| !is_named(status));
 }

@@ -11,6 +11,7 @@ use standfast_log::{LogBuffer, RedoChunk};
 use standfast_session::{Segment, Sleepers, monotonic_ns};
 use standfast_types::{DatabaseId, Scn};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
@@ -80,6 +81,7 @@ pub struct PrimaryShared {
     pub(super) switch_waits: AtomicBool,
     /// The log writer has ended: nothing becomes durable any more, no command is carried out.
     ended: AtomicBool,
+    unprotected: Mutex<Vec<PathBuf>>,
     commands: Mutex<Vec<Command>>,
     pub(super) commands_waiting: AtomicUsize,
     /// Work on the log itself, which is also done while a log switch waits.
@@ -101,6 +103,7 @@ impl PrimaryShared {
             in_hand: AtomicUsize::new(0),
             switch_waits: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            unprotected: Mutex::default(),
             commands: Mutex::default(),
             commands_waiting: AtomicUsize::new(0),
             log_work: Mutex::default(),
@@ -183,6 +186,19 @@ impl PrimaryShared {
     /// Whether the log writer waits for a log group: then nobody may wait for redo who has to see to one.
     pub fn log_switch_waits(&self) -> bool {
         self.switch_waits.load(SeqCst)
+    }
+
+    /// Database files in protected directories that are not protected, as last looked for.
+    pub fn unprotected(&self) -> Vec<PathBuf> {
+        self.unprotected.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// See [`PrimaryShared::unprotected`]; returns those of before.
+    pub fn set_unprotected(&self, found: Vec<PathBuf>) -> Vec<PathBuf> {
+        std::mem::replace(
+            &mut *self.unprotected.lock().unwrap_or_else(|poisoned| poisoned.into_inner()),
+            found,
+        )
     }
 
     /// The log writer ends: nothing becomes durable any more, and no command is carried out.

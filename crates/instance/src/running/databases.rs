@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 const ATTEMPT: Duration = Duration::from_millis(500);
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long an unprotect waits for what is published and cannot be captured at once.
+const LAST_CAPTURE: Duration = Duration::from_secs(2);
+
 impl Running {
     /// Protects a database, or all databases in a directory; returns their names.
     ///
@@ -156,10 +159,7 @@ impl Running {
         self.with_primary(|primary| {
             let segment = primary.threads.shared().segment;
             segment.set_state(record.id.0, DatabaseState::Stopped);
-            primary.threads.call(|primary| {
-                primary.look_for_unnoticed();
-                primary.step_once()
-            })?;
+            primary.threads.call(|primary| primary.capture_published(LAST_CAPTURE))?;
             let id = record.id;
             let detached = primary.threads.call(move |primary| {
                 primary.release_database(id)?;

@@ -24,6 +24,8 @@ metrics! {
     STARTED, "standfast_start_time_seconds", Gauge, [], "When the process was started, since the Unix epoch.";
     REDO, "standfast_redo_generated_bytes", Counter, [], "Redo that the primary has made: its position in the redo stream. Begins lower after a failover that lost redo.";
     COMMITS, "standfast_commits", Counter, [], "Commits captured.";
+    FOREIGN, "standfast_foreign_commits", Counter, ["database"], "Commits captured that no session announced: of connections without the VFS, which wait for no standby.";
+    UNPROTECTED, "standfast_unprotected_databases", Gauge, [], "Database files in protected directories that are not protected.";
     WAITING, "standfast_waiting_commits", Gauge, [], "Commits that wait at the moment.";
     COMMIT, "standfast_commit_duration_seconds", Histogram, [], "Waits of commits for durability (log file sync).";
     STAGE, "standfast_commit_stage_duration_seconds", Histogram, ["stage"], "Where the time of commits went.";
@@ -119,6 +121,10 @@ fn of_instance(observation: &Observation, status: &Status) -> Vec<Family> {
     let started = Some(observation.sample.started_us).filter(|us| *us > 0);
     let switches =
         observation.sample.statistic(Statistic::LogSwitches.name()).filter(|_| status.is_primary());
+    let unprotected = status.unprotected_files.as_ref().map(|files| files.len() as u64);
+    let foreign = status.databases().iter().filter_map(|database| {
+        Some((vec![database.name.clone()?], Value::Number(database.foreign_commits? as f64)))
+    });
     vec![
         Family { definition: &BUILD, series: label(&status.version) },
         Family { definition: &UP, series: one(up.and_then(flag)) },
@@ -126,6 +132,8 @@ fn of_instance(observation: &Observation, status: &Status) -> Vec<Family> {
         Family { definition: &STARTED, series: one(micros(started)) },
         Family { definition: &REDO, series: one(count(status.captured)) },
         Family { definition: &COMMITS, series: one(count(status.commits)) },
+        Family { definition: &FOREIGN, series: foreign.collect() },
+        Family { definition: &UNPROTECTED, series: one(count(unprotected)) },
         Family { definition: &WAITING, series: one(count(status.waiting_commits)) },
         Family { definition: &COMMIT, series: single(Event::LogFileSync) },
         Family {

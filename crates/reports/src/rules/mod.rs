@@ -1,4 +1,4 @@
-//! Diagnosis: the decision rules R1 to R24, as functions of the figures of an interval. Pure.
+//! Diagnosis: the decision rules R1 to R24, R30 and R31, as functions of the figures of an interval. Pure.
 //!
 //! A rule speaks with its evidence, what to do, and what would refute it, or is silent. What a rule needs and is not
 //! known keeps it silent: nothing is concluded from a lack. Thresholds are constants beside their rules, with the
@@ -7,6 +7,7 @@
 
 mod commit;
 mod compared;
+mod databases;
 mod logs;
 mod network;
 mod standbys;
@@ -186,6 +187,7 @@ pub fn diagnose(interval: &Interval, newest: &Observation) -> Vec<Finding> {
     let mut found = Vec::new();
     found.extend(logs::stands_still(interval, newest));
     found.extend(standbys::all(interval));
+    found.extend(databases::all(newest));
     if let Some(counters) = &interval.counters {
         let case = Case { interval, counters };
         found.extend(commit::all(&case));

@@ -1,0 +1,132 @@
+//! Commits that no session announced, of one database: those of connections without the VFS. Pure.
+//!
+//! Capture counts commits, sessions count what they commit, both per database, and the instance reads the difference with
+//! the count of the sessions first: what they had announced by then is captured. So a reading is never too low. It is too
+//! high by the commits that were published and not yet announced at that moment, which are none a little later. The lowest
+//! reading of an interval is therefore the number itself, however much is committed meanwhile.
+//!
+//! A session that dies between the two leaves one commit without an announcement. So many of an interval's new ones are
+//! forgiven as sessions died under the write lock.
+
+/// Length of an interval, nanoseconds: longer than it takes to find a session dead.
+const INTERVAL_NS: u64 = 1_000_000_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct ForeignCommits {
+    /// Commits captured since the database is served.
+    captured: u64,
+    /// What sessions had announced when it began to be served.
+    announced_before: u64,
+    /// Unannounced commits that were counted or forgiven.
+    settled: i64,
+    lowest: Option<i64>,
+    began_ns: u64,
+    /// Sessions that died under the write lock, in this interval and the one before.
+    orphans: [u32; 2],
+}
+
+impl ForeignCommits {
+    /// Of a database of whose commits sessions have announced so many.
+    pub fn new(announced: u64) -> ForeignCommits {
+        ForeignCommits { announced_before: announced, ..ForeignCommits::default() }
+    }
+
+    /// Capture found commits.
+    pub fn captured(&mut self, commits: usize) {
+        self.captured += commits as u64;
+    }
+
+    /// Everything published is captured, and sessions had announced so many commits before that was so.
+    pub fn read(&mut self, announced: u64) {
+        let announced = announced.wrapping_sub(self.announced_before);
+        let unannounced = self.captured.wrapping_sub(announced).cast_signed();
+        self.lowest = Some(self.lowest.map_or(unannounced, |lowest| lowest.min(unannounced)));
+    }
+
+    /// Whether it is time for [`ForeignCommits::end_interval`].
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.began_ns) >= INTERVAL_NS
+    }
+
+    /// Ends an interval in which so many sessions died under the write lock. Returns how many commits are now certain to be
+    /// of connections without the VFS.
+    pub fn end_interval(&mut self, now_ns: u64, orphans: u32) -> u64 {
+        self.began_ns = now_ns;
+        self.orphans[1] = self.orphans[1].saturating_add(orphans);
+        let Some(lowest) = self.lowest.take() else { return 0 };
+        // Lower than before: a copy of the database has taken in commits that were announced and never captured as such.
+        let fresh = u64::try_from(lowest - self.settled).unwrap_or(0);
+        self.settled = lowest;
+        let orphans = u64::from(self.orphans[0]) + u64::from(self.orphans[1]);
+        let forgiven = fresh.min(orphans);
+        let left = (orphans - forgiven).min(self.orphans[1].into());
+        self.orphans = [u32::try_from(left).unwrap_or(0), 0];
+        fresh - forgiven
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(commits: &mut ForeignCommits, orphans: u32) -> u64 {
+        commits.end_interval(commits.began_ns + INTERVAL_NS, orphans)
+    }
+
+    #[test]
+    fn commits_that_no_session_announced_are_counted_once() {
+        let mut commits = ForeignCommits::new(100);
+        commits.captured(3);
+        commits.read(101);
+        assert_eq!(interval(&mut commits, 0), 2);
+        commits.captured(1);
+        commits.read(102);
+        assert_eq!(interval(&mut commits, 0), 0);
+        assert_eq!(interval(&mut commits, 0), 0, "nothing was read");
+    }
+
+    #[test]
+    fn a_commit_captured_before_it_is_announced_is_not_foreign() {
+        let mut commits = ForeignCommits::new(u64::MAX);
+        commits.captured(2);
+        commits.read(u64::MAX);
+        commits.read(1);
+        commits.captured(5);
+        commits.read(5);
+        assert_eq!(interval(&mut commits, 0), 0);
+    }
+
+    #[test]
+    fn a_session_killed_before_its_announcement_is_forgiven_one_commit() {
+        let mut commits = ForeignCommits::new(0);
+        commits.captured(1);
+        commits.read(0);
+        assert_eq!(interval(&mut commits, 1), 0);
+        commits.captured(1);
+        commits.read(0);
+        assert_eq!(interval(&mut commits, 0), 1, "its one commit was forgiven before");
+    }
+
+    #[test]
+    fn a_session_that_died_without_a_commit_excuses_none_for_long() {
+        let mut commits = ForeignCommits::new(0);
+        commits.read(0);
+        assert_eq!(interval(&mut commits, 4), 0);
+        commits.read(0);
+        assert_eq!(interval(&mut commits, 0), 0);
+        commits.captured(2);
+        commits.read(0);
+        assert_eq!(interval(&mut commits, 0), 2);
+    }
+
+    #[test]
+    fn what_a_copy_took_in_hides_no_later_foreign_commit() {
+        let mut commits = ForeignCommits::new(0);
+        commits.read(50);
+        assert_eq!(interval(&mut commits, 0), 0);
+        commits.captured(2);
+        commits.read(51);
+        assert_eq!(interval(&mut commits, 0), 1);
+    }
+}

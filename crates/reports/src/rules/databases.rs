@@ -1,0 +1,87 @@
+//! Rules about protected databases, of the moment.
+
+use super::{Finding, Severity, UNPROTECTED, Unit};
+use serde_json::Value;
+use standfast_instruments::Observation;
+
+/// R30: commits without the VFS within so many microseconds, the same as in `status --check`.
+const LATELY_US: u64 = 900_000_000;
+
+pub(super) fn all(newest: &Observation) -> Vec<Finding> {
+    let now_us = newest.status["time_us"].as_u64();
+    let databases = newest.status["databases"].as_array().into_iter().flatten();
+    let foreign = databases.filter_map(|database| foreign_commits(database, now_us?));
+    foreign.chain(unprotected(newest)).collect()
+}
+
+/// R31: databases in protected directories that are not protected.
+fn unprotected(newest: &Observation) -> Option<Finding> {
+    let files = newest.status["unprotected_files"].as_array().filter(|files| !files.is_empty())?;
+    let title = "databases in a protected directory are not protected";
+    let mut finding = Finding::new("R31", Severity::Warning, UNPROTECTED, title).with(
+        "files",
+        Some(files.len() as f64),
+        Unit::Count,
+    );
+    for file in files.iter().filter_map(Value::as_str).take(8) {
+        finding = finding.saying(file);
+    }
+    let finding = finding
+        .remedy("`standfast protect` the directory again, or `standfast unprotect` it when they need no protection")
+        .unless("files that are backups or not meant to stay");
+    Some(finding)
+}
+
+/// R30: a process commits without the VFS.
+fn foreign_commits(database: &Value, now_us: u64) -> Option<Finding> {
+    let ago_us = now_us.saturating_sub(database["foreign_seen_us"].as_u64()?);
+    if ago_us >= LATELY_US {
+        return None;
+    }
+    let name = database["name"].as_str()?;
+    let title = format!("database {name}: commits without Standfast, which wait for no standby");
+    let mut finding = Finding::new("R30", Severity::Warning, UNPROTECTED, title)
+        .with("commits since the instance opened it", database["foreign_commits"].as_f64(), Unit::Count)
+        .with("the last one, before", Some(ago_us as f64 / 1e6), Unit::Seconds);
+    for process in database["foreign_processes"].as_array().into_iter().flatten() {
+        if let (Some(name), Some(pid)) = (process["name"].as_str(), process["pid"].as_u64()) {
+            finding = finding.saying(format!("open without the VFS in {name} (pid {pid})"));
+        }
+    }
+    let finding = finding
+        .remedy("load the extension in that application before it opens the database, or preload it")
+        .unless("a count that no longer grows");
+    Some(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn commits_without_the_vfs_are_named_with_their_process_while_they_are_recent() {
+        let observation = |time_us: u64| Observation {
+            status: json!({ "time_us": time_us, "databases": [
+                { "name": "quiet.db", "foreign_commits": 0, "foreign_seen_us": null },
+                { "name": "app.db", "foreign_commits": 2, "foreign_seen_us": 1_000_000,
+                  "foreign_processes": [{ "pid": 7, "name": "cron" }] },
+            ] }),
+            ..Observation::default()
+        };
+        let found = all(&observation(2_000_000));
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].title.contains("app.db") && found[0].evidence.iter().any(|at| at.what.contains("cron"))
+        );
+        assert_eq!(all(&observation(1_000_000 + LATELY_US)), []);
+        assert_eq!(all(&Observation::default()), []);
+    }
+
+    #[test]
+    fn unprotected_files_of_a_protected_directory_are_named() {
+        let status = json!({ "unprotected_files": ["/srv/new.db"] });
+        let found = all(&Observation { status, ..Observation::default() });
+        assert!(found.len() == 1 && found[0].evidence.iter().any(|at| at.what == "/srv/new.db"));
+    }
+}
