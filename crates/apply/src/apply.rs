@@ -1,5 +1,6 @@
 //! All standby databases of an instance, and their common position in the redo.
 
+use crate::compare::Compared;
 use crate::crew::{WORTH_A_THREAD, share_out};
 use crate::database::{Condition, Database, Done, Mode, Redo};
 use crate::history::Fact;
@@ -43,6 +44,10 @@ pub struct ApplyReport {
     pub pages: u64,
     /// Databases that stopped or failed during this call, and why. The others went on.
     pub errors: Vec<(DatabaseId, ApplyError)>,
+    /// When the newest commit was made that is applied, microseconds since the Unix epoch; 0: none is since the start.
+    pub commit_us: u64,
+    /// What verification records have found, in the order of the redo of each database.
+    pub compared: Vec<(DatabaseId, Compared)>,
 }
 
 /// What ended a stretch of records.
@@ -201,7 +206,8 @@ impl Apply {
             match record {
                 Record::Change { database, .. }
                 | Record::Commit { database, .. }
-                | Record::WalGeneration { database, .. } => self.post(database, start, offset, mode, report),
+                | Record::WalGeneration { database, .. }
+                | Record::Verification { database, .. } => self.post(database, start, offset, mode, report),
                 Record::Baseline { database } => {
                     if let Some(found) = self.databases.get_mut(&database)
                         && matches!(found.condition, Condition::Stopped | Condition::Failed)
@@ -260,6 +266,8 @@ impl Apply {
     /// Sums up what the databases did, and stops those that failed.
     pub(crate) fn collect(&mut self, report: &mut ApplyReport) {
         for database in self.databases.values_mut() {
+            report.commit_us = report.commit_us.max(database.commit_us);
+            report.compared.extend(database.compared.drain(..).map(|compared| (database.id, compared)));
             match database.outcome.take() {
                 Some(Ok(Done { transactions, pages })) => {
                     report.transactions += transactions;

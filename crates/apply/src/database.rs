@@ -2,12 +2,13 @@
 
 use crate::batch::Batch;
 use crate::checkpoint::{CheckpointClock, Due};
+use crate::compare::{Compared, compare};
 use crate::overlay::Overlay;
 use crate::pending::Pending;
 use crate::standby_file::{Checkpointed, StandbyFile};
 use crate::standby_log::Log;
 use crate::{ApplyError, Limits};
-use standfast_format::{Record, decode_record};
+use standfast_format::{Record, Vectors, decode_record};
 use standfast_sqlite_wal::tail::{Room, Tail};
 use standfast_types::{DatabaseId, Scn};
 use std::io::ErrorKind;
@@ -103,6 +104,11 @@ pub struct Database {
     pub inbox: Vec<u32>,
     /// What became of them.
     pub outcome: Option<Result<Done, ApplyError>>,
+    /// When the newest commit was made that is in the file, microseconds since the Unix epoch; 0: none since the start.
+    pub commit_us: u64,
+    taken_us: u64,
+    /// What verification records among them have found.
+    pub compared: Vec<Compared>,
     pending: Pending,
     batch: Batch,
     image_bytes: usize,
@@ -137,6 +143,9 @@ impl Database {
             due: Due::Nothing,
             inbox: Vec::new(),
             outcome: None,
+            compared: Vec::new(),
+            commit_us: 0,
+            taken_us: 0,
             pending: Pending::new(directory, limits.pending_bytes),
             batch: Batch::default(),
             image_bytes: limits.image_bytes,
@@ -196,7 +205,8 @@ impl Database {
             Record::Change { .. } => {
                 self.pending.push(start, &bytes[..length]).map_err(|source| self.spill_failed(source))?
             }
-            Record::Commit { database_pages, vectors, .. } if end > self.state => {
+            Record::Commit { database_pages, vectors, time_us, .. } if end > self.state => {
+                self.taken_us = time_us;
                 self.begin_commit(end, overlay)?;
                 self.batch.take(vectors, end, &self.file, overlay)?;
                 self.batch.end_commit(database_pages, end, overlay);
@@ -209,6 +219,18 @@ impl Database {
             }
             Record::Commit { .. } => self.pending.clear(),
             Record::Baseline { .. } => self.pending.begin_replacement(start),
+            Record::Verification { run, database_pages, repair, vectors, .. } if end > self.state => {
+                if repair {
+                    // Whole pages as they are at this position: a commit that changes nothing, but for what is damaged.
+                    self.batch.begin_commit(&mut self.file, overlay, false)?;
+                    self.batch.take(vectors, end, &self.file, overlay)?;
+                    self.batch.end_commit(database_pages, end, overlay);
+                }
+                if mode == Mode::Live {
+                    self.commit(overlay, done)?;
+                    self.compare(run, end, database_pages, vectors)?;
+                }
+            }
             // Capture begins again: a transaction that was begun has no commit.
             Record::WalGeneration { restart: true, .. } => self.pending.clear(),
             _ => {}
@@ -218,7 +240,11 @@ impl Database {
 
     /// Begins the commit that ends at `end` with the pieces of it that came before.
     fn begin_commit(&mut self, end: Scn, overlay: &mut Overlay) -> Result<(), ApplyError> {
-        self.batch.begin_commit(&mut self.file, overlay, self.pending.replaces_all())?;
+        let replaces_all = self.pending.replaces_all();
+        self.batch.begin_commit(&mut self.file, overlay, replaces_all)?;
+        if replaces_all {
+            self.compared.push(Compared::Replaced);
+        }
         if self.pending.start().is_none() {
             return Ok(());
         }
@@ -240,6 +266,26 @@ impl Database {
         })
     }
 
+    /// Everything before `end` is committed: compares pages with the primary's. What differs is reported, and redo is
+    /// applied all the same: the other pages of the database are good, and the redo is what can be trusted.
+    fn compare(
+        &mut self,
+        run: u64,
+        scn: Scn,
+        database_pages: u32,
+        vectors: Vectors<'_>,
+    ) -> Result<(), ApplyError> {
+        let vectors: Vec<_> =
+            vectors.collect::<Result<_, _>>().map_err(|source| ApplyError::Redo { scn, source })?;
+        let lock_page = self.file.lock_page();
+        let vectors = vectors.into_iter().filter(|vector| vector.page_no != lock_page);
+        self.compared.push(match compare(self.file.plan(), vectors) {
+            Ok(pages) => Compared::Pages { run, scn, database_pages, pages },
+            Err(error) => Compared::Failed { run, error: error.to_string() },
+        });
+        Ok(())
+    }
+
     fn commit(&mut self, overlay: &mut Overlay, done: &mut Done) -> Result<(), ApplyError> {
         let (transactions, last_commit) = (self.batch.commits(), self.batch.last_commit());
         if transactions == 0 {
@@ -247,6 +293,7 @@ impl Database {
         }
         let pages = self.batch.finish(&mut self.file, overlay, &self.name)?;
         self.state = last_commit;
+        self.commit_us = self.commit_us.max(self.taken_us);
         (self.unsynced, self.unnoted, self.grown) = (true, true, true);
         done.transactions += transactions;
         done.pages += pages;

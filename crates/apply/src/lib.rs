@@ -15,6 +15,7 @@ mod apply;
 mod attach;
 mod batch;
 mod checkpoint;
+mod compare;
 mod config;
 mod crew;
 mod database;
@@ -31,6 +32,7 @@ mod standby_log;
 mod upkeep;
 
 pub use apply::{Apply, ApplyReport};
+pub use compare::{Compared, ComparedPage};
 pub use config::{ApplyConfig, ApplyEvent, Limits, Observer, StartPoint};
 pub use database::Condition;
 pub use error::ApplyError;

@@ -370,6 +370,11 @@ impl StandbyFile {
         self.seen_pages = self.pages;
     }
 
+    /// Which files, opened how.
+    pub fn plan(&self) -> &FilePlan {
+        &self.plan
+    }
+
     /// The WAL on its way to the disk.
     pub fn write_back(&mut self) -> &mut WriteBack {
         &mut self.write_back

@@ -201,6 +201,13 @@ pub enum Command {
     SwitchLogfile,
     /// Move everything into the databases and the start of recovery to the end of the redo.
     Checkpoint,
+    /// Compare the databases of the standbys with those of this primary, page by page, while commits go on.
+    ///
+    /// Each page is compared as of one SCN: its checksum goes to the standbys in the redo. Damage to a page that no
+    /// transaction touches is found this way before a failover serves it. Status, alert log and metrics name what differs
+    /// until it is equal again. [verify] of the configuration does the same on a schedule.
+    #[command(after_help = crate::verify::EXAMPLES)]
+    Verify(crate::verify::VerifyArgs),
     /// Redo logs.
     Log {
         #[command(subcommand)]

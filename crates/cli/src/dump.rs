@@ -69,6 +69,10 @@ fn describe(record: &Record<'_>) -> Value {
         Record::Incarnation { number, id, branch, time_us } => json!({
             "incarnation": number, "id": id.to_string(), "branch": branch, "time": utc_text(*time_us),
         }),
+        Record::Verification { database, run, database_pages, repair, vectors } => json!({
+            "verification": database, "run": utc_text(*run), "database_pages": database_pages,
+            "repair": repair, "pages": pages(*vectors),
+        }),
         Record::EndOfRedo { time_us } => json!({ "end_of_redo": utc_text(*time_us) }),
     }
 }

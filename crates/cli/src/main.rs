@@ -17,6 +17,7 @@ mod sql;
 
 use args::{ApplyCommand, Args, Command, LogCommand, RegisterCommand, StandbyCommand};
 use clap::FromArgMatches;
+mod verify;
 use serde_json::Value;
 use standfast_instance::InstanceError;
 use standfast_instance::config::Config;
@@ -199,6 +200,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         Command::Snapshot { command } => reports::snapshot(&directory, command)?,
         Command::Report(report) => reports::report(&directory, &report)?,
         Command::Log { command: LogCommand::Dump { file, from, limit, json } } => {
+        Command::Verify(verify) => return verify::verify(&directory, verify),
             dump::dump(&directory, file.as_deref(), from, limit, json)?;
         }
         Command::Log { command: LogCommand::Group { command } } => log_groups::group(&directory, command)?,

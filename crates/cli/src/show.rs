@@ -113,6 +113,8 @@ pub fn status(status: &Value) {
     for file in list(&status["unprotected_files"]) {
         println!("NOT PROTECTED, in a protected directory: {}", text(file));
     }
+    differing_pages(&status["differing_pages"]);
+    verification(&status["verification"]);
     destinations(&status["destinations"]);
     local_destinations(&status["local_destinations"]);
 }
@@ -129,6 +131,41 @@ fn foreign_commits(database: &Value) {
     );
     for process in list(&database["foreign_processes"]) {
         println!("  open without the VFS in {} (pid {})", text(&process["name"]), text(&process["pid"]));
+    }
+}
+
+/// Pages here that were not what a primary had.
+fn differing_pages(pages: &Value) {
+    for page in list(pages).iter().take(10) {
+        println!(
+            "DIFFERS: page {} of {} is not what the primary had as of SCN {}",
+            text(&page["page"]),
+            text(&page["database"]),
+            text(&page["scn"])
+        );
+    }
+    if let Some(more) = list(pages).len().checked_sub(10).filter(|more| *more > 0) {
+        println!("DIFFERS: {more} more");
+    }
+}
+
+/// The newest comparison with standbys.
+fn verification(run: &Value) {
+    if run.is_null() {
+        return;
+    }
+    let (state, repair) = (text(&run["state"]), if run["repair"] == true { " with repair" } else { "" });
+    print!(
+        "verification{repair}: {state}, {} of {} pages read",
+        text(&run["pages_read"]),
+        text(&run["pages"])
+    );
+    match run["failure"].as_str() {
+        Some(why) => println!(": {why}"),
+        None => println!(),
+    }
+    for line in crate::verify::report(run).lines().filter(|line| !line.contains(" pages are equal, ")) {
+        println!("  {line}");
     }
 }
 
@@ -259,6 +296,17 @@ fn destinations(destinations: &Value) {
         let named = list(databases).len() as u64;
         if let Some(more) = destination["stopped_total"].as_u64().filter(|total| *total > named) {
             println!("NOT APPLIED at {}: {} more", text(&destination["name"]), more - named);
+        }
+        for database in list(&destination["verified_databases"]).iter().filter(|at| at["differing"] != 0) {
+            println!(
+                "DIFFERS at {}: {} pages of {}, page {} as of SCN {} the first",
+                text(&destination["name"]),
+                text(&database["differing"]),
+                text(&database["database"]),
+                text(&database["pages"][0]["page"]),
+                text(&database["pages"][0]["scn"]),
+            );
+            println!("  hint: `standfast verify {} --repair` sends them again", text(&database["database"]));
         }
     }
 }

@@ -47,6 +47,9 @@ pub enum FrameKind {
     /// From the standby, before the acknowledgement whose `applied` does not speak of them: all databases to which
     /// redo is not applied. a: how many; payload JSON. Holds until the next one.
     Stopped = 10,
+    /// From the standby, before the acknowledgement whose `applied` includes it: what verification has found of its
+    /// databases. a: how many databases; b: pages that differ; payload JSON. Holds until the next one.
+    Verified = 11,
     /// From the standby, on a connection for archived logs: it wants a unit. a: log sequence; b: first byte in the file;
     /// c: bytes; d: incarnation id, little-endian.
     Fetch = 20,
@@ -59,9 +62,12 @@ pub enum FrameKind {
 impl FrameKind {
     fn from_u16(value: u16) -> Option<FrameKind> {
         use FrameKind::*;
-        [Hello, Redo, Confirm, Switch, Ack, Refuse, Request, Data, Done, Stopped, Fetch, Unit, UnitEnd]
-            .into_iter()
-            .find(|kind| *kind as u16 == value)
+        [
+            Hello, Redo, Confirm, Switch, Ack, Refuse, Request, Data, Done, Stopped, Verified, Fetch, Unit,
+            UnitEnd,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u16 == value)
     }
 }
 

@@ -41,12 +41,14 @@ pub enum RecordKind {
     Incarnation = 7,
     /// Clean end: the instance that wrote this accepted no commit after it.
     EndOfRedo = 8,
+    /// What pages of a database are at this position, for standbys to compare.
+    Verification = 9,
 }
 
 impl RecordKind {
     fn from_byte(byte: u8) -> Option<RecordKind> {
         use RecordKind::*;
-        [Change, Commit, WalGeneration, Attach, Detach, Baseline, Incarnation, EndOfRedo]
+        [Change, Commit, WalGeneration, Attach, Detach, Baseline, Incarnation, EndOfRedo, Verification]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
@@ -126,6 +128,19 @@ pub enum Record<'a> {
     EndOfRedo {
         /// Microseconds since the Unix epoch.
         time_us: u64,
+    },
+    /// See [`RecordKind::Verification`]. Changes nothing at a primary, and at a standby only with `repair`.
+    Verification {
+        /// Database compared.
+        database: DatabaseId,
+        /// Names the run of `standfast verify`: when it began, microseconds since the Unix epoch.
+        run: u64,
+        /// Size of the database at this position, in pages.
+        database_pages: u32,
+        /// The vectors hold whole pages, which replace those of the standby.
+        repair: bool,
+        /// Page numbers and checksums; without `repair` no ranges.
+        vectors: Vectors<'a>,
     },
 }
 
@@ -240,11 +255,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<(Record<'_>, usize), DecodeError> {
             salts: WalSalts(body.u32()?, body.u32()?),
             captured_frames: body.varint_u32()?,
             database_pages: body.varint_u32()?,
-            restart: match body.fixed(1)? {
-                [0] => false,
-                [1] => true,
-                _ => return Err(malformed("WAL generation record", "restart is neither 0 nor 1")),
-            },
+            restart: body.flag(malformed("WAL generation record", "restart is neither 0 nor 1"))?,
         },
         RecordKind::Attach => Record::Attach(Attach {
             database: body.database()?,
@@ -260,6 +271,13 @@ pub fn decode_record(bytes: &[u8]) -> Result<(Record<'_>, usize), DecodeError> {
             time_us: body.u64()?,
         },
         RecordKind::EndOfRedo => Record::EndOfRedo { time_us: body.u64()? },
+        RecordKind::Verification => Record::Verification {
+            database: body.database()?,
+            run: body.u64()?,
+            database_pages: body.varint_u32()?,
+            repair: body.flag(malformed("verification record", "repair is neither 0 nor 1"))?,
+            vectors: body.vectors(),
+        },
     };
     Ok((decoded, length))
 }
@@ -284,6 +302,13 @@ impl<'a> Body<'a> {
     }
     fn varint_u32(&mut self) -> Result<u32, DecodeError> {
         varint::take_u32(self.bytes, &mut self.at)
+    }
+    fn flag(&mut self, otherwise: DecodeError) -> Result<bool, DecodeError> {
+        match self.fixed(1)? {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(otherwise),
+        }
     }
     fn database(&mut self) -> Result<DatabaseId, DecodeError> {
         let number = self.varint_u32()?;
@@ -341,6 +366,29 @@ impl<'a> RecordBuilder<'a> {
         varint::put(builder.out, u64::from(database_pages));
         varint::put(builder.out, u64::from(frame));
         builder
+    }
+
+    /// Checksums of pages for standbys to compare: add them with [`page`](Self::page), or with
+    /// [`vector`](Self::vector) from zeros for a repair, then [`finish`](Self::finish).
+    pub fn verification(
+        out: &'a mut Vec<u8>,
+        database: DatabaseId,
+        run: u64,
+        database_pages: u32,
+        repair: bool,
+    ) -> Self {
+        let builder = Self::begin_for(out, RecordKind::Verification, database);
+        builder.out.extend_from_slice(&run.to_le_bytes());
+        varint::put(builder.out, u64::from(database_pages));
+        builder.out.push(u8::from(repair));
+        builder
+    }
+
+    /// Adds a page with its checksum and no change.
+    pub fn page(&mut self, page_no: PageNo, sum: u32) {
+        varint::put(self.out, u64::from(page_no));
+        self.out.extend_from_slice(&sum.to_le_bytes());
+        varint::put(self.out, 0);
     }
 
     /// Bytes of this record so far.
@@ -526,6 +574,36 @@ mod tests {
                 Record::EndOfRedo { time_us: 8 },
             ]
         );
+    }
+
+    #[test]
+    fn a_verification_survives_with_checksums_or_whole_pages() {
+        let mut out = Vec::new();
+        let mut compare = RecordBuilder::verification(&mut out, DB, 99, 12, false);
+        compare.page(4, 0xABCD);
+        compare.page(11, 7);
+        compare.finish();
+        let image = vec![3u8; 512];
+        let mut repair = RecordBuilder::verification(&mut out, DB, 99, 12, true);
+        repair.vector(4, None, &image, page_sum(4, &image), &mut Vec::new());
+        repair.finish();
+        let (record, used) = decode_record(&out).unwrap();
+        let Record::Verification { database, run, database_pages, repair: false, vectors } = record else {
+            panic!("{record:?}")
+        };
+        assert_eq!((database, run, database_pages), (DB, 99, 12));
+        let pages: Vec<_> = vectors.map(|vector| vector.unwrap()).collect();
+        assert_eq!(
+            pages.iter().map(|at| (at.page_no, at.sum_after)).collect::<Vec<_>>(),
+            [(4, 0xABCD), (11, 7)]
+        );
+        assert!(pages.iter().all(|at| at.ranges.is_empty() && !at.from_zeros));
+        let (record, _) = decode_record(&out[used..]).unwrap();
+        let Record::Verification { repair: true, mut vectors, .. } = record else { panic!("{record:?}") };
+        let vector = vectors.next().unwrap().unwrap();
+        let mut page = vec![0; 512];
+        apply_ranges(vector.ranges, &mut page).unwrap();
+        assert!(vector.from_zeros && page == image);
     }
 
     #[test]

@@ -325,6 +325,31 @@ impl Applier {
             self.note_going_on();
         }
     }
+        self.note_compared(report);
+    }
+
+    /// What differs is known to the receiver, and so to the primary, before the position that it was found at.
+    fn note_compared(&self, report: &ApplyReport) {
+        let mut keep = false;
+        for (id, compared) in &report.compared {
+            let news = self.shared.verified.note(*id, compared);
+            keep |= news.keep;
+            if let Some(text) = news.alert {
+                let name = self.environment.database_name(*id).unwrap_or_else(|| id.to_string());
+                self.environment.alert.say(format!("verification: database {name}: {text}"));
+            }
+        }
+        if keep {
+            self.keep_differing();
+        }
+    }
+
+    /// In memory it is known all the same; the next comparison keeps it if the disk does not now.
+    fn keep_differing(&self) {
+        let differing = self.shared.verified.differing();
+        if let Err(error) = self.environment.update_control(|control| control.differing = differing) {
+            self.environment.alert.say(format!("the pages that differ cannot be recorded: {error}"));
+        }
 
     fn note_stopped(&self, id: DatabaseId, error: &ApplyError) {
         let control = self.environment.control();
@@ -373,6 +398,7 @@ fn open_apply(
             let gone = control.databases.iter().find(|record| record.id == *database);
             known.stopped.remove(|name| gone.is_some_and(|record| record.name == name));
         }
+            known.verified.retain(|id| id != *database);
         remember(&told, event)
     };
     let mut apply = Apply::open(config, Box::new(observer))?;

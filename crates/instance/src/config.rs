@@ -74,6 +74,8 @@ pub struct Config {
     pub security: SecurityConfig,
     /// Snapshots for reports.
     pub snapshot: SnapshotConfig,
+    /// Comparisons of standbys with this instance.
+    pub verify: VerifyConfig,
     /// Dashboard and metrics.
     pub http: HttpConfig,
     /// What operators are told of, and how.
@@ -294,6 +296,23 @@ impl Default for StandbyConfig {
     }
 }
 
+/// `[verify]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VerifyConfig {
+    /// Hours between two comparisons of all databases with those of the standbys, at most 8760 (a year); 0: none but
+    /// those of `standfast verify`.
+    pub every_hours: u64,
+    /// Bytes of databases read a second for a comparison, 65536 or more; each standby reads as much.
+    pub bytes_per_s: u64,
+}
+
+impl Default for VerifyConfig {
+    fn default() -> Self {
+        VerifyConfig { every_hours: 168, bytes_per_s: 8 << 20 }
+    }
+}
+
 /// `[snapshot]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -470,6 +489,16 @@ impl Config {
         if !(1..=3650).contains(&snapshot.retention_days) {
             return fail("snapshot.retention_days", snapshot.retention_days.to_string(), "1 to 3650 days");
         }
+        if self.verify.every_hours > 8760 {
+            return fail(
+                "verify.every_hours",
+                self.verify.every_hours.to_string(),
+                "0 for none, or 1 to 8760 hours",
+            );
+        }
+        if self.verify.bytes_per_s < 65_536 {
+            return fail("verify.bytes_per_s", self.verify.bytes_per_s.to_string(), "65536 or more");
+        }
         let instance = &self.instance;
         if instance.insecure && self.security.tls == TlsSetting::Required {
             return fail(
@@ -550,6 +579,8 @@ mod tests {
         assert!(error("[redo]\narchive_processes = 31").contains("1 to 30"));
         assert!(error("[redo]\narchive_unit_bytes = 100000").contains("a multiple of 4096"));
         assert!(error("[snapshot]\ninterval_s = 9").contains("snapshot.interval_s = 9: 0 for none"));
+        assert!(error("[verify]\nbytes_per_s = 0").contains("verify.bytes_per_s = 0: 65536 or more"));
+        assert!(error("[verify]\nevery_hours = 8761").contains("1 to 8760 hours"));
         assert!(error("[snapshot]\nretention_days = 0").contains("1 to 3650 days"));
         assert!(error("[redo]\ngruops = 3").contains("gruops"));
         assert!(error("[commit]\nwrite = \"later\"").contains("commit.write = later"));

@@ -213,6 +213,16 @@ pub struct GapRecord {
     pub high_sequence: u64,
 }
 
+/// A page of a database that verification has found to differ from the primary's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DifferingPage {
+    /// The database.
+    pub database: DatabaseId,
+    /// The page, and what was found.
+    #[serde(flatten)]
+    pub difference: transport::PageDifference,
+}
+
 /// The content of the control file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
@@ -287,6 +297,13 @@ pub struct Control {
     /// Of a standby: where its redo comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
+    /// Pages that differed from the primary's when they were last compared, as a standby. After a failover they are still
+    /// named: this instance serves them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differing: Vec<DifferingPage>,
+    /// Of a primary: when the next scheduled verification is due, microseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify_due_us: Option<u64>,
     /// Set by a clean stop, cleared by a start.
     #[serde(default)]
     pub clean: bool,
@@ -385,6 +402,7 @@ impl Control {
         self.databases.retain(|record| record.id != id);
         self.replays.retain(|(other, _)| *other != id);
         self.left_out.retain(|(other, _)| *other != id);
+        self.differing.retain(|page| page.database != id);
         self.known_files.retain(|known| known.database != id);
     }
 
@@ -468,6 +486,8 @@ mod tests {
             superseded_by: None,
             home: Some(Home { inode: 7, made_us: None }),
             upstream: None,
+            differing: Vec::new(),
+            verify_due_us: None,
             clean: false,
         }
     }

@@ -159,6 +159,8 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         superseded_by: None,
         home: None,
         upstream: None,
+        differing: Vec::new(),
+        verify_due_us: None,
         clean: true,
     };
     control.store(&DirectDisk, &paths.control)?;
@@ -402,6 +404,8 @@ fn copy_into(
         superseded_by: None,
         home: None,
         upstream: None,
+        differing: Vec::new(),
+        verify_due_us: None,
         clean: true,
     };
     control.store(&DirectDisk, &paths.control)?;

@@ -139,6 +139,12 @@ impl Environment {
         read(&self.lock())
     }
 
+    /// The name of a database.
+    pub fn database_name(&self, id: standfast_types::DatabaseId) -> Option<String> {
+        let control = self.lock();
+        control.databases.iter().find(|record| record.id == id).map(|record| record.name.clone())
+    }
+
     /// Changes the control file; nothing changes when it cannot be written.
     ///
     /// # Errors

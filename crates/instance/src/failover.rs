@@ -229,6 +229,20 @@ pub fn take_over(
     let mut left_out = left_out(&applier);
     check_left_out(&left_out, force)?;
     let kept = applier.redo_still_here();
+    for found in
+        applier.shared().verified.since(0, |id| environment.database_name(id)).map_or(vec![], |(_, all)| all)
+    {
+        if found.differing > 0 {
+            let pages: Vec<_> = found.pages.iter().take(10).map(|page| page.page.to_string()).collect();
+            environment.alert.say(format!(
+                "failover: {} pages of database {} were not what the old primary had when they were last compared, and \
+                 are served from now on: {} | hint: run `PRAGMA integrity_check`, and take what they hold from a backup",
+                found.differing,
+                found.database,
+                pages.join(", ")
+            ));
+        }
+    }
     let unfinished = applier.shared().hardened().bytes_since(branch);
     if unfinished > 0 {
         environment.alert.say(format!(

@@ -78,6 +78,8 @@ pub mod standby;
 pub mod status;
 pub mod stopped;
 pub mod unfinished;
+pub mod verification;
+pub mod verified;
 pub mod view_request;
 pub mod views;
 mod watchers;

@@ -13,8 +13,10 @@
 mod chunks;
 pub(crate) mod log_switch;
 mod shared;
+mod verification;
 
 pub use shared::{NoShipping, PrimaryShared, Shipping};
+pub use verification::{ReadPage, Recorded};
 
 use crate::baseline::BaselineJob;
 use crate::database::Database;
@@ -32,6 +34,7 @@ use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition, WalSalts};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use verification::WatchedPages;
 
 /// A capture round ends once it has produced this much, so that the first commit of a flood is not held up.
 const ROUND_BYTES: usize = 1 << 20;
@@ -98,6 +101,8 @@ struct Served {
     foreign: ForeignCommits,
     /// What the redo held when the database began to be served: commits up to there are not counted.
     counted_after: ReleasePosition,
+    /// Pages that are being read for a comparison.
+    watched: Option<WatchedPages>,
 }
 
 /// See the module.
@@ -215,6 +220,7 @@ impl Primary {
             release_due,
             foreign,
             counted_after,
+            watched: None,
         };
         self.served.insert(record.id.0, served);
         self.shared.segment.mark_dirty(record.id.0);
@@ -281,6 +287,7 @@ impl Primary {
             served.baseline = Some(job);
             served.awaiting_baseline = true;
             self.retry_soon(id);
+            served.watched = None;
         }
     }
 
@@ -368,10 +375,11 @@ impl Primary {
 
     /// Captures what is new of a database. Whatever is wrong with it concerns no other one: what was appended of it in
     /// this call is taken back, and it is copied again or taken offline.
-    fn capture_database(&mut self, id: u16, now: u64) {
+    /// Returns whether all that was published when it was called is captured.
+    fn capture_database(&mut self, id: u16, now: u64) -> bool {
         let (bytes, marks) = (self.out.len(), self.marks.len());
         let failed = match self.capture_news(id, now) {
-            Ok(()) => return,
+            Ok(is_complete) => return is_complete,
             Err(error) => error,
         };
         // The last record may be half of one.
@@ -385,6 +393,7 @@ impl Primary {
             }
             error => self.take_offline(id, &error),
         }
+        false
     }
 
     /// Nothing of the database is captured or acknowledged any more until a restart; its redo is kept for it.
@@ -392,15 +401,16 @@ impl Primary {
         let Some(served) = self.served.get_mut(&id) else { return };
         served.is_offline = true;
         served.baseline = None;
+        served.watched = None;
         served.shared.fail(format!("it cannot be captured: {}", why.to_string().replace("\nhint: ", "; ")));
         // The checkpointer tells the operator and the control file, within half a second.
         self.shared.segment.set_state(id, DatabaseState::Failed);
         self.shared.segment.wake_all(id);
     }
 
-    fn capture_news(&mut self, id: u16, now: u64) -> Result<(), InstanceError> {
+    fn capture_news(&mut self, id: u16, now: u64) -> Result<bool, InstanceError> {
         let Some(served) = self.served.get_mut(&id).filter(|served| !served.is_offline) else {
-            return Ok(());
+            return Ok(false);
         };
         if served.shared.is_index_lost() {
             let what = "another process has made the -shm file shorter".to_owned();
@@ -419,14 +429,14 @@ impl Primary {
                 self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
             }
             self.retry_soon(id);
-            return Ok(());
+            return Ok(false);
         }
         if served.awaiting_baseline {
-            return Ok(());
+            return Ok(false);
         }
         if served.shared.take_resync() {
             self.resynchronise(id, "asked for".into());
-            return Ok(());
+            return Ok(false);
         }
         let (number, raw_salts) = self.shared.segment.epoch(id);
         // Before capture reads what is published: all of these are in it.
@@ -440,6 +450,9 @@ impl Primary {
         }
         if self.out.len() > before {
             served.shared.set_in_redo(self.shared.buffer.captured() + self.out.len() as u64);
+            if let Some(watched) = &mut served.watched {
+                watched.note(&self.out[before..]);
+            }
         }
         let found = &self.marks[first_mark..];
         self.shared.instruments.add(Statistic::UserCommits, found.len() as u64);
@@ -463,6 +476,7 @@ impl Primary {
             CaptureOutcome::UpToDate => {
                 served.obstructed = None;
                 served.foreign.read(announced);
+                return Ok(true);
             }
             CaptureOutcome::More => {
                 self.left_over = true;
@@ -476,7 +490,7 @@ impl Primary {
                 self.retry_soon(id);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn retry_soon(&mut self, id: u16) {
@@ -505,6 +519,7 @@ impl Primary {
     pub(crate) fn resynchronise(&mut self, id: u16, why: String) {
         if let Some(served) = self.served.get_mut(&id) {
             served.awaiting_baseline = true;
+            served.watched = None;
             self.helper.resynchronise(served.shared.clone(), why);
         }
     }

@@ -109,7 +109,10 @@ impl TransportMonitor {
             local.look(running);
         })?;
         let mut snapshots = crate::snapshots::Monitor::default();
-        threads.spawn("mmon", EVERY, running, move |running| snapshots.look(running))?;
+        threads.spawn("mmon", EVERY, running, move |running| {
+            snapshots.look(running);
+            running.verification().look(running);
+        })?;
         threads.spawn("mmnl", mmnl::EVERY, running, mmnl::look)?;
         Ok(TransportMonitor { _threads: threads, enabled })
     }

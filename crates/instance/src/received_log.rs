@@ -8,6 +8,7 @@ use crate::members::note_members;
 use crate::primary::log_switch::{event_of, wait_for};
 use crate::primary_threads::leave_the_device;
 use crate::standby::{BUFFER_BYTES, StandbyShared};
+use crate::verified::Verified;
 use crate::{forwarding, lost_redo, sizing};
 use standfast_format::{LogKind, StreamCrc};
 use standfast_instruments::{Event, Waiting, waiting};
@@ -15,7 +16,7 @@ use standfast_log::{LogBuffer, LogError, LogIdentity, LogWriter, RedoLog, archiv
 use standfast_transport as transport;
 use standfast_transport::{
     Gap, GivenUp, OpenedGap, Passing, Refusal, RefuseCode, SenderHello, StandbyLog, StationError,
-    StoppedDatabase, StreamStart,
+    StoppedDatabase, StreamStart, VerifiedDatabase,
 };
 use standfast_types::Scn;
 use std::sync::atomic::Ordering::SeqCst;
@@ -68,7 +69,8 @@ impl ReceivedLog {
         // What is in synced databases counts as confirmed: it was when it was applied.
         let confirmed = recovered.confirmed.max(checkpoint).min(recovered.end);
         log.set_checkpoint(checkpoint);
-        let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed));
+        let verified = Verified::new(&environment.control().differing);
+        let shared = Arc::new(StandbyShared::new(log, recovered.end, confirmed, verified));
         shared.lacks_redo.store(lacks_redo, SeqCst);
         shared.note_upstream(environment.control().upstream.as_ref());
         let mut received = ReceivedLog {
@@ -226,6 +228,10 @@ impl StandbyLog for ReceivedLog {
 
     fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
         self.shared.stopped.since(known)
+    }
+
+    fn verified(&self, known: u64) -> Option<(u64, Vec<VerifiedDatabase>)> {
+        self.shared.verified.since(known, |id| self.environment.database_name(id))
     }
 
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
@@ -442,6 +448,9 @@ impl StandbyLog for LentLog {
     }
     fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)> {
         self.log().stopped(known)
+    }
+    fn verified(&self, known: u64) -> Option<(u64, Vec<VerifiedDatabase>)> {
+        self.log().verified(known)
     }
     fn stream_crc(&self, at: Scn) -> Result<Option<StreamCrc>, StationError> {
         self.log().stream_crc(at)

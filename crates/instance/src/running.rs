@@ -33,6 +33,7 @@ use crate::server;
 use crate::shipping::{Destinations, PrimarySource};
 use crate::snapshots::Snapshots;
 use crate::standby::{LentLog, ReceivedLog, Standby};
+use crate::verification::{Verification, Wanted};
 use crate::watchers::Watchers;
 use crate::watching;
 use standfast_session::{DatabaseState, FileId, Segment};
@@ -130,6 +131,7 @@ pub struct Running {
     pub(crate) snapshots: Snapshots,
     live: Mutex<Option<LiveWatch>>,
     watching: Mutex<Option<Watchers>>,
+    verification: Verification,
 }
 
 impl Running {
@@ -164,6 +166,7 @@ impl Running {
             snapshots: Snapshots::default(),
             live: Mutex::default(),
             watching: Mutex::default(),
+            verification: Verification::default(),
         });
         running.listen()?;
         // First: what is wrong with its configuration is to be known before anything is opened.
@@ -197,6 +200,29 @@ impl Running {
 
     fn live(&self) -> MutexGuard<'_, Option<LiveWatch>> {
         self.live.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The newest comparison with standbys.
+    pub(crate) fn verification(&self) -> &Verification {
+        &self.verification
+    }
+
+    /// Itself, for a thread that outlives the call; `None` while it is taken down.
+    pub(crate) fn me(&self) -> Option<Arc<Running>> {
+        self.me.upgrade()
+    }
+
+    /// Begins to compare databases with those of the standbys; returns the number of the run.
+    ///
+    /// # Errors
+    /// See [`Verification::begin`], and when this instance is no primary.
+    pub fn verify(&self, wanted: &Wanted) -> Result<u64, InstanceError> {
+        // Not kept from other commands: a run takes long.
+        self.with_primary(|_| Ok(()))?;
+        match self.primary() {
+            Some(primary) => self.verification.begin(self, primary, wanted),
+            None => Err(InstanceError::refused("the instance is changing its role", "try again in a moment")),
+        }
     }
 
     /// Whether it is being stopped in good order.
@@ -482,6 +508,7 @@ impl Running {
         let (monitor, live) = (self.monitor().take(), self.live().take());
         drop((monitor, live, self.watching().take()));
         self.snapshots.close();
+        self.verification.stop();
         let _one = self.one_command();
         let mode = std::mem::replace(&mut *self.mode(), Mode::Changing);
         let result = match mode {

@@ -13,6 +13,7 @@ use crate::error::InstanceError;
 use crate::log_changes::LogChange;
 use crate::paths::Paths;
 use crate::running::{Running, TakenOver};
+use crate::verification::Wanted;
 use crate::view_request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -78,6 +79,17 @@ pub enum Request {
     },
     /// Checkpoint everything.
     Checkpoint,
+    /// Begin to compare databases with those of the standbys.
+    Verify {
+        /// One, by name or absolute path; `None`: all.
+        database: Option<String>,
+        /// Send the pages that differ.
+        repair: bool,
+        /// Bytes read a second; `None`: as configured.
+        bytes_per_s: Option<u64>,
+    },
+    /// How far the newest comparison is, and what it has found.
+    Verification,
     /// Standby becomes primary.
     Failover {
         /// How long to wait for what its source still has, seconds.
@@ -436,6 +448,11 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
         Request::Checkpoint => {
             json!({ "remaining": running.checkpoint()? })
         }
+        Request::Verify { database, repair, bytes_per_s } => {
+            let wanted = Wanted { database, repair, bytes_per_s, scheduled: false };
+            json!({ "run": running.verify(&wanted)? })
+        }
+        Request::Verification => json!(running.verification().progress()),
         Request::Apply { on, no_delay } => {
             running.control_apply(on, no_delay)?;
             json!(if on { "apply started" } else { "apply stopped" })

@@ -9,6 +9,7 @@ use crate::error::InstanceError;
 use crate::forwarding::Forwarding;
 use crate::received_log::archive_confirmed;
 use crate::stopped::Stopped;
+use crate::verified::Verified;
 use standfast_apply::Limits;
 use standfast_instruments::{Event, waiting};
 use standfast_log::{LogBuffer, RedoLog};
@@ -43,6 +44,7 @@ pub struct StandbyShared {
     pub(crate) stopped: Stopped,
     pub(crate) last_heard_us: AtomicU64,
     /// What the source has said of itself.
+    pub(crate) verified: Verified,
     pub(crate) told: Mutex<Told>,
     epoch: AtomicU64,
     forwarding: Mutex<Weak<Forwarding>>,
@@ -62,7 +64,7 @@ pub struct StandbyShared {
 const UNSAID: u64 = u64::MAX;
 
 impl StandbyShared {
-    pub(crate) fn new(log: Arc<RedoLog>, end: Scn, confirmed: Scn) -> StandbyShared {
+    pub(crate) fn new(log: Arc<RedoLog>, end: Scn, confirmed: Scn, verified: Verified) -> StandbyShared {
         StandbyShared {
             buffer: Mutex::new(Arc::new(LogBuffer::new(end, BUFFER_BYTES))),
             log,
@@ -78,6 +80,7 @@ impl StandbyShared {
             last_heard_us: AtomicU64::new(0),
             told: Mutex::default(),
             epoch: AtomicU64::new(0),
+            verified,
             forwarding: Mutex::default(),
             unwise: Mutex::default(),
             lacks_redo: AtomicBool::new(false),

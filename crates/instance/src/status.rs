@@ -34,6 +34,8 @@ pub fn status(running: &Running) -> Value {
         "alerts": environment.alert.last(),
         "security": security(environment),
         "thresholds": thresholds(&environment.config.alert),
+        "verification": running.verification().progress(),
+        "differing_pages": differing_pages(&control),
         "log": {
             "group_bytes": log_config.layout().groups.values().max(),
             "block_bytes": log_config.block_bytes,
@@ -83,6 +85,15 @@ fn waits(instruments: &Instruments) -> Value {
 }
 
 fn thresholds(alert: &AlertConfig) -> Value {
+/// Pages of the databases here that were not what a primary had when they were last compared.
+fn differing_pages(control: &Control) -> Value {
+    let pages = control.differing.iter().filter_map(|at| {
+        let record = control.databases.iter().find(|record| record.id == at.database)?;
+        Some(json!({ "database": record.name, "page": at.difference.page, "scn": at.difference.scn }))
+    });
+    pages.collect()
+}
+
     json!({
         "transport_lag_warn_s": alert.transport_lag_warn_s,
         "transport_lag_critical_s": alert.transport_lag_critical_s,
@@ -210,6 +221,8 @@ fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured:
                 "apply_lag_bytes": applied.and_then(behind),
                 "apply_lag_s": applied.and_then(late),
                 "round_trip_us": destination.round_trip_us,
+                "verified_databases": destination.verified.databases,
+                "differing_pages": destination.verified.differing,
                 "network_round_trip_us": destination.network_round_trip_us,
                 "log_write_us": destination.log_write_us,
                 "responses": up_to_the_last(&destination.responses.buckets),

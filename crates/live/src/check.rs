@@ -164,6 +164,14 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
     for destination in status.destinations() {
         of_destination(destination, status.time_us, thresholds, &mut find);
     }
+    if let Some(pages) = status.differing_pages.as_deref().filter(|pages| !pages.is_empty()) {
+        let whose = if status.is_primary() { "a former primary" } else { "the primary" };
+        let names: std::collections::BTreeSet<_> =
+            pages.iter().filter_map(|page| page.database.as_deref()).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        let text = format!("{} pages of {names} here differ from those of {whose}", pages.len());
+        find(Severity::Critical, text);
+    }
     of_standby(status, thresholds, &mut find);
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
@@ -205,6 +213,13 @@ fn of_destination(
             Severity::Critical,
             format!("{name}: redo is not applied to {}", stopped_there(destination, stopped)),
         );
+    }
+    if let Some(pages) = destination.differing_pages.filter(|pages| *pages > 0) {
+        let databases = destination.verified_databases.as_deref().unwrap_or_default();
+        let databases = databases.iter().filter(|at| at.differing.is_some_and(|pages| pages > 0));
+        let names: Vec<_> = databases.filter_map(|at| at.database.as_deref()).collect();
+        let of = if names.is_empty() { String::new() } else { format!(" of {}", names.join(", ")) };
+        find(Severity::Critical, format!("{name}: {pages} pages{of} differ from those of the primary"));
     }
     match destination.standing.as_deref() {
         Some("degraded") => find(Severity::Warning, format!("{name}: commits no longer wait for it")),
@@ -471,6 +486,22 @@ mod tests {
         let (severity, line) = checked(status);
         assert_eq!(severity, Severity::Warning);
         assert!(line.contains("oslo: commits do not wait for it yet"), "{line}");
+    }
+
+    #[test]
+    fn pages_that_differ_are_critical_at_the_primary_and_at_the_standby() {
+        let mut differs = oslo("streaming", json!(0.0));
+        differs["differing_pages"] = json!(2);
+        differs["verified_databases"] = json!([{ "database": "a.db", "differing": 2, "pages": [] },
+            { "database": "b.db", "differing": 0, "pages": [] }]);
+        let (severity, line) = checked(primary(differs));
+        assert!(line.contains("oslo: 2 pages of a.db differ from those of the primary"), "{line}");
+        assert_eq!(severity.exit_code(), 2);
+        let mut here = primary(oslo("streaming", json!(0.0)));
+        here["differing_pages"] = json!([{ "database": "a.db", "page": 4, "scn": 9 }]);
+        let (severity, line) = checked(here);
+        assert!(line.contains("1 pages of a.db here differ from those of a former primary"), "{line}");
+        assert_eq!(severity.exit_code(), 2);
     }
 
     #[test]

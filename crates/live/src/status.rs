@@ -67,6 +67,10 @@ document! {
         alerts: Vec<String>,
         /// Lags above which something is to be said.
         thresholds: LagThresholds,
+        /// Pages here that were not what a primary had when they were last compared.
+        differing_pages: Vec<DifferingPage>,
+        /// The newest comparison of a primary with its standbys.
+        verification: Verification,
     }
 }
 
@@ -173,6 +177,10 @@ document! {
         stopped_total: u64,
         /// Which these are.
         stopped_databases: Vec<Stopped>,
+        /// Pages there that are not what the primary has.
+        differing_pages: u64,
+        /// What verification has found of each database there.
+        verified_databases: Vec<VerifiedDatabase>,
     }
 }
 
@@ -183,6 +191,40 @@ document! {
         database: String,
         /// Why.
         reason: String,
+    }
+}
+
+document! {
+    /// A comparison of a primary with its standbys.
+    Verification {
+        /// When it began, microseconds since the Unix epoch.
+        run: u64,
+        /// When it ended.
+        ended_us: u64,
+    }
+}
+
+document! {
+    /// What verification has found of a database of a destination.
+    VerifiedDatabase {
+        /// Its name.
+        database: String,
+        /// Pages that differ.
+        differing: u64,
+        /// The first of them.
+        pages: Vec<DifferingPage>,
+    }
+}
+
+document! {
+    /// A page that is not what the primary had when it was last compared.
+    DifferingPage {
+        /// Its database, where it is not said already.
+        database: String,
+        /// Its number.
+        page: u64,
+        /// The position as of which it was compared.
+        scn: u64,
     }
 }
 

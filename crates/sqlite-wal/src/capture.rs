@@ -271,6 +271,11 @@ impl Capture {
         WalPosition { salts: self.salts, frame: self.frame }
     }
 
+    /// Size of the database in pages after the last captured commit.
+    pub fn database_pages(&self) -> u32 {
+        self.database_pages
+    }
+
     /// The published header, when nobody is writing it.
     pub fn header(&self) -> Option<WalIndexHeader> {
         self.index.header()

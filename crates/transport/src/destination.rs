@@ -19,6 +19,7 @@ use crate::event::SenderEvent;
 use crate::identity::Incarnation;
 use crate::siblings::Others;
 use crate::stopped::StoppedDatabases;
+use crate::verified::VerifiedDatabases;
 use serde::{Deserialize, Serialize};
 use standfast_types::Scn;
 use std::collections::VecDeque;
@@ -141,6 +142,7 @@ pub struct Destination {
     passed: Option<Scn>,
     /// As last heard, also of a connection before.
     stopped: StoppedDatabases,
+    verified: VerifiedDatabases,
     captured: Scn,
     /// Positions not acknowledged with the time by which they were captured, oldest first, at least
     /// net_timeout / MARKS_PER_TIMEOUT apart.
@@ -181,6 +183,7 @@ impl Destination {
             passed: None,
             applied: Scn::ZERO,
             stopped: StoppedDatabases::default(),
+            verified: VerifiedDatabases::default(),
             captured: Scn::ZERO,
             outstanding: VecDeque::new(),
             others: Others::default(),
@@ -318,6 +321,17 @@ impl Destination {
     pub fn stopped(&mut self, now: StoppedDatabases) {
         self.events.extend(now.news_since(&self.stopped));
         self.stopped = now;
+    }
+
+    /// The standby has said what verification has found of its databases. Reported as [`Destination::stopped`] is.
+    pub fn verified(&mut self, now: VerifiedDatabases) {
+        self.events.extend(now.news_since(&self.verified));
+        self.verified = now;
+    }
+
+    /// What verification has found of the databases of the standby, as it was last told.
+    pub fn verified_databases(&self) -> &VerifiedDatabases {
+        &self.verified
     }
 
     /// The instance ends this destination: it stops, changes its role, or ships in another way from now on. That is no

@@ -6,6 +6,7 @@ use crate::gap::GapStatus;
 use crate::identity::Incarnation;
 use crate::standby::GivenUp;
 use crate::stopped::StoppedDatabase;
+use crate::verified::PageDifference;
 use standfast_types::Scn;
 use std::fmt;
 use std::time::Duration;
@@ -92,6 +93,20 @@ pub enum SenderEvent {
         /// Its name.
         database: String,
     },
+    /// Verification has found pages of the standby that are not what this instance has.
+    PagesDiffer {
+        /// Name of the database.
+        database: String,
+        /// How many.
+        pages: u64,
+        /// The first of them.
+        first: PageDifference,
+    },
+    /// All pages that differed are what this instance has again, or were replaced.
+    PagesAgree {
+        /// Name of the database.
+        database: String,
+    },
     /// One end refused to go on.
     Refused(Refusal),
     /// The standby takes redo of a newer incarnation. This instance must accept no more commits.
@@ -165,6 +180,15 @@ impl fmt::Display for SenderEvent {
                 write!(f, "NOT APPLIED to database {database} there since {applied}: {reason}")
             }
             ApplyGoesOn { database } => write!(f, "redo is applied to database {database} there again"),
+            PagesDiffer { database, pages, first } => write!(
+                f,
+                "DIFFERS: {pages} pages of database {database} there are not what they are here, page {} as of SCN {} \
+                 the first; a failover would serve them. Run `standfast verify {database} --repair`",
+                first.page, first.scn
+            ),
+            PagesAgree { database } => {
+                write!(f, "the pages of database {database} that differed there are what they are here again")
+            }
             Refused(refusal) => write!(f, "refused: {refusal}"),
             Fenced { incarnation, peer } => write!(
                 f,

@@ -39,6 +39,7 @@ mod standby;
 mod stats;
 mod stopped;
 mod sys;
+mod verified;
 mod wire;
 
 pub use ack::AckTimes;
@@ -69,6 +70,7 @@ pub use standby::{
 };
 pub use stats::DestinationStats;
 pub use stopped::{StoppedDatabase, StoppedDatabases};
+pub use verified::{PageDifference, VerifiedDatabase, VerifiedDatabases};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -26,6 +26,7 @@ use crate::siblings::{Seat, Siblings};
 use crate::source::{Piece, RedoSource, SenderObserver};
 use crate::stats::DestinationStats;
 use crate::stopped::StoppedDatabases;
+use crate::verified::VerifiedDatabases;
 use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
 use current::{Current, Ended};
@@ -145,6 +146,8 @@ pub struct DestinationStatus {
     pub applied: Scn,
     /// Databases there to which redo is not applied.
     pub stopped: StoppedDatabases,
+    /// What verification has found of its databases.
+    pub verified: VerifiedDatabases,
     /// What it was when it last answered.
     pub role: Option<Role>,
     /// Failures in a row.
@@ -365,6 +368,7 @@ impl Sender {
             hardened,
             applied,
             stopped: destination.stopped_databases().clone(),
+            verified: destination.verified_databases().clone(),
             role: *lock(&shared.role),
             failures: destination.failures(),
             redo_bytes: shared.stats.redo_bytes.load(Relaxed),

@@ -8,6 +8,7 @@ use crate::hello::SenderHello;
 use crate::identity::{Incarnation, PeerIdentity};
 use crate::source::{LogSwitch, RedoSource};
 use crate::stopped::StoppedDatabase;
+use crate::verified::VerifiedDatabase;
 use serde::{Deserialize, Serialize};
 use standfast_format::StreamCrc;
 use standfast_types::Scn;
@@ -108,6 +109,12 @@ pub trait StandbyLog: Send {
     /// is still `known`. Versions begin at 1. To be asked after `applied`, so that a position beyond redo that a
     /// database lacks is never told before the database.
     fn stopped(&self, known: u64) -> Option<(u64, Vec<StoppedDatabase>)>;
+
+    /// What verification has found of the databases, with a version as that of [`StandbyLog::stopped`]. To be asked
+    /// after `applied`, so that a position behind a verification record is never told before what it has found.
+    fn verified(&self, _known: u64) -> Option<(u64, Vec<VerifiedDatabase>)> {
+        None
+    }
 
     /// Running sum of the stream up to `at`; must be known at least for `received_end` and `confirmed`.
     ///

@@ -8,7 +8,7 @@ use standfast_format::{Frame, FrameHeader, FrameKind, encode_frame};
 use standfast_types::Scn;
 
 /// Of one payload: a frame must fit what a sender allows its peer. What does not fit is only counted.
-const PAYLOAD_BYTES_MAX: usize = 60 * 1024;
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 60 * 1024;
 /// Of one text that a peer sends; longer ones are cut.
 const TEXT_CHARS_MAX: usize = 500;
 
@@ -100,7 +100,7 @@ pub(crate) fn encode(databases: &[StoppedDatabase]) -> Vec<u8> {
 }
 
 /// What a peer says ends up in logs and on terminals: one line, of bounded length.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let plain = |character: char| if character.is_control() { ' ' } else { character };
     text.replace('\n', " | ").chars().take(TEXT_CHARS_MAX).map(plain).collect()
 }

@@ -123,6 +123,8 @@ impl Geometry {
             superseded_by: None,
             home: None,
             upstream: None,
+            differing: Vec::new(),
+            verify_due_us: None,
             clean: true,
         };
         control.store(disk.as_ref(), &paths().control).map_err(|error| error.to_string())
@@ -157,6 +159,8 @@ impl Geometry {
             superseded_by: None,
             home: None,
             upstream: None,
+            differing: Vec::new(),
+            verify_due_us: None,
             clean: true,
         };
         control.store(disk.as_ref(), &paths().control).map_err(|error| error.to_string())

@@ -6,14 +6,14 @@ use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 
 /// Changes the first `from` in a file that nobody has open.
-fn damage(path: &Path, from: &[u8], to: &[u8]) {
+pub fn damage(path: &Path, from: &[u8], to: &[u8]) {
     let mut bytes = std::fs::read(path).unwrap();
     let at = bytes.windows(from.len()).position(|window| window == from).expect("the content is in the file");
     bytes[at..at + to.len()].copy_from_slice(to);
     std::fs::write(path, bytes).unwrap();
 }
 
-fn first_row(database: &Path) -> String {
+pub fn first_row(database: &Path) -> String {
     let connection = standfast_campaign::verify::open_plain(database).unwrap();
     connection.query_row("SELECT x FROM t WHERE id=1", [], |row| row.get(0)).unwrap()
 }

@@ -44,6 +44,7 @@ mod standby;
 mod stops;
 mod support;
 mod unreadable_redo;
+mod verify;
 mod views;
 mod wal_length;
 mod writers;

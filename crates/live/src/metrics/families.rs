@@ -42,6 +42,8 @@ metrics! {
     SEGMENTS, "standfast_transport_tcp_segments", Counter, ["standby"], "TCP segments with data sent since the sender was started, also those sent again.";
     RESENT, "standfast_transport_tcp_retransmitted_segments", Counter, ["standby"], "Those of them that were sent again.";
     APPLIED, "standfast_apply_applied_bytes", Counter, ["standby"], "How far apply is in the redo stream.";
+    DIFFERING, "standfast_verify_differing_pages", Gauge, ["standby"], "Pages of the standby's databases that were not what the primary has when they were last compared.";
+    VERIFIED, "standfast_verify_last_run_timestamp_seconds", Gauge, [], "When the newest comparison with the standbys ended, since the Unix epoch.";
     ACK, "standfast_sync_ack_duration_seconds", Histogram, [], "From sending redo to a synchronous standby to its acknowledgement, its write included.";
     WAIT_TIME, "standfast_wait_seconds", Counter, ["class", "event"], "Time of waits that have ended.";
     WAITS, "standfast_waits", Counter, ["class", "event"], "Waits that have ended.";
@@ -185,6 +187,17 @@ fn of_standbys(observation: &Observation, status: &Status) -> Vec<Family> {
         Family {
             definition: &APPLIED,
             series: each.series(|at| count(at.applied), |here| count(here.applied)),
+        },
+        Family {
+            definition: &DIFFERING,
+            series: each.series(
+                |at| count(at.differing_pages),
+                |_| count(status.differing_pages.as_ref().map(|pages| pages.len() as u64)),
+            ),
+        },
+        Family {
+            definition: &VERIFIED,
+            series: one(micros(status.verification.as_ref().and_then(|run| run.ended_us))),
         },
     ]
 }

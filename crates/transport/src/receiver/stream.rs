@@ -13,7 +13,7 @@ use crate::link::LinkEnd;
 use crate::packing::Unpacker;
 use crate::source::LogSwitch;
 use crate::standby::{StandbyLog, StreamStart};
-use crate::{lock, now_us, stopped};
+use crate::{lock, now_us, stopped, verified};
 use standfast_format::{Frame, FrameKind};
 use standfast_instruments::{Event, waiting};
 use standfast_types::{APPLY_BEHIND_BYTES, BATCH_BYTES_MAX, Scn};
@@ -56,6 +56,7 @@ pub(super) fn receive(
         times: AckTimes::default(),
         told: (Scn::ZERO, now_us()),
         stopped_known: 0,
+        verified_known: 0,
         unpacker: Unpacker::new(hello.compression),
     };
     // The sender speaks at least three times within its net timeout.
@@ -122,6 +123,8 @@ struct Intake<'a> {
     told: (Scn, u64),
     /// Version of the stopped databases that the primary was told in this stream.
     stopped_known: u64,
+    /// Version of what verification has found that the primary was told in this stream.
+    verified_known: u64,
     unpacker: Unpacker,
 }
 
@@ -356,6 +359,10 @@ impl Intake<'_> {
         if let Some((version, databases)) = self.log.stopped(self.stopped_known) {
             self.stopped_known = version;
             self.acks.send(&stopped::encode(&databases)).map_err(TransportError::io("acknowledging"))?;
+        }
+        if let Some((version, databases)) = self.log.verified(self.verified_known) {
+            self.verified_known = version;
+            self.acks.send(&verified::encode(&databases)).map_err(TransportError::io("acknowledging"))?;
         }
         self.acks.acknowledge(ack).map_err(TransportError::io("acknowledging"))
     }

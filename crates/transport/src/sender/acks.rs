@@ -10,6 +10,7 @@ use crate::framing::{FrameReader, FramingError};
 use crate::link::LinkEnd;
 use crate::remote_times::RemoteTimes;
 use crate::stopped::StoppedDatabases;
+use crate::verified::VerifiedDatabases;
 use crate::{hello, now_us};
 use standfast_format::{Frame, FrameKind};
 use standfast_instruments::{Event, RemoteAnswer, monotonic_ns, waiting};
@@ -120,6 +121,10 @@ fn take_frames(
             FrameKind::Ack => newest = Some(note_ack(shared, &frame, &arrived, remote)?),
             FrameKind::Stopped => match StoppedDatabases::decode(&frame) {
                 Ok(stopped) => shared.with_destination(|at, _| at.stopped(stopped)),
+                Err(error) => ended = Err(Ended::Lost(error.to_string())),
+            },
+            FrameKind::Verified => match VerifiedDatabases::decode(&frame) {
+                Ok(verified) => shared.with_destination(|at, _| at.verified(verified)),
                 Err(error) => ended = Err(Ended::Lost(error.to_string())),
             },
             FrameKind::Refuse => ended = Err(refusal(&frame)),

@@ -1,0 +1,179 @@
+//! What verification has found of the databases of a standby, as the primary is told: payload of `Verified` frames.
+
+use crate::error::TransportError;
+use crate::event::SenderEvent;
+use crate::hello;
+use crate::stopped::{PAYLOAD_BYTES_MAX, printable};
+use serde::{Deserialize, Serialize};
+use standfast_format::{Frame, FrameHeader, FrameKind, encode_frame};
+use standfast_types::{PageNo, Scn};
+
+/// Differing pages of one database that a frame names; all are counted.
+const PAGES_NAMED_MAX: usize = 100;
+
+/// A page of a standby that is not what the primary has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageDifference {
+    /// The page.
+    pub page: PageNo,
+    /// The position as of which it was compared last.
+    pub scn: Scn,
+    /// Its checksum at the primary then.
+    pub expected: u32,
+    /// Its checksum at the standby; `None` when it could not be read or is not there.
+    pub found: Option<u32>,
+}
+
+/// What is known of one database of a standby.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifiedDatabase {
+    /// Its name.
+    pub database: String,
+    /// The newest run of which something was compared since the standby started; 0: none.
+    pub run: u64,
+    /// Pages compared of that run.
+    pub compared: u64,
+    /// The position as of which the last of them was compared.
+    pub scn: Scn,
+    /// Pages that differ, of whatever run.
+    pub differing: u64,
+    /// The first of them.
+    pub pages: Vec<PageDifference>,
+}
+
+/// What is known of all databases of a standby.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct VerifiedDatabases {
+    /// Pages that differ in all of them.
+    pub differing: u64,
+    /// Those of which something was compared, unless there are very many.
+    pub databases: Vec<VerifiedDatabase>,
+}
+
+impl VerifiedDatabases {
+    /// What is known of the database called `name`.
+    pub fn of(&self, name: &str) -> Option<&VerifiedDatabase> {
+        self.databases.iter().find(|database| database.database == name)
+    }
+
+    /// What the alert log should say when these take the place of `before`: databases in which more pages differ, and
+    /// those in which none does any more.
+    pub(crate) fn news_since(&self, before: &VerifiedDatabases) -> Vec<SenderEvent> {
+        let differing = |of: &VerifiedDatabases, name: &str| of.of(name).map_or(0, |at| at.differing);
+        let mut news = Vec::new();
+        for at in &self.databases {
+            let known = differing(before, &at.database);
+            match at.pages.first() {
+                Some(first) if at.differing > known => news.push(SenderEvent::PagesDiffer {
+                    database: at.database.clone(),
+                    pages: at.differing,
+                    first: *first,
+                }),
+                None if known > 0 => news.push(SenderEvent::PagesAgree { database: at.database.clone() }),
+                _ => {}
+            }
+        }
+        let gone = |at: &&VerifiedDatabase| at.differing > 0 && self.of(&at.database).is_none();
+        let gone = before.databases.iter().filter(gone).filter(|_| self.differing == 0);
+        news.extend(gone.map(|at| SenderEvent::PagesAgree { database: at.database.clone() }));
+        news
+    }
+
+    /// From a `Verified` frame.
+    ///
+    /// # Errors
+    /// `Protocol`.
+    pub fn decode(frame: &Frame<'_>) -> Result<VerifiedDatabases, TransportError> {
+        let mut databases: Vec<VerifiedDatabase> = hello::decode(frame)?;
+        for at in &mut databases {
+            at.database = printable(&at.database);
+            at.pages.truncate(PAGES_NAMED_MAX);
+            at.differing = at.differing.max(at.pages.len() as u64);
+        }
+        let named = databases.iter().fold(0u64, |sum, at| sum.saturating_add(at.differing));
+        Ok(VerifiedDatabases { differing: frame.header.b.max(named), databases })
+    }
+}
+
+/// The whole frame. Databases with differences come first: what does not fit is only counted.
+pub(crate) fn encode(databases: &[VerifiedDatabase]) -> Vec<u8> {
+    let mut sorted: Vec<_> = databases.iter().collect();
+    sorted.sort_by_key(|at| at.differing == 0);
+    let mut payload = vec![b'['];
+    for at in sorted {
+        let mut brief = at.clone();
+        brief.pages.truncate(PAGES_NAMED_MAX);
+        // Strings and numbers always can be written.
+        let mut text = serde_json::to_vec(&brief).unwrap_or_default();
+        if payload.len() + text.len() + 2 > PAYLOAD_BYTES_MAX {
+            brief.pages.truncate(1);
+            text = serde_json::to_vec(&brief).unwrap_or_default();
+        }
+        if payload.len() + text.len() + 2 > PAYLOAD_BYTES_MAX {
+            break;
+        }
+        if payload.len() > 1 {
+            payload.push(b',');
+        }
+        payload.extend_from_slice(&text);
+    }
+    payload.push(b']');
+    let differing = databases.iter().fold(0u64, |sum, at| sum.saturating_add(at.differing));
+    let mut frame = Vec::new();
+    let header = FrameHeader::new(FrameKind::Verified, databases.len() as u64, differing, 0, 0);
+    encode_frame(header, &payload, &mut frame);
+    frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verified(database: &str, differing: u32) -> VerifiedDatabase {
+        let page = |page| PageDifference { page, scn: Scn(900), expected: 1, found: Some(2) };
+        VerifiedDatabase {
+            database: database.into(),
+            run: 7,
+            compared: 50,
+            scn: Scn(900),
+            differing: u64::from(differing),
+            pages: (1..=differing).map(page).collect(),
+        }
+    }
+
+    fn there_and_back(databases: &[VerifiedDatabase]) -> VerifiedDatabases {
+        let bytes = encode(databases);
+        assert!(bytes.len() <= crate::framing::HELLO_BYTES_MAX);
+        let (frame, _) = Frame::decode(&bytes).unwrap();
+        VerifiedDatabases::decode(&frame).unwrap()
+    }
+
+    #[test]
+    fn a_differing_page_arrives_with_its_database_and_position() {
+        let told = there_and_back(&[verified("a.db", 0), verified("b.db", 1)]);
+        assert_eq!((told.differing, told.databases.len()), (1, 2));
+        assert_eq!(told.of("b.db"), Some(&verified("b.db", 1)));
+        assert_eq!(there_and_back(&[]), VerifiedDatabases::default());
+    }
+
+    #[test]
+    fn more_differing_pages_than_fit_are_counted() {
+        let many: Vec<_> = (0..1024).map(|at| verified(&format!("{at}.db"), 500)).collect();
+        let told = there_and_back(&many);
+        assert_eq!(told.differing, 512_000);
+        assert!(!told.databases.is_empty() && told.databases.len() < 1024);
+        assert_eq!((told.databases[0].differing, told.databases[0].pages.len()), (500, PAGES_NAMED_MAX));
+    }
+
+    #[test]
+    fn a_difference_is_reported_once_and_its_end_once() {
+        let told = |differing| there_and_back(&[verified("a.db", differing)]);
+        let none = VerifiedDatabases::default();
+        assert_eq!(told(0).news_since(&none), []);
+        assert!(matches!(told(2).news_since(&told(0))[..], [SenderEvent::PagesDiffer { pages: 2, .. }]));
+        assert_eq!(told(2).news_since(&told(2)), []);
+        assert_eq!(told(1).news_since(&told(2)), []);
+        assert!(matches!(told(0).news_since(&told(1))[..], [SenderEvent::PagesAgree { .. }]));
+        assert!(matches!(none.news_since(&told(1))[..], [SenderEvent::PagesAgree { .. }]));
+    }
+}
