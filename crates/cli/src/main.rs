@@ -9,15 +9,18 @@ mod destination;
 mod destination_args;
 mod dump;
 mod generated;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod hints;
 mod live;
 mod log_groups;
 mod reports;
 mod show;
 mod sql;
+mod verify;
 
 use args::{ApplyCommand, Args, Command, LogCommand, RegisterCommand, StandbyCommand};
 use clap::FromArgMatches;
-mod verify;
 use serde_json::Value;
 use standfast_instance::InstanceError;
 use standfast_instance::config::Config;
@@ -197,10 +200,10 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             println!("checkpoint complete{}", if remaining.is_empty() { "" } else { ", but for" });
             remaining.iter().for_each(|left| println!("  {}", text(left)));
         }
+        Command::Verify(verify) => return verify::verify(&directory, verify),
         Command::Snapshot { command } => reports::snapshot(&directory, command)?,
         Command::Report(report) => reports::report(&directory, &report)?,
         Command::Log { command: LogCommand::Dump { file, from, limit, json } } => {
-        Command::Verify(verify) => return verify::verify(&directory, verify),
             dump::dump(&directory, file.as_deref(), from, limit, json)?;
         }
         Command::Log { command: LogCommand::Group { command } } => log_groups::group(&directory, command)?,

@@ -1,0 +1,98 @@
+//! Every command that a text of the program names is one that there is.
+
+use std::path::{Path, PathBuf};
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        if path.is_dir() && name != "tests" && name != "target" && name != "corpus" {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// The text of a source with its strings and comments in one line each.
+fn joined(text: &str) -> String {
+    let mut joined = String::new();
+    let mut continued = false;
+    for line in text.lines() {
+        // A string that goes on in the next line does so behind the white space there.
+        let line = if continued { line.trim_start() } else { line };
+        continued = line.ends_with('\\');
+        let comment = ["///", "//!", "//"].iter().find_map(|mark| line.trim_start().strip_prefix(mark));
+        match comment {
+            _ if continued => joined.push_str(line.trim_end_matches('\\')),
+            Some(comment) => joined.extend([" ", comment.trim()]),
+            None => joined.extend([line, "\n"]),
+        }
+    }
+    joined
+}
+
+/// The commands quoted in a text, without the program's name.
+fn commands(text: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    for (at, _) in text.match_indices("`standfast ") {
+        let rest = &text[at + "`standfast ".len()..];
+        if let Some(end) = rest.find('`').filter(|end| *end < 200) {
+            commands.push(rest[..end].to_owned());
+        }
+    }
+    commands
+}
+
+/// Why the command line does not take it; `None` when it does, or only lacks what a reader is to put in.
+fn rejected(command: &str) -> Option<String> {
+    use clap::error::ErrorKind::*;
+    // Only the first command of a pipe, and no redirection.
+    let command = command.split(['|', '>', '<', '&']).next().unwrap_or_default();
+    let words = command.split_whitespace().map(|word| word.trim_matches(['\'', '"']));
+    let words: Vec<&str> = words.take_while(|word| !word.contains("...")).collect();
+    if words.first().is_some_and(|word| ["tcptest", "WORDS"].contains(word)) || words.contains(&"VERB") {
+        return None;
+    }
+    let error = crate::args::command().try_get_matches_from(["standfast"].into_iter().chain(words)).err()?;
+    let is_wrong = matches!(error.kind(), InvalidSubcommand | UnknownArgument | ArgumentConflict);
+    is_wrong.then(|| error.to_string().lines().next().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn every_command_that_a_text_names_can_be_typed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = Vec::new();
+    sources(&root.join("crates"), &mut files);
+    sources(&root.join("docs"), &mut files);
+    files.push(root.join("README.md"));
+    let mut named = 0;
+    let mut wrong = Vec::new();
+    for file in files.iter().filter(|file| !file.ends_with("cli/src/hints.rs")) {
+        // Decisions and the reference stay as they were written.
+        if file.components().any(|part| part.as_os_str() == "decisions") {
+            continue;
+        }
+        for command in commands(&joined(&std::fs::read_to_string(file).unwrap())) {
+            named += 1;
+            if let Some(why) = rejected(&command) {
+                wrong.push(format!("{}: `standfast {command}`: {why}", file.display()));
+            }
+        }
+    }
+    assert!(named > 100, "{named}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_command_or_option_that_does_not_exist_is_found() {
+    assert_eq!(commands("run `standfast reinstate -D X` now"), ["reinstate -D X"]);
+    assert!(rejected("reinstate -D X").is_some());
+    assert!(rejected("status --all").is_some());
+    assert!(rejected("log group shrink").is_some());
+    assert!(rejected("status -D {directory}").is_none());
+    assert!(rejected("destination add NAME HOST:PORT").is_none());
+    assert!(rejected("failover").is_none());
+    let text = "\"see `standfast \\\n     status` there\"";
+    assert_eq!(commands(&joined(text)), ["status"]);
+}
