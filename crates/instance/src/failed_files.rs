@@ -33,7 +33,7 @@ impl FailedFiles {
                 continue;
             }
             if self.told.insert(id) {
-                shared.segment.set_state(id.0, DatabaseState::Failed);
+                shared.segment.set_state(id.0, DatabaseState::Offline);
                 shared.segment.wake_all(id.0);
                 environment.alert.say(error.to_string());
             } else if self.tried.is_some_and(|tried| tried.elapsed() < AGAIN) {

@@ -164,7 +164,7 @@ fn leave_out(
     from: Scn,
     error: &InstanceError,
 ) -> Result<(), InstanceError> {
-    segment.set_state(record.id.0, DatabaseState::Failed);
+    segment.set_state(record.id.0, DatabaseState::Offline);
     environment.update_control(|control| control.leave_out(record.id, from))?;
     let from = environment.control().left_out_from(record.id).unwrap_or(from);
     environment.alert.say(format!("database {} cannot be opened: {error}", record.path.display()));

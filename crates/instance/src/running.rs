@@ -62,7 +62,7 @@ impl RunningPrimary {
     fn refuse_commits(&self) {
         let shared = self.threads.shared();
         for database in shared.all_databases() {
-            shared.segment.set_state(database.id().0, DatabaseState::Failed);
+            shared.segment.set_state(database.id().0, DatabaseState::Fenced);
             shared.segment.wake_all(database.id().0);
         }
     }
@@ -72,6 +72,8 @@ impl RunningPrimary {
         self.refuse_commits();
         self.destinations().stop();
         let _ = self.threads.stop(false);
+        // Threads that end in trouble may have said otherwise.
+        self.refuse_commits();
     }
 }
 

@@ -11,6 +11,7 @@ use crate::standby::StandbyShared;
 use serde_json::{Value, json};
 use standfast_format::LogKind;
 use standfast_instruments::{Event, Instruments, Statistic, WaitClass};
+use standfast_session::DatabaseState;
 use standfast_transport::{DestinationStatus, Role, TransportMode};
 use standfast_types::Scn;
 use std::path::PathBuf;
@@ -33,9 +34,9 @@ pub fn status(running: &Running) -> Value {
         "time_us": now_us(),
         "alerts": environment.alert.last(),
         "security": security(environment),
-        "thresholds": thresholds(&environment.config.alert),
         "verification": running.verification().progress(),
         "differing_pages": differing_pages(&control),
+        "thresholds": thresholds(&environment.config.alert),
         "log": {
             "group_bytes": log_config.layout().groups.values().max(),
             "block_bytes": log_config.block_bytes,
@@ -84,7 +85,6 @@ fn waits(instruments: &Instruments) -> Value {
     Event::ALL.iter().filter(held_up).map(of).collect()
 }
 
-fn thresholds(alert: &AlertConfig) -> Value {
 /// Pages of the databases here that were not what a primary had when they were last compared.
 fn differing_pages(control: &Control) -> Value {
     let pages = control.differing.iter().filter_map(|at| {
@@ -94,6 +94,7 @@ fn differing_pages(control: &Control) -> Value {
     pages.collect()
 }
 
+fn thresholds(alert: &AlertConfig) -> Value {
     json!({
         "transport_lag_warn_s": alert.transport_lag_warn_s,
         "transport_lag_critical_s": alert.transport_lag_critical_s,
@@ -163,7 +164,7 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
                 "name": record.name,
                 "path": record.path,
                 "page_size": record.page_size,
-                "state": format!("{:?}", shared.segment.state(record.id.0)).to_lowercase(),
+                "state": state_name(shared.segment.state(record.id.0)),
                 "failure": database.failure(),
                 "redo_needed_from": control.left_out_from(record.id),
                 "scn": database.last_commit(),
@@ -183,6 +184,14 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
     status["log"]["groups"] = groups(primary.source.redo_log());
     status["log"]["archived"] = json!(primary.source.redo_log().archived().len());
     status["destinations"] = destinations(running, primary.destinations().status(), captured);
+}
+
+/// Of a database that is served, as operators know it.
+fn state_name(state: DatabaseState) -> String {
+    match state {
+        DatabaseState::Offline => "failed".into(),
+        other => format!("{other:?}").to_lowercase(),
+    }
 }
 
 /// `captured`: end of the redo that they are sent.
@@ -212,6 +221,8 @@ fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured:
                 "applied": applies.then_some(destination.applied),
                 "stopped_databases": destination.stopped.databases,
                 "stopped_total": destination.stopped.total,
+                "verified_databases": destination.verified.databases,
+                "differing_pages": destination.verified.differing,
                 "transport_lag_bytes": behind(destination.received),
                 "transport_lag_s": known.then(|| late(destination.received)).flatten(),
                 "redo_bytes": destination.redo_bytes,
@@ -221,8 +232,6 @@ fn destinations(running: &Running, of: Vec<(DestinationStatus, bool)>, captured:
                 "apply_lag_bytes": applied.and_then(behind),
                 "apply_lag_s": applied.and_then(late),
                 "round_trip_us": destination.round_trip_us,
-                "verified_databases": destination.verified.databases,
-                "differing_pages": destination.verified.differing,
                 "network_round_trip_us": destination.network_round_trip_us,
                 "log_write_us": destination.log_write_us,
                 "responses": up_to_the_last(&destination.responses.buckets),

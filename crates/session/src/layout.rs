@@ -41,12 +41,21 @@ pub enum DatabaseState {
     Failed = 4,
     /// The instance was stopped in good order; writers wait for the configured time, then fail.
     Stopped = 5,
+    /// This database alone cannot be served, the instance runs: writers fail.
+    Offline = 6,
+    /// Another instance is the primary now: writers fail.
+    Fenced = 7,
 }
 
 impl DatabaseState {
+    /// Whether commits fail that wait for it, since nothing will release them.
+    pub(crate) fn is_refused(self) -> bool {
+        matches!(self, DatabaseState::Failed | DatabaseState::Offline | DatabaseState::Fenced)
+    }
+
     pub(crate) fn from_u32(value: u32) -> DatabaseState {
         use DatabaseState::*;
-        [Absent, Open, Recovering, Standby, Failed, Stopped]
+        [Absent, Open, Recovering, Standby, Failed, Stopped, Offline, Fenced]
             .into_iter()
             .find(|state| *state as u32 == value)
             .unwrap_or(Absent)

@@ -299,7 +299,7 @@ impl Session {
         if self.segment.retired() {
             return Some(WaitOutcome::Replaced);
         }
-        if self.state() == DatabaseState::Failed {
+        if self.state().is_refused() {
             return Some(WaitOutcome::Failed);
         }
         if header.running.load(SeqCst) != 0 && !alive {

@@ -53,14 +53,21 @@ pub(crate) fn phase_two(file: &MainFile) -> c_int {
 
 fn await_commit(database: &Database, pending: Pending) -> c_int {
     let Some(marker) = database.marker() else { return code::IOERR_FSYNC };
-    let outcome = match pending {
+    let (outcome, state) = match pending {
         Pending::At { session, target } => {
-            session.wait_commit(target, &|| instance::attends(marker, session.segment()))
+            let outcome = session.wait_commit(target, &|| instance::attends(marker, session.segment()));
+            (outcome, Some(session.state()))
         }
-        Pending::Lost => WaitOutcome::Replaced,
+        Pending::Lost => (WaitOutcome::Replaced, None),
     };
     let why = match outcome {
         WaitOutcome::Durable => return code::OK,
+        WaitOutcome::Failed if state == Some(DatabaseState::Offline) => {
+            "the database is offline at the instance"
+        }
+        WaitOutcome::Failed if state == Some(DatabaseState::Fenced) => {
+            "another instance has taken over as the primary"
+        }
         WaitOutcome::Failed => "the instance has failed",
         WaitOutcome::Replaced => {
             "the instance was restarted and made new shared memory (the one in which the commit began had been \

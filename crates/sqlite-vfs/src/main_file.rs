@@ -199,6 +199,8 @@ pub(crate) enum Refusal {
     Marker(String),
     Standby,
     Failed,
+    Offline,
+    Fenced,
     Full,
     Down(String),
     /// With the result code.
@@ -373,6 +375,8 @@ impl MainFile {
             // Lasting states of the database hold whether or not the instance runs.
             DatabaseState::Standby => Err(Refusal::Standby),
             DatabaseState::Failed => Err(Refusal::Failed),
+            DatabaseState::Offline => Err(Refusal::Offline),
+            DatabaseState::Fenced => Err(Refusal::Fenced),
             _ if !segment.running() => Err(Refusal::Down("it does not run".into())),
             _ if !self.recently_alive() => Err(Refusal::Down("its process is gone".into())),
             DatabaseState::Open => self.attach().ok_or_else(|| match self.database.is_still_protected() {
@@ -420,6 +424,22 @@ impl MainFile {
                 format!(
                     "instance {name} ({directory}) has failed and accepts no commits for {path}: see its log, \
                      cure the cause, then restart it with `standfast start -D {directory}`"
+                ),
+            ),
+            Refusal::Offline => (
+                Cause::Failed,
+                code::IOERR,
+                format!(
+                    "database {path} is offline at instance {name} ({directory}), which accepts no commits for it: its \
+                     alert log says why; `standfast status -D {directory}` shows whether it is served again"
+                ),
+            ),
+            Refusal::Fenced => (
+                Cause::Failed,
+                code::IOERR,
+                format!(
+                    "instance {name} ({directory}) is no longer the primary of {path}: another one has taken over, and a \
+                     restart changes nothing. Write to the new primary, which `standfast status -D {directory}` names"
                 ),
             ),
             Refusal::LogLost(result) => (

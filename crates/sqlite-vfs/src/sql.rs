@@ -213,6 +213,8 @@ fn state_name(state: DatabaseState) -> &'static str {
         DatabaseState::Standby => "standby",
         DatabaseState::Failed => "failed",
         DatabaseState::Stopped => "stopped",
+        DatabaseState::Offline => "offline",
+        DatabaseState::Fenced => "fenced",
     }
 }
 

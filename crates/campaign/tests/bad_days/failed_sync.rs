@@ -57,6 +57,9 @@ impl Scene {
         assert_eq!(status.database_state("other.db"), "open", "{}", status.json());
         assert_eq!(needed_from(&self.primary), from, "the redo that repairs it is kept");
         application.run("SELECT count(*) FROM t");
+        let said = application.said();
+        assert!(said.contains("is offline at"), "{said}");
+        assert!(!said.contains("instance south has failed"), "{said}");
     }
 
     /// After a restart everything is there and believed.

@@ -1,8 +1,8 @@
 //! The standby: it can be read, not written, and it takes over.
 
 use crate::support::{
-    A_WHILE, INSERT, PATIENCE, Place, SQLITE_READONLY, add_destination, assert_same, await_alert,
-    await_status, must, refuses, rows, start,
+    A_WHILE, INSERT, PATIENCE, Place, SQLITE_IOERR, SQLITE_READONLY, add_destination, assert_same,
+    await_alert, await_status, must, refuses, rows, start,
 };
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::Instance;
@@ -82,6 +82,11 @@ fn a_standby_takes_over_with_everything_and_the_old_primary_is_fenced() {
     assert!(!matches!(answer, Some(Answer::Rows(_))), "the old primary acknowledged a commit");
     let status = primary.status().unwrap();
     assert!(status.json().to_string().contains("fenced"), "{}", status.json());
+    // Who writes there is told where to write, and not to restart what has not failed.
+    let mut late = place.application(&database);
+    late.fails(INSERT, SQLITE_IOERR);
+    let said = late.said();
+    assert!(said.contains("another one has taken over") && !said.contains("has failed"), "{said}");
 
     // The new primary outlives restarts as primary.
     standby.kill();
