@@ -67,6 +67,10 @@ pub fn activity(running: &Running, now_us: u64) -> Vec<Activity> {
         for session in shared.segment.active_sessions() {
             let name = databases.iter().find(|database| database.id().0 == session.database);
             let event = session.waits_for.and_then(event_of);
+            // It holds the write lock, and its application does something else: no session of ours is at work.
+            if event.is_none() && standfast_instruments::is_process_asleep(session.pid) {
+                continue;
+            }
             all.push(Activity {
                 time_us: now_us,
                 session: session.slot as u32 + 1,

@@ -15,6 +15,6 @@ pub use anatomy::{Cause, CommitPart, Parts, RemoteAnswer, Round, Rounds};
 pub use event::{Event, WaitClass};
 pub use histogram::{BUCKETS, Histogram, HistogramCounts, bucket_of, bucket_upper_us};
 pub use observation::{Activity, History, LagCount, Metric, Observation, Remote, lag_unit_s};
-pub use recorder::{Instruments, Waiting, count, monotonic_ns, record, waiting};
+pub use recorder::{Instruments, Waiting, count, is_process_asleep, monotonic_ns, record, waiting};
 pub use sample::{EventTotals, PartTotals, Sample, StatisticValue, ThreadSample};
 pub use statistic::Statistic;

@@ -56,6 +56,7 @@ impl Instruments {
     pub fn enter_thread(self: &Arc<Self>, name: impl Into<String>) {
         let state = Arc::new(ThreadState {
             name: name.into(),
+            tid: this_thread(),
             instruments: self.clone(),
             depth: AtomicUsize::new(0),
             stack: std::array::from_fn(|_| Level::default()),
@@ -138,14 +139,42 @@ impl Instruments {
     pub fn sample_threads(&self) -> Vec<ThreadSample> {
         let thread = |thread: &Arc<ThreadState>| {
             let wait = thread.waits().pop();
+            // One that sleeps without a name for it has nothing to do: it does not work.
+            let idle = wait.is_none() && thread.tid.is_some_and(|tid| is_asleep(std::process::id(), tid));
+            let event = wait.map(|(event, _)| event).or(idle.then_some(Event::RdbmsIpcMessage));
             ThreadSample {
                 name: thread.name.clone(),
-                event: wait.map(|(event, _)| event.name().into()),
+                event: event.map(|event| event.name().into()),
                 waited_us: wait.map(|(_, waited)| waited.as_micros() as u64),
             }
         };
         self.threads().iter().map(thread).collect()
     }
+}
+
+/// The number of the calling thread.
+fn this_thread() -> Option<u32> {
+    let link = std::fs::read_link("/proc/thread-self").ok()?;
+    link.file_name()?.to_str()?.parse().ok()
+}
+
+/// Whether the kernel has the thread sleeping, so that it uses no processor. False when that is not known.
+fn is_asleep(pid: u32, tid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+    stat.is_ok_and(|stat| state_of(&stat) == Some('S'))
+}
+
+/// The state in a line of `/proc/PID/stat`. The name before it stands in parentheses and may hold anything.
+fn state_of(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Whether all threads of the process sleep. False when that is not known.
+pub fn is_process_asleep(pid: u32) -> bool {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let tids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let mut tids = tids.peekable();
+    tids.peek().is_some() && tids.all(|tid: u32| is_asleep(pid, tid))
 }
 
 #[derive(Debug)]
@@ -164,6 +193,8 @@ impl Default for Level {
 #[derive(Debug)]
 pub struct ThreadState {
     name: String,
+    /// Its number for the kernel; `None` where that does not say.
+    tid: Option<u32>,
     instruments: Arc<Instruments>,
     depth: AtomicUsize,
     stack: [Level; DEPTH],
@@ -306,6 +337,37 @@ mod tests {
         assert_eq!(count(&mine, Event::LogFileParallelWrite), 1);
         assert_eq!(count(&other, Event::LogFileParallelWrite), 0);
         assert!(mine.sample().threads.is_empty(), "it has ended");
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_without_a_wait_is_not_on_the_cpu() {
+        let instruments = Arc::new(Instruments::default());
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let end = std::sync::Barrier::new(2);
+        let event_of = |name: &str| {
+            let threads = instruments.sample_threads();
+            threads.into_iter().find(|thread| thread.name == name).map(|thread| thread.event)
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                instruments.enter_thread("sleeps");
+                end.wait();
+            });
+            scope.spawn(|| {
+                instruments.enter_thread("works");
+                while !stop.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            let idle = Some(Some(Event::RdbmsIpcMessage.name().to_owned()));
+            while event_of("sleeps") != idle || event_of("works") != Some(None) {
+                std::thread::yield_now();
+            }
+            stop.store(true, Relaxed);
+            end.wait();
+        });
+        assert_eq!(state_of("12 (a) b) S 1 2"), Some('S'), "names may hold parentheses");
+        assert!(!is_process_asleep(std::process::id()), "this thread runs");
     }
 
     #[test]
