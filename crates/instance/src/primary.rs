@@ -147,7 +147,7 @@ impl Primary {
             anchors_due: false,
             noted: Scn::ZERO,
             left_over: false,
-            taken_ns: 0,
+            taken_ns: monotonic_ns(),
             polled_ns: 0,
             counted: WriteCounts::default(),
         }
@@ -196,6 +196,7 @@ impl Primary {
         let record = shared.record().clone();
         let counted_after = self.try_settle_epoch(&shared);
         let announced = self.shared.segment.announced(record.id.0);
+        self.taken_ns = monotonic_ns();
         if entry != Entry::Known {
             let attach = Attach { database: record.id, page_size: record.page_size, name: &record.name };
             RecordBuilder::attach(&mut self.out, &attach);
@@ -286,8 +287,8 @@ impl Primary {
             }
             served.baseline = Some(job);
             served.awaiting_baseline = true;
-            self.retry_soon(id);
             served.watched = None;
+            self.retry_soon(id);
         }
     }
 
@@ -315,6 +316,7 @@ impl Primary {
     /// # Errors
     /// When the redo cannot be written.
     pub fn end_of_redo(&mut self) -> Result<(), InstanceError> {
+        self.taken_ns = monotonic_ns();
         RecordBuilder::end_of_redo(&mut self.out, now_us());
         self.write_out(Then::Wait)
     }
@@ -324,6 +326,7 @@ impl Primary {
     /// # Errors
     /// When the redo cannot be written.
     pub fn append(&mut self, build: impl FnOnce(&mut Vec<u8>)) -> Result<(), InstanceError> {
+        self.taken_ns = monotonic_ns();
         build(&mut self.out);
         self.write_out(Then::Wait)
     }
@@ -339,6 +342,8 @@ impl Primary {
             self.do_log_work();
         }
         for command in commands {
+            // What it writes is gathered from now on, and not since the last write, which may be hours ago.
+            self.taken_ns = monotonic_ns();
             command(self)?;
         }
         self.step_once()
