@@ -3,7 +3,7 @@
 use crate::apply_rate::{ApplyRate, Moment};
 use crate::estimate::Estimate;
 use crate::status::Status;
-use standfast_instruments::{Observation, Sample};
+use standfast_instruments::{Observation, Sample, Statistic};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Rates are those of so much time, microseconds.
@@ -75,6 +75,15 @@ impl Looks {
         Some((last.time_us - first.time_us) as f64 / 1e6).filter(|seconds| *seconds > 0.0)
     }
 
+    /// Bytes of redo log that were written per second, padding included; `None` when that is not known.
+    pub fn log_rate(&self) -> Option<f64> {
+        let (first, last) = (self.points.front()?, self.points.back()?);
+        let blocks = |point: &Point| point.sample.statistic(Statistic::RedoBlocksWritten.name());
+        let block_bytes = last.status.log.as_ref()?.block_bytes?;
+        let grown = blocks(last)?.checked_sub(blocks(first)?)?;
+        Some((grown * block_bytes) as f64 / self.window_s()?)
+    }
+
     /// How fast something grew, per second; `None` when it is not known, or did not only grow.
     pub fn rate(&self, of: impl Fn(&Status) -> Option<u64>) -> Option<f64> {
         let (first, last) = (self.points.front()?, self.points.back()?);
@@ -133,6 +142,25 @@ mod tests {
             .for_each(|second| looks.take(&observation(second, if second <= 20 { 0 } else { second * 7 })));
         assert_eq!(looks.window_s(), Some(10.0));
         assert_eq!(looks.rate(|status| status.commits), Some(21.0));
+    }
+
+    #[test]
+    fn padding_counts_for_the_time_between_two_log_switches() {
+        let mut looks = Looks::default();
+        for second in 1..=11 {
+            let mut observation = observation(second, second);
+            observation.status["captured"] = json!(second * 1000);
+            observation.status["log"] = json!({ "block_bytes": 4096, "groups": [
+                { "state": "current", "bytes": 81_920_000, "first_scn": 0, "sequence": 1 }] });
+            let name = Statistic::RedoBlocksWritten.name().into();
+            observation.sample.statistics =
+                vec![standfast_instruments::StatisticValue { name, value: second * 20 }];
+            looks.take(&observation);
+        }
+        assert_eq!(looks.log_rate(), Some(81_920.0));
+        let status = looks.points.back().unwrap().status.clone();
+        let pressure = crate::dashboard::Pressure::of(&status, &looks, &crate::dashboard::Machine::default());
+        assert_eq!(pressure.switch_interval.value, Some(1000.0), "not 81,920 s");
     }
 
     #[test]

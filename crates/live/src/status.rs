@@ -287,6 +287,8 @@ document! {
 document! {
     /// The redo log.
     Log {
+        /// Bytes of a block; every write fills whole blocks.
+        block_bytes: u64,
         /// Its groups.
         groups: Vec<Group>,
     }

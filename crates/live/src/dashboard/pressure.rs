@@ -34,7 +34,9 @@ impl Pressure {
         let current = status.groups().iter().find(|group| group.state.as_deref() == Some("current"));
         let bytes = current.and_then(|group| group.bytes).map(|bytes| bytes as f64);
         let used = current.and_then(|group| status.redo_end()?.checked_sub(group.first_scn?));
-        let interval = bytes.zip(redo_rate).filter(|(_, rate)| *rate > 0.0).map(|(bytes, rate)| bytes / rate);
+        // Padding fills a log as redo does.
+        let log_rate = looks.log_rate().filter(|_| status.is_primary()).or(redo_rate);
+        let interval = bytes.zip(log_rate).filter(|(_, rate)| *rate > 0.0).map(|(bytes, rate)| bytes / rate);
         let full = |state: Option<&str>| matches!(state, Some("active" | "inactive"));
         let waiting = status.groups().iter().filter(|group| full(group.state.as_deref()));
         let unarchived = waiting.filter(|group| group.archived == Some(false)).count() as u64;
