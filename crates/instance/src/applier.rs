@@ -317,6 +317,7 @@ impl Applier {
 
     fn note(&self, report: &ApplyReport) {
         self.shared.transactions.fetch_add(report.transactions, SeqCst);
+        self.shared.applied_commit_us.fetch_max(report.commit_us, SeqCst);
         count(Statistic::TransactionsApplied, report.transactions);
         for (id, error) in &report.errors {
             self.note_stopped(*id, error);
@@ -324,7 +325,6 @@ impl Applier {
         if !self.shared.stopped.is_empty() {
             self.note_going_on();
         }
-    }
         self.note_compared(report);
     }
 
@@ -350,6 +350,7 @@ impl Applier {
         if let Err(error) = self.environment.update_control(|control| control.differing = differing) {
             self.environment.alert.say(format!("the pages that differ cannot be recorded: {error}"));
         }
+    }
 
     fn note_stopped(&self, id: DatabaseId, error: &ApplyError) {
         let control = self.environment.control();
@@ -397,8 +398,8 @@ fn open_apply(
             let control = told.control();
             let gone = control.databases.iter().find(|record| record.id == *database);
             known.stopped.remove(|name| gone.is_some_and(|record| record.name == name));
-        }
             known.verified.retain(|id| id != *database);
+        }
         remember(&told, event)
     };
     let mut apply = Apply::open(config, Box::new(observer))?;

@@ -38,13 +38,15 @@ pub struct StandbyShared {
     pub(crate) confirmed_beyond: AtomicU64,
     pub(crate) applied: AtomicU64,
     pub(crate) transactions: AtomicU64,
+    /// When the newest commit was made that is applied; 0: none since the start.
+    pub(crate) applied_commit_us: AtomicU64,
     stop: Arc<AtomicBool>,
     news: Mutex<bool>,
     news_came: Condvar,
     pub(crate) stopped: Stopped,
+    pub(crate) verified: Verified,
     pub(crate) last_heard_us: AtomicU64,
     /// What the source has said of itself.
-    pub(crate) verified: Verified,
     pub(crate) told: Mutex<Told>,
     epoch: AtomicU64,
     forwarding: Mutex<Weak<Forwarding>>,
@@ -73,14 +75,15 @@ impl StandbyShared {
             confirmed_beyond: AtomicU64::new(0),
             applied: AtomicU64::new(0),
             transactions: AtomicU64::new(0),
+            applied_commit_us: AtomicU64::new(0),
             stop: Arc::default(),
             news: Mutex::new(false),
             news_came: Condvar::new(),
             stopped: Stopped::default(),
+            verified,
             last_heard_us: AtomicU64::new(0),
             told: Mutex::default(),
             epoch: AtomicU64::new(0),
-            verified,
             forwarding: Mutex::default(),
             unwise: Mutex::default(),
             lacks_redo: AtomicBool::new(false),
@@ -122,6 +125,10 @@ impl StandbyShared {
     /// Transactions applied since the start.
     pub fn transactions(&self) -> u64 {
         self.transactions.load(SeqCst)
+    }
+    /// When the newest commit was made that was applied since the start, microseconds since the Unix epoch.
+    pub fn applied_commit_us(&self) -> Option<u64> {
+        Some(self.applied_commit_us.load(SeqCst)).filter(|us| *us > 0)
     }
     /// When something last came from the primary, microseconds since the Unix epoch; 0 never.
     pub fn last_heard_us(&self) -> u64 {

@@ -272,6 +272,7 @@ fn add_standby(status: &mut Value, running: &Running, standby: &RunningStandby) 
     add_received(status, running, shared, &standby.forwarding);
     let received = &mut status["standby"];
     received["applied"] = json!(applied);
+    received["applied_time_us"] = json!(shared.applied_commit_us());
     received["stopped_databases"] = json!(stopped.databases);
     received["apply_lag_bytes"] =
         json!(stopped.least(applied).map(|least| shared.confirmed().bytes_since(least)));

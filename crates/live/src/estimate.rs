@@ -1,6 +1,6 @@
 //! What a failover at this moment would lose, and how long it would take.
 
-use crate::apply_rate::ApplyRate;
+use crate::apply_rate::{ApplyRate, Moment};
 use crate::lags::{Lag, transport_lag};
 use crate::status::{Destination, Status};
 use standfast_instruments::{Event, Observation, Sample};
@@ -57,6 +57,24 @@ impl Estimate {
     }
 }
 
+/// Until a standby that is seen so has applied all it may, seconds, at the rate at which it has applied redo since its start
+/// when it did; `None`: it has applied nothing yet, or is no standby.
+pub fn apply_finish_s(observation: &Observation) -> Option<f64> {
+    let status = Status::of(&observation.status);
+    let received = status.standby.as_ref()?;
+    let done = Moment::of_standby(&status, &observation.sample);
+    let rate = done.filter(|done| done.worked_s > 0.0 && done.applied > 0);
+    apply_s(received.backlog(), rate.map(|done| done.applied as f64 / done.worked_s))
+}
+
+/// Until a standby that is seen so and has applied everything is a primary, seconds; `None`: it is no standby.
+pub fn startup_s(observation: &Observation) -> Option<f64> {
+    let status = Status::of(&observation.status);
+    let databases = status.databases.as_ref().map_or(1, Vec::len);
+    let is_standby = status.role.as_deref() == Some("standby");
+    is_standby.then(|| role_change_s(databases, own_write_us(&observation.sample)))
+}
+
 /// A commit that has returned is at every required destination, however far the others are behind.
 fn loss(destination: &Destination, now_us: Option<u64>) -> Lag {
     match destination.required {
@@ -89,7 +107,6 @@ fn own_write_us(sample: &Sample) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apply_rate::Moment;
     use serde_json::json;
 
     fn estimate(destinations: serde_json::Value) -> Estimate {

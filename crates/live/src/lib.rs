@@ -23,7 +23,7 @@ pub use dashboard::{
     CommitTime, Dashboard, EventLine, Link, Machine, PartTime, Pressure, Sessions, StandbyState, ThreadWait,
     Verdict,
 };
-pub use estimate::Estimate;
+pub use estimate::{Estimate, apply_finish_s, startup_s};
 pub use figure::{Figure, UNKNOWN};
 pub use lags::Lag;
 pub use look::Looks;

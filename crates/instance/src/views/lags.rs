@@ -1,7 +1,7 @@
 //! How far standbys are behind, and how fast they apply.
 
 use super::builder::{Builder, cell};
-use super::text::{interval, time, time_of};
+use super::text::{interval, interval_ms, time, time_of};
 use super::{sender_of, silent};
 use serde_json::Value;
 use standfast_instruments::{Observation, Statistic, lag_unit_s};
@@ -45,8 +45,15 @@ pub fn dataguard_stats(rows: &mut Builder, at: &Observation) {
 fn add_stats(rows: &mut Builder, at: &Observation, source: Option<&str>, lags: &Lags, standby: &Value) {
     // A far sync applies nothing.
     let applies = standby.is_null() || standby.get("applied").is_some();
-    let finish_us = standby["apply_finish_us"].as_u64();
-    let values = [lags.transport_us, lags.apply_us, finish_us, None];
+    // Of one that does not answer, what it does is not known.
+    let known = |of: fn(&Observation) -> Option<f64>| if standby.is_null() { None } else { of(at) };
+    let finish_us = known(standfast_live::apply_finish_s).map(|seconds| (seconds * 1e6) as u64);
+    let values = [
+        lags.transport_us.map(interval),
+        lags.apply_us.map(interval),
+        finish_us.map(interval_ms),
+        known(standfast_live::startup_s).map(|seconds| format!("{}", seconds.ceil())),
+    ];
     for ((name, unit), value) in STATS.into_iter().zip(values) {
         if name.starts_with("apply") && !applies {
             continue;
@@ -55,7 +62,7 @@ fn add_stats(rows: &mut Builder, at: &Observation, source: Option<&str>, lags: &
             ("source_dbid", cell(&at.catalog["family"])),
             ("source_db_unique_name", cell(source)),
             ("name", cell(name)),
-            ("value", cell(value.map(interval))),
+            ("value", cell(value)),
             ("unit", cell(unit)),
             ("time_computed", cell(time_of(&at.status["time_us"]))),
             ("datum_time", cell(time_of(&standby["last_heard_us"]))),
@@ -145,7 +152,8 @@ mod tests {
         let rows = stats(&example::family());
         assert_eq!(rows[0], ["north", "transport lag", "+00 00:00:00", "2026-11-21 10:00:29"]);
         assert_eq!(rows[1], ["north", "apply lag", "+00 00:00:00", "2026-11-21 10:00:29"]);
-        assert_eq!(rows[2][2], "-");
+        assert_eq!(rows[2][..3], ["north", "apply finish time", "+00 00:00:00.000"]);
+        assert_eq!(rows[3][..3], ["north", "estimated startup time", "1"]);
         assert_eq!(rows.len(), 4, "none about the primary itself");
     }
 
@@ -180,7 +188,8 @@ mod tests {
         assert_eq!(known, ["+00 00:00:00", "+00 00:01:10", "-", "-"]);
         at.standbys = vec![example::answering(example::standby())];
         let asked: Vec<String> = stats(&at).into_iter().map(|row| row[2].clone()).collect();
-        assert_eq!(asked, ["+00 00:00:00", "+00 00:00:00", "-", "-"], "what it says itself counts");
+        assert_eq!(asked[..2], ["+00 00:00:00", "+00 00:00:00"], "what it says itself counts");
+        assert_eq!(asked[2..], ["+00 00:00:00.000", "1"]);
     }
 
     #[test]
@@ -199,5 +208,9 @@ mod tests {
             shown.with("item", "Last Applied Redo").only(&["comments", "timestamp"]),
             ["SCN: 9000", "-"]
         );
+        let mut at = example::standby();
+        at.status["standby"]["applied_time_us"] = at.status["standby"]["last_heard_us"].clone();
+        let shown = Shown::of("v$recovery_progress", &at).with("item", "Last Applied Redo");
+        assert_eq!(shown.only(&["timestamp"]), ["2026-11-21 10:00:29"]);
     }
 }

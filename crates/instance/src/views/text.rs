@@ -20,6 +20,11 @@ pub fn interval(us: u64) -> String {
     format!("+{days:02} {hours:02}:{minutes:02}:{:02}", seconds % 60)
 }
 
+/// The same with milliseconds.
+pub fn interval_ms(us: u64) -> String {
+    format!("{}.{:03}", interval(us), us / 1000 % 1000)
+}
+
 /// A number that stands for a name: the same in every release and at every instance (FNV-1a).
 pub fn id_of(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
@@ -62,6 +67,7 @@ mod tests {
     fn intervals_and_durations_are_written_as_documented() {
         assert_eq!(interval(3_999_999), "+00 00:00:03");
         assert_eq!(interval((2 * 86_400 + 3 * 3_600 + 4 * 60 + 5) * 1_000_000), "+02 03:04:05");
+        assert_eq!(interval_ms(61_002_999), "+00 00:01:01.002");
         let all = [1, 2, 512, 1 << 10, 1 << 16, 1 << 20, 1 << 25, 1 << 26, 1 << 32].map(duration);
         let expected =
             ["1 microsecond", "2 microseconds", "512 microseconds", "1 millisecond", "65 milliseconds"];
