@@ -8,7 +8,7 @@ const SQLITE_ERROR: i32 = 1;
 
 #[test]
 fn views_answer_on_a_protected_connection_and_say_why_when_the_instance_does_not_run() {
-    let place = Place::new("views");
+    let (place, began) = (Place::new("views"), std::time::Instant::now());
     let (mut primary, database) = place.protecting();
     let mut application = place.application(&database);
     application.run(INSERT);
@@ -36,6 +36,10 @@ fn views_answer_on_a_protected_connection_and_say_why_when_the_instance_does_not
     assert!(said.contains("v$database") && said.contains("standfast start -D"), "{said}");
     start(&mut primary);
     assert_eq!(application.run(role).len(), 1, "it is found again");
+    // What the log writer did not do is no write time: the machine has been up for longer, and this instance rested.
+    let time = "SELECT value FROM v$sysstat WHERE name = 'redo write time (usec)'";
+    let written_us = application.run(time)[0][0].as_u64().unwrap();
+    assert!(u128::from(written_us) < began.elapsed().as_micros(), "{written_us} us since the start");
     application.close();
 }
 
@@ -72,6 +76,26 @@ fn a_standby_shows_its_lags_and_its_own_logs() {
         let lags = ask(&standby, lags);
         Ok(if lags == expected { Ok(()) } else { Err(lags.to_string()) })
     })
+    .unwrap();
+    // What the standby knows of itself is not NULL.
+    let times = "SELECT count(value) AS known FROM v$dataguard_stats WHERE db_unique_name = 'north' \
+                 AND name IN ('apply finish time', 'estimated startup time')";
+    assert_eq!(ask(&standby, times), json!([{"known": 2}]));
+    let applied =
+        "SELECT count(timestamp) AS known FROM v$recovery_progress WHERE item = 'Last Applied Redo'";
+    assert_eq!(ask(&standby, applied), json!([{"known": 1}]));
+    // A log that was shipped has a row of its destination, and so a rate.
+    must(&primary, &["switch-logfile"]);
+    let rate = "SELECT count(*) > 0 AS shipped FROM v$archived_log WHERE dest_id = 1 AND standby_dest = 'YES' \
+                AND db_unique_name = 'south'";
+    standfast_campaign::process::await_condition(
+        "the log is at the standby",
+        crate::support::PATIENCE,
+        || {
+            let rate = ask(&primary, rate);
+            Ok(if rate == json!([{"shipped": 1}]) { Ok(()) } else { Err(rate.to_string()) })
+        },
+    )
     .unwrap();
     let roles = ask(&primary, "SELECT database_role FROM v$database");
     let expected = json!([{"database_role": "PRIMARY"}, {"database_role": "PHYSICAL STANDBY"}]);

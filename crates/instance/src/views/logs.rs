@@ -112,9 +112,8 @@ pub fn logfile(rows: &mut Builder, at: &Observation) {
     }
 }
 
-/// Whether an archived log was applied at a standby.
-fn applied(at: &Observation, log: &Value) -> Option<&'static str> {
-    let applied = at.status["standby"]["applied"].as_u64()?;
+/// Whether a standby that has applied redo up to `applied` has applied this log.
+fn is_applied(applied: u64, log: &Value) -> Option<&'static str> {
     let (first, next) = (log["first_scn"].as_u64()?, log["next_scn"].as_u64()?);
     Some(match applied {
         applied if applied >= next => "YES",
@@ -127,16 +126,57 @@ fn seconds(us: &Value) -> Option<u64> {
     us.as_u64().map(|us| us / 1_000_000)
 }
 
+/// Where a log is archived.
+struct Archive<'a> {
+    /// 0: the instance's own archive.
+    dest_id: u64,
+    /// What the log is called there; `None`: as its file.
+    name: Option<&'a str>,
+    is_standby: bool,
+    /// All redo before is there; `None`: all that is listed.
+    until: Option<u64>,
+    /// All redo before is applied there.
+    applied: Option<u64>,
+}
+
+/// The archives of an instance: its own one, and what is known of those of its destinations.
+fn archives(at: &Observation) -> Vec<Archive<'_>> {
+    let own = at.status["standby"]["applied"].as_u64();
+    let mut archives = vec![Archive { dest_id: 0, name: None, is_standby: false, until: None, applied: own }];
+    for config in list(&at.catalog["destinations"]) {
+        let is_standby = config["location"].is_null();
+        let all = &at.status[if is_standby { "destinations" } else { "local_destinations" }];
+        let known = list(all).iter().find(|known| known["name"] == config["name"]);
+        let until = known.and_then(|known| known[if is_standby { "hardened" } else { "has" }].as_u64());
+        if let (Some(dest_id), Some(known), Some(until)) = (config["id"].as_u64(), known, until) {
+            let applied = known["applied"].as_u64().filter(|_| is_standby);
+            archives.push(Archive {
+                dest_id,
+                name: config["name"].as_str(),
+                is_standby,
+                until: Some(until),
+                applied,
+            });
+        }
+    }
+    archives
+}
+
 pub fn archived_log(rows: &mut Builder, at: &Observation) {
+    let archives = archives(at);
+    let each = list(&at.catalog["archived"]).iter().flat_map(|log| archives.iter().map(move |to| (log, to)));
+    let is_there = |(log, to): &(&Value, &Archive<'_>)| {
+        to.until.is_none_or(|until| log["next_scn"].as_u64().is_some_and(|next| next <= until))
+    };
     let switches = Switches::of(at);
     let maker = if at.catalog["role"] == "primary" { "ARCH" } else { "RFS" };
-    for (number, log) in list(&at.catalog["archived"]).iter().enumerate() {
+    for (number, (log, to)) in each.filter(is_there).enumerate() {
         let blocks = log["bytes"].as_u64().zip(log["block_bytes"].as_u64());
         rows.row([
             ("recid", cell(number + 1)),
             ("stamp", cell(seconds(&log["completed_us"]))),
-            ("name", cell(&log["path"])),
-            ("dest_id", cell(0u64)),
+            ("name", to.name.map_or_else(|| cell(&log["path"]), cell)),
+            ("dest_id", cell(to.dest_id)),
             ("thread_no", cell(1u64)),
             ("sequence_no", cell(&log["sequence"])),
             ("resetlogs_change_no", cell(&log["branch"])),
@@ -150,9 +190,9 @@ pub fn archived_log(rows: &mut Builder, at: &Observation) {
             ("block_size", cell(&log["block_bytes"])),
             ("creator", cell(maker)),
             ("registrar", cell(maker)),
-            ("standby_dest", cell(false)),
+            ("standby_dest", cell(to.is_standby)),
             ("archived", cell(true)),
-            ("applied", cell(applied(at, log))),
+            ("applied", cell(to.applied.and_then(|applied| is_applied(applied, log)))),
             ("deleted", cell(false)),
             ("status", cell("A")),
             ("completion_time", cell(time_of(&log["completed_us"]))),
@@ -235,7 +275,7 @@ mod tests {
 
     #[test]
     fn an_archived_log_ends_when_the_next_one_begins() {
-        let shown = Shown::of("v$archived_log", &example::primary());
+        let shown = Shown::of("v$archived_log", &example::primary()).with("dest_id", "0");
         let columns = ["sequence_no", "first_time", "next_time", "blocks", "block_size", "applied"];
         let expected = [
             ["6", "2026-11-21 09:58:00", "2026-11-21 09:59:00", "512", "4096", "-"],
@@ -248,8 +288,22 @@ mod tests {
     fn a_log_that_nothing_follows_has_no_end_time() {
         let mut at = example::primary();
         at.catalog["logs"] = json!(null);
-        let rows = Shown::of("v$archived_log", &at).all(&["next_change_no", "next_time"]);
+        let shown = Shown::of("v$archived_log", &at).with("dest_id", "0");
+        let rows = shown.all(&["next_change_no", "next_time"]);
         assert_eq!(rows[1], ["8000", "-"]);
+    }
+
+    #[test]
+    fn each_destination_has_a_row_of_the_logs_that_are_there() {
+        let mut at = example::primary();
+        at.status["destinations"][0]["hardened"] = json!(8_100);
+        at.status["destinations"][0]["applied"] = json!(7_500);
+        let columns = ["sequence_no", "name", "standby_dest", "applied"];
+        let of = |at: &_, dest_id| Shown::of("v$archived_log", at).with("dest_id", dest_id).all(&columns);
+        assert_eq!(of(&at, "1"), [["6", "north", "YES", "YES"], ["7", "north", "YES", "IN-MEMORY"]]);
+        assert_eq!(of(&at, "2"), [["6", "copies", "NO", "-"]], "the local one has it up to 7000");
+        at.status["destinations"][0]["hardened"] = json!(null);
+        assert!(of(&at, "1").is_empty(), "what is there is not known");
     }
 
     #[test]

@@ -109,8 +109,8 @@ pub(super) const ARCHIVED_LOG: View = View {
     columns: &[
         integer("recid", "Number of the row, from 1, the oldest first."),
         integer("stamp", "Seconds since 1970 at which it was complete."),
-        text("name", "Path of the file."),
-        integer("dest_id", "0: the instance's own archive."),
+        text("name", "Path of the file here; of a destination, its name."),
+        integer("dest_id", "0: the instance's own archive; else the destination that has the log, too."),
         THREAD,
         SEQUENCE,
         RESETLOGS_CHANGE,
