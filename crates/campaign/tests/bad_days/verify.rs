@@ -115,11 +115,13 @@ fn verification_under_load_finds_no_difference() {
                 }
             }
         });
-        let found: Vec<_> = (0..5).map(|_| verify(&primary, &["--rate", "1000000000"])).collect();
+        // Read slowly, most pages of a chunk change before their checksums are in the redo.
+        let rates = ["1000000000", "2000000", "1000000000", "2000000"];
+        let found: Vec<_> = rates.iter().map(|rate| verify(&primary, &["--rate", rate])).collect();
         done.store(true, SeqCst);
         for (code, found) in found {
             assert_eq!(code, 0, "{}", found.json());
-            assert!(found.number("/databases/0/pages") > 100, "{}", found.json());
+            assert!(found.number("/databases/0/pages") > 0, "{}", found.json());
         }
     });
     assert_eq!(verify(&primary, &[]).0, 0);
