@@ -200,7 +200,7 @@ impl Apply {
             let offset = *at as u32;
             *at += length;
             let end = start + length as u64;
-            if database_of(&record).is_some_and(|id| self.is_void(id, start)) {
+            if record.database().is_some_and(|id| self.is_void(id, start)) {
                 continue;
             }
             match record {
@@ -321,19 +321,6 @@ impl Apply {
 
     pub(crate) fn journal_error(&self, source: std::io::Error) -> ApplyError {
         ApplyError::Journal { path: self.journal.path().to_owned(), source }
-    }
-}
-
-/// The database that a record is about.
-fn database_of(record: &Record<'_>) -> Option<DatabaseId> {
-    match record {
-        Record::Change { database, .. }
-        | Record::Commit { database, .. }
-        | Record::WalGeneration { database, .. }
-        | Record::Baseline { database }
-        | Record::Detach { database } => Some(*database),
-        Record::Attach(attach) => Some(attach.database),
-        Record::Incarnation { .. } | Record::EndOfRedo { .. } => None,
     }
 }
 

@@ -144,6 +144,22 @@ pub enum Record<'a> {
     },
 }
 
+impl Record<'_> {
+    /// The database that the record is about, if it is about one.
+    pub fn database(&self) -> Option<DatabaseId> {
+        match self {
+            Record::Change { database, .. }
+            | Record::Commit { database, .. }
+            | Record::WalGeneration { database, .. }
+            | Record::Verification { database, .. }
+            | Record::Baseline { database }
+            | Record::Detach { database } => Some(*database),
+            Record::Attach(attach) => Some(attach.database),
+            Record::Incarnation { .. } | Record::EndOfRedo { .. } => None,
+        }
+    }
+}
+
 /// The change of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageVector<'a> {

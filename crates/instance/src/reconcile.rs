@@ -154,19 +154,6 @@ impl PageChecksums {
     }
 }
 
-/// The database that a record is about.
-fn database_of(record: &Record<'_>) -> Option<DatabaseId> {
-    match record {
-        Record::Change { database, .. }
-        | Record::Commit { database, .. }
-        | Record::WalGeneration { database, .. }
-        | Record::Detach { database }
-        | Record::Baseline { database } => Some(*database),
-        Record::Attach(attach) => Some(attach.database),
-        Record::Incarnation { .. } | Record::EndOfRedo { .. } => None,
-    }
-}
-
 /// Reads the redo from `from`, a record boundary, to its end. Page checksums are noted from `checksums_from` on, if that
 /// is a record boundary before `from`.
 ///
@@ -187,7 +174,7 @@ pub fn scan(
             scan.ended_cleanly = matches!(record, Record::EndOfRedo { .. });
             note(&mut scan.histories, &record, start, scn);
         }
-        if let Some(database) = database_of(&record) {
+        if let Some(database) = record.database() {
             scan.checksums.entry(database).or_default().note(&record, scn).map_err(damaged(scn))?;
         }
         start = scn;

@@ -89,7 +89,7 @@ impl Primary {
         read: &[ReadPage],
     ) -> Result<Recorded, InstanceError> {
         // What the reader saw was published before: once that is captured, all changes of it are noted.
-        let up_to_date = self.capture_database(id.0, now_us())?;
+        let up_to_date = self.capture_database(id.0, now_us());
         let Some(served) = self.served.get_mut(&id.0) else { return Ok(Recorded::Gone) };
         if served.watched.is_none() {
             return Ok(Recorded::Again);
