@@ -86,16 +86,16 @@ pub struct KnownFile {
     /// Database.
     pub database: DatabaseId,
     /// Which file it is.
-    pub identity: FileIdentity,
+    pub identity: LastingIdentity,
     /// Set by a clean stop after which the file alone held everything: how it was then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_rest: Option<FileStamp>,
 }
 
-/// What a file is, over restarts of the machine: device numbers are given again at each start, and inode numbers when a file
+/// What a file or directory is, over restarts of the machine: device numbers are given again at each start, and inode numbers when a file
 /// is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileIdentity {
+pub struct LastingIdentity {
     /// Its number in its file system.
     pub inode: u64,
     /// When it was created, nanoseconds since the Unix epoch; unknown on some file systems.
@@ -112,23 +112,37 @@ pub struct FileStamp {
     pub modified_ns: u64,
 }
 
+fn nanoseconds(time: std::time::SystemTime) -> Option<u64> {
+    let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_nanos()).ok()
+}
+
 /// Identity and stamp of the file at `path`; `None` when there is none, or its file system does not say.
-pub fn look_at_file(path: &Path) -> Option<(FileIdentity, FileStamp)> {
+pub fn look_at_file(path: &Path) -> Option<(LastingIdentity, FileStamp)> {
     let metadata = std::fs::metadata(path).ok()?;
-    let nanoseconds = |time: std::time::SystemTime| {
-        time.duration_since(std::time::UNIX_EPOCH).ok().and_then(|since| u64::try_from(since.as_nanos()).ok())
-    };
-    let identity = FileIdentity {
-        inode: std::os::unix::fs::MetadataExt::ino(&metadata),
-        created_ns: metadata.created().ok().and_then(nanoseconds),
-    };
+    let identity = LastingIdentity::in_metadata(&metadata);
     let modified_ns = metadata.modified().ok().and_then(nanoseconds)?;
     Some((identity, FileStamp { bytes: metadata.len(), modified_ns }))
 }
 
-impl FileIdentity {
+impl LastingIdentity {
+    /// Of what is at `path`.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn of(path: &Path) -> std::io::Result<LastingIdentity> {
+        Ok(LastingIdentity::in_metadata(&std::fs::metadata(path)?))
+    }
+
+    fn in_metadata(metadata: &std::fs::Metadata) -> LastingIdentity {
+        LastingIdentity {
+            inode: std::os::unix::fs::MetadataExt::ino(metadata),
+            created_ns: metadata.created().ok().and_then(nanoseconds),
+        }
+    }
+
     /// Whether both may be the same file: what is unknown of one is not compared.
-    pub fn may_be(&self, other: &FileIdentity) -> bool {
+    pub fn may_be(&self, other: &LastingIdentity) -> bool {
         let created = self.created_ns.zip(other.created_ns);
         self.inode == other.inode && created.is_none_or(|(one, other)| one == other)
     }
@@ -167,36 +181,6 @@ impl Superseding {
     /// Number of the newest one.
     pub fn number(&self) -> IncarnationNo {
         self.incarnations.last().map_or(0, |incarnation| incarnation.number)
-    }
-}
-
-/// The directory in which an instance lives, so that a copy of it knows that it is one. Neither changes when the machine is
-/// restarted or the directory renamed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Home {
-    /// Inode of the directory.
-    pub inode: u64,
-    /// When it was made, microseconds since the Unix epoch, where the file system says so.
-    #[serde(default)]
-    pub made_us: Option<u64>,
-}
-
-impl Home {
-    /// Of `directory`.
-    ///
-    /// # Errors
-    /// When it cannot be looked at.
-    pub fn of(directory: &Path) -> std::io::Result<Home> {
-        let metadata = std::fs::metadata(directory)?;
-        let made = metadata.created().ok().and_then(|made| made.duration_since(std::time::UNIX_EPOCH).ok());
-        let made_us = made.and_then(|made| u64::try_from(made.as_micros()).ok());
-        Ok(Home { inode: std::os::unix::fs::MetadataExt::ino(&metadata), made_us })
-    }
-
-    /// Whether both may be one directory. What one of them does not say tells nothing.
-    pub fn is(self, other: Home) -> bool {
-        let made = self.made_us.zip(other.made_us).is_none_or(|(mine, theirs)| mine == theirs);
-        self.inode == other.inode && made
     }
 }
 
@@ -293,7 +277,7 @@ pub struct Control {
     pub superseded_by: Option<Superseding>,
     /// The directory that this file was written in; `None` in a file of an earlier release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub home: Option<Home>,
+    pub home: Option<LastingIdentity>,
     /// Of a standby: where its redo comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
@@ -412,7 +396,12 @@ impl Control {
     }
 
     /// Remembers which file that of a database is, or forgets it.
-    pub fn know_file(&mut self, id: DatabaseId, identity: Option<FileIdentity>, at_rest: Option<FileStamp>) {
+    pub fn know_file(
+        &mut self,
+        id: DatabaseId,
+        identity: Option<LastingIdentity>,
+        at_rest: Option<FileStamp>,
+    ) {
         self.known_files.retain(|known| known.database != id);
         self.known_files.extend(identity.map(|identity| KnownFile { database: id, identity, at_rest }));
     }
@@ -464,7 +453,7 @@ mod tests {
             left_out: vec![(DatabaseId(3), Scn(4))],
             known_files: vec![KnownFile {
                 database: DatabaseId(2),
-                identity: FileIdentity { inode: 7, created_ns: Some(8) },
+                identity: LastingIdentity { inode: 7, created_ns: Some(8) },
                 at_rest: Some(FileStamp { bytes: 9, modified_ns: 10 }),
             }],
             detached: vec![(DatabaseId(4), Scn(6))],
@@ -484,7 +473,7 @@ mod tests {
             lost: None,
             fenced: None,
             superseded_by: None,
-            home: Some(Home { inode: 7, made_us: None }),
+            home: Some(LastingIdentity { inode: 7, created_ns: None }),
             upstream: None,
             differing: Vec::new(),
             verify_due_us: None,
@@ -535,13 +524,16 @@ mod tests {
         let base = std::env::temp_dir().join(format!("standfast-home-{}", std::process::id()));
         let [one, renamed, copy] = ["one", "renamed", "copy"].map(|name| base.join(name));
         std::fs::create_dir_all(&one).unwrap();
-        let home = Home::of(&one).unwrap();
+        let home = LastingIdentity::of(&one).unwrap();
         std::fs::rename(&one, &renamed).unwrap();
         std::fs::create_dir_all(&copy).unwrap();
-        assert!(home.is(Home::of(&renamed).unwrap()));
-        assert!(!home.is(Home::of(&copy).unwrap()));
-        assert!(home.is(Home { made_us: None, ..home }), "a file system that does not say");
-        assert!(!home.is(Home { made_us: Some(1), ..home }) || home.made_us.is_none());
+        assert!(home.may_be(&LastingIdentity::of(&renamed).unwrap()));
+        assert!(!home.may_be(&LastingIdentity::of(&copy).unwrap()));
+        assert!(
+            home.may_be(&LastingIdentity { created_ns: None, ..home }),
+            "a file system that does not say"
+        );
+        assert!(!home.may_be(&LastingIdentity { created_ns: Some(1), ..home }) || home.created_ns.is_none());
         std::fs::remove_dir_all(base).unwrap();
     }
 

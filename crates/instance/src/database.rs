@@ -406,6 +406,27 @@ impl Database {
         *self.foreign_processes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = processes;
     }
 
+    /// Cuts the WAL to nothing if it was reset and nothing was written since, and says whether that is so: the database file
+    /// holds everything then. Does not wait for a writer.
+    pub fn cut_empty_wal(&self) -> bool {
+        let connection = self.connection();
+        let Ok(guard) = Guard::of(&connection) else { return false };
+        if guard.hold_write_lock().is_err() {
+            return false;
+        }
+        // Nobody reads frames of a log that was reset: SQLite resets it only when all readers read the database file.
+        let is_empty = guard.wal_header().is_ok_and(|header| header.frames() == 0);
+        let is_cut = is_empty
+            && self
+                .with_wal(|wal| {
+                    wal.truncate(0)
+                        .map_err(InstanceError::io("cut the write-ahead log of", &self.record.path))
+                })
+                .is_ok();
+        guard.release_write_lock();
+        is_cut
+    }
+
     /// Asks for a fresh copy into the redo.
     pub fn request_resync(&self) {
         self.resync.store(true, SeqCst);

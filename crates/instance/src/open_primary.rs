@@ -372,7 +372,7 @@ fn reconcile_database(
         let bare = bare_salts(&mut database.wal_file()?, &header)
             .map_err(InstanceError::io("read the write-ahead log of", &record.path))?;
         let found = Found { position: header.position(), bare, vouched_for: known.then_some(header.salts()) };
-        match recovery.plan(&control, &header, &found)? {
+        match recovery.plan(&connection, &control, &header, &found)? {
             // The log begins anew behind a bare header, too.
             Plan::Capture(anchor) if bare.is_some() => (header.position(), anchor.database_pages, None),
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
@@ -467,7 +467,13 @@ impl<'a> Recovery<'a> {
     }
 
     /// Where the files claim to stand, if their pages are those of that state.
-    fn plan(&self, control: &Control, header: &WalIndexHeader, found: &Found) -> Result<Plan, InstanceError> {
+    fn plan(
+        &self,
+        connection: &Connection,
+        control: &Control,
+        header: &WalIndexHeader,
+        found: &Found,
+    ) -> Result<Plan, InstanceError> {
         if let Some((_, from)) = control.replays.iter().find(|(id, _)| *id == self.record().id) {
             let position = found.beginning().unwrap_or(found.position);
             // Every file without a WAL stands there, whatever it holds.
@@ -476,6 +482,16 @@ impl<'a> Recovery<'a> {
                 return Ok(Plan::FindOut("it has no write-ahead log"));
             }
             return Ok(Plan::Reapply(Anchor { position, redo_from: *from, ..Anchor::default() }));
+        }
+        if header.frames() == 0 && self.is_as_at_stop() {
+            let database_pages = committed_pages(connection, header)?;
+            let position = header.position();
+            return Ok(Plan::Capture(Anchor {
+                position,
+                scn: self.end,
+                database_pages,
+                ..Anchor::default()
+            }));
         }
         let plan = reconcile::decide(&self.history, found, self.begin);
         let (Plan::Capture(anchor) | Plan::Reapply(anchor)) = plan else { return Ok(plan) };

@@ -506,17 +506,32 @@ impl Primary {
     /// written header, the announcement of a WAL generation.
     fn heal(&mut self, id: u16) {
         let Some(served) = self.served.get_mut(&id) else { return };
-        let Some(connection) = served.shared.try_connection() else { return };
+        let shared = served.shared.clone();
+        let Some(connection) = shared.try_connection() else { return };
         if served.shared.header().is_none() && Database::recover_index(&connection).is_err() {
             return;
         }
         let Ok(guard) = Guard::of(&connection) else { return };
         if guard.hold_write_lock().is_ok() {
-            if let Ok(header) = guard.wal_header() {
+            let published = guard.wal_header();
+            let (_, announced) = self.shared.segment.epoch(id);
+            // Only what is captured is ever reset, so whoever announces a generation that was neither captured nor is the
+            // one that is published here has other files open under the same path, and must not be released by ours.
+            let is_elsewhere = published.as_ref().is_ok_and(|header| header.raw_salts() != announced)
+                && !served.capture.knows(announced);
+            if let Ok(header) = published
+                && !is_elsewhere
+            {
                 self.shared.segment.announce_generation(id, header.raw_salts());
                 served.obstructed = None;
             }
             guard.release_write_lock();
+            drop(connection);
+            if is_elsewhere {
+                let what = "a session writes to another write-ahead log than the one that is open here: the -wal or -shm \
+                            file was removed or replaced";
+                self.take_offline(id, &InstanceError::Failed(what.into()));
+            }
         }
     }
 
@@ -546,8 +561,15 @@ impl Primary {
         let now_ns = monotonic_ns();
         self.polled_ns = now_ns;
         let segment = self.shared.segment;
+        let mut suspects = Vec::new();
         for (id, served) in self.served.iter_mut().filter(|(_, served)| !served.is_offline) {
             let announced = segment.announced(*id);
+            let (_, raw_salts) = segment.epoch(*id);
+            if served.capture.header().is_some_and(|header| header.raw_salts() != raw_salts)
+                && !served.capture.knows(raw_salts)
+            {
+                suspects.push(*id);
+            }
             match served.capture.header() {
                 Some(header) if served.capture.holds(&header) => served.foreign.read(announced),
                 _ => segment.mark_dirty(*id),
@@ -558,6 +580,9 @@ impl Primary {
                     served.shared.add_foreign_commits(commits, now_us());
                 }
             }
+        }
+        for id in suspects {
+            self.heal(id);
         }
     }
 

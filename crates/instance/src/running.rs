@@ -133,6 +133,8 @@ pub struct Running {
     pub(crate) snapshots: Snapshots,
     live: Mutex<Option<LiveWatch>>,
     watching: Mutex<Option<Watchers>>,
+    /// Databases of a primary whose files are watched.
+    pub(crate) watched: Mutex<Vec<Arc<Database>>>,
     verification: Verification,
 }
 
@@ -168,6 +170,7 @@ impl Running {
             snapshots: Snapshots::default(),
             live: Mutex::default(),
             watching: Mutex::default(),
+            watched: Mutex::default(),
             verification: Verification::default(),
         });
         running.listen()?;
@@ -557,14 +560,15 @@ impl Running {
     }
 }
 
-/// After a clean stop: of databases whose file holds everything by itself, how it is now.
+/// After a clean stop: of databases whose file holds everything by itself, how it is now. Their WALs are cut to nothing, as by
+/// SQLite's own TRUNCATE checkpoint, so that a plain reader who recovers the WAL, and is the last to close, has no reason to
+/// write to the file.
 fn note_files_at_rest(control: &mut Control, databases: &[Arc<Database>]) {
     for database in databases.iter().filter(|database| database.failure().is_none()) {
-        let is_whole =
-            database.settled_header().is_some_and(|header| header.frames() == database.backfilled());
-        if let Some((identity, stamp)) = look_at_file(&database.record().path)
-            && is_whole
-            && FileId::of(&database.record().path) == database.file()
+        let path = &database.record().path;
+        if database.cut_empty_wal()
+            && let Some((identity, stamp)) = look_at_file(path)
+            && FileId::of(path) == database.file()
         {
             control.know_file(database.id(), Some(identity), Some(stamp));
         }

@@ -5,7 +5,7 @@
 
 use crate::alert::AlertLog;
 use crate::config::{Config, DestinationConfig};
-use crate::control::{Control, Home};
+use crate::control::{Control, LastingIdentity};
 use crate::control_socket;
 use crate::destination_config::State;
 use crate::environment::Environment;
@@ -243,10 +243,10 @@ fn serve(
 /// Refuses a copy of an instance directory: it is the same instance a second time, with the same shared memory and, where
 /// places are absolute, the same files. A directory that says nothing yet, or is adopted, is remembered.
 fn settle(paths: &Paths, control: &mut Control, adopt: bool) -> Result<(), InstanceError> {
-    let found =
-        Home::of(&paths.directory).map_err(InstanceError::io("look at the directory", &paths.directory))?;
+    let found = LastingIdentity::of(&paths.directory)
+        .map_err(InstanceError::io("look at the directory", &paths.directory))?;
     match control.home {
-        Some(home) if home.is(found) => return Ok(()),
+        Some(home) if home.may_be(&found) => return Ok(()),
         Some(_) if !adopt => {
             return Err(InstanceError::refused(
                 format!(

@@ -2,7 +2,7 @@
 
 use crate::applier::STANDBY_DATABASES;
 use crate::error::InstanceError;
-use crate::places::{self, Changed, Expected, Moved, Place, What};
+use crate::places::{self, Changed, Expected, Moved, OpenFiles, Place, What};
 use crate::running::{Mode, Running};
 use crate::watchers::Watchers;
 use standfast_log::{LogError, LogWriter, RedoLog};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 /// How long the log of a standby may be busy.
 const LOG_TIMEOUT: Duration = Duration::from_secs(1);
 const INSTANCE: &str = "instance";
+const DATABASES: &str = "databases";
 const REDO_LOG: &str = "redo log";
 
 /// Starts the thread that looks.
@@ -63,6 +64,7 @@ fn of_log(log: &RedoLog) -> Vec<Place> {
 impl Running {
     fn look_at_places(&self) {
         self.watch_log();
+        self.watch_databases();
         self.environment.places.look();
     }
 
@@ -87,6 +89,42 @@ impl Running {
                 }
             })
         });
+    }
+
+    /// Of a primary: a database whose files are not any more what their paths say has failed. What its sessions write goes to
+    /// files that nobody finds after the next start; the redo has it, and a start rolls what it finds forward.
+    fn watch_databases(&self) {
+        let databases = match &*self.mode() {
+            Mode::Primary(primary) => primary.threads.shared().all_databases(),
+            _ => Vec::new(),
+        };
+        let mut watched = self.watched.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let is_same = watched.len() == databases.len()
+            && watched.iter().zip(&databases).all(|(known, now)| Arc::ptr_eq(known, now));
+        if is_same {
+            return;
+        }
+        let files = OpenFiles::now();
+        let places = databases.iter().flat_map(|database| {
+            let record = database.record();
+            files.database(&record.name, &record.path)
+        });
+        let (places, served) = (places.collect(), databases.clone());
+        let (environment, me) = (self.environment.clone(), self.me.clone());
+        let changed: Changed = Arc::new(move |news: &[Moved]| {
+            if let Some(running) = me.upgrade() {
+                running.note_moved(news);
+            }
+            for moved in news.iter().filter(|moved| moved.finding.is_certain()) {
+                let name = &moved.place.database;
+                if let Some(database) = served.iter().find(|database| database.record().name == *name) {
+                    database.fail(format!("{moved}"));
+                    environment.alert.say(format!("database {name} goes offline: {moved}"));
+                }
+            }
+        });
+        self.environment.places.register(DATABASES, places, changed);
+        *watched = databases;
     }
 
     fn note_moved(&self, news: &[Moved]) {
@@ -154,8 +192,9 @@ fn remedy(what: What) -> &'static str {
             "`standfast log member add` makes a member again; when none is left, restart this instance when its files are back"
         }
         What::Database | What::Wal | What::WalIndex => {
-            "find out who removes or replaces files here; `standfast unprotect` and `standfast protect` at the primary copy the \
-             database again"
+            "find out who removes or replaces files here. At a primary end all programs that use the database and restart the \
+             instance, which brings its files in line with the redo; for a standby `standfast unprotect` and `standfast protect` \
+             at the primary copy the database again"
         }
     }
 }

@@ -281,6 +281,14 @@ impl Capture {
         self.index.header()
     }
 
+    /// Whether these, in the byte order of the file, are the salts of a generation that was captured here, or of none yet.
+    pub fn knows(&self, raw_salts: [u32; 2]) -> bool {
+        let [first, second] = raw_salts.map(u32::from_be);
+        let salts = WalSalts(first, second);
+        let before = self.previous.map(|previous| previous.salts);
+        salts == WalSalts::default() || salts == self.salts || before == Some(salts)
+    }
+
     /// Whether everything that `header` publishes is captured.
     pub fn holds(&self, header: &WalIndexHeader) -> bool {
         header.frames() == 0 || header.position() == self.position()

@@ -284,3 +284,38 @@ fn a_plain_read_after_an_orderly_stop_copies_nothing() {
     assert!(!primary.alerts().contains("full image"), "{}", primary.alerts());
     assert_nothing_lost(&place, &primary, &standby, &database, 1 + HALF);
 }
+
+/// The second program makes files of its own under the same names: what it commits is in nobody's redo.
+#[test]
+fn a_program_on_other_files_than_the_instance_is_never_acknowledged() {
+    for shm_only in [false, true] {
+        let place = Place::new("other-files");
+        let (mut primary, standby, database) = place.pair(&[]);
+        let mut application = place.application(&database);
+        for _ in 0..HALF {
+            application.run(INSERT);
+        }
+        std::fs::remove_file(with(&database, "-shm")).unwrap();
+        if !shm_only {
+            std::fs::remove_file(with(&database, "-wal")).unwrap();
+        }
+        let mut second = place.application(&database);
+        let answer = second.try_run("INSERT INTO t(x) VALUES('from the second program')");
+        await_status(&primary, "the database is offline", |status: &Status| {
+            status.database_state("app.db") != "open"
+        });
+        await_alert(&primary, "database app.db");
+        second.kill();
+        application.kill();
+        primary.kill();
+        for suffix in ["-wal", "-shm"] {
+            let _ = std::fs::remove_file(with(&database, suffix));
+        }
+        start(&mut primary);
+        assert!(
+            matches!(answer, standfast_campaign::application::client::Answer::Failed { .. }),
+            "acknowledged, and in no redo: {answer:?}"
+        );
+        assert_nothing_lost(&place, &primary, &standby, &database, 1 + HALF);
+    }
+}
