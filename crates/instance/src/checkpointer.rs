@@ -355,7 +355,7 @@ impl Checkpointer {
         }
         let calm = wait_until(start + limit, || !segment.owned(id) && !segment.has_commit_waiters(id));
         let may = calm && database.failure().is_none() && fault::check(Fault::CheckpointReset).is_ok();
-        let done = if may { reset(&connection, &segment, id) } else { Ok(false) };
+        let done = if may { reset(&connection, database, &segment) } else { Ok(false) };
         segment.open_gate(id);
         let done = self.judge(database, done);
         self.count_gate(start);
@@ -383,7 +383,7 @@ impl Checkpointer {
             let end = Instant::now() + limit;
             let mut is_reset = false;
             while database.failure().is_none() {
-                let done = reset(&connection, &segment, database.id().0);
+                let done = reset(&connection, &database, &segment);
                 is_reset = self.judge(&database, done);
                 if is_reset || Instant::now() >= end {
                     break;
@@ -593,7 +593,7 @@ fn passive_and_synced(connection: &Connection, pace: &Pace) -> Result<bool, rusq
 
 /// A TRUNCATE checkpoint, whose truncation the guard swallows: the log starts anew. The new generation is
 /// announced at once, so that sessions can tell a reset of ours from somebody else's.
-fn reset(connection: &Connection, segment: &Segment, id: u16) -> Result<bool, rusqlite::Error> {
+fn reset(connection: &Connection, database: &Database, segment: &Segment) -> Result<bool, rusqlite::Error> {
     if !checkpoint(connection, "TRUNCATE")? {
         return Ok(false);
     }
@@ -601,7 +601,7 @@ fn reset(connection: &Connection, segment: &Segment, id: u16) -> Result<bool, ru
         && guard.hold_write_lock_within(WRITER_PATIENCE).is_ok()
     {
         if let Ok(header) = guard.wal_header() {
-            segment.announce_generation(id, header.raw_salts());
+            database.announce(segment, header.raw_salts());
         }
         guard.release_write_lock();
     }

@@ -5,7 +5,7 @@ use crate::error::InstanceError;
 use crate::foreign_processes::ForeignProcess;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
-use standfast_session::FileId;
+use standfast_session::{FileId, Segment};
 use standfast_sqlite_wal::capture::{Capture, check_index};
 use standfast_sqlite_wal::first_pages::FirstPages;
 use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
@@ -42,6 +42,8 @@ pub struct Database {
     /// Salts of the log if it is lazy, see [`Database::is_lazy`].
     lazy: AtomicU64,
     first_pages: FirstPages,
+    /// Salts of the generation that the instance has announced last.
+    announced_here: AtomicU64,
     /// The redo no longer describes the database: it has to be copied afresh.
     resync: AtomicBool,
     /// First frame that was committed without a checksum and is not known to have one by now; 0: none.
@@ -82,6 +84,7 @@ impl Database {
             synced: AtomicU64::new(0),
             lazy: AtomicU64::new(0),
             first_pages: FirstPages::default(),
+            announced_here: AtomicU64::new(0),
             resync: AtomicBool::new(false),
             unsummed: AtomicU32::new(0),
             foreign_commits: AtomicU64::new(0),
@@ -238,6 +241,23 @@ impl Database {
     /// What capture is told by.
     pub fn first_pages(&self) -> &FirstPages {
         &self.first_pages
+    }
+
+    /// Makes the epoch of sessions stand for the generation with these salts, in the byte order of the file: the instance has
+    /// begun it, or found it published under the write lock. Returns the epoch.
+    pub fn announce(&self, segment: &Segment, raw_salts: [u32; 2]) -> u32 {
+        self.accept_announced(raw_salts);
+        segment.announce_generation(self.id().0, raw_salts)
+    }
+
+    /// The generation that is announced now is one of the files that are open here.
+    pub fn accept_announced(&self, [first, second]: [u32; 2]) {
+        self.announced_here.store(u64::from(first) << 32 | u64::from(second), SeqCst);
+    }
+
+    /// Whether the instance was the last to announce a generation, and it was that one.
+    pub fn has_announced(&self, [first, second]: [u32; 2]) -> bool {
+        self.announced_here.load(SeqCst) == u64::from(first) << 32 | u64::from(second)
     }
 
     /// The log with these salts is lazy, or none is.

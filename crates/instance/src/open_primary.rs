@@ -585,6 +585,14 @@ impl<'a> Recovery<'a> {
                 Ok((header.position(), committed_pages(connection, header)?, Some(why)))
             }
             Conclusion::ForeignOnNewest => Err(not_proven(record, why, None)),
+            Conclusion::NothingToCompare => {
+                let last = self.history.anchors.last().map(|anchor| anchor.position.salts);
+                let follows = last.is_some_and(|last| reconcile::may_follow(last, header.salts()));
+                match follows && header.frames() > 0 && !self.left_out {
+                    true => Ok((header.position(), committed_pages(connection, header)?, Some(why))),
+                    false => Err(not_proven(record, why, None)),
+                }
+            }
             Conclusion::Unproven(page) => {
                 let beneath = !is_ours && !self.left_out && header.frames() > 0;
                 if beneath && matches!(self.find_out_beneath(connection)?, Conclusion::Newest { .. }) {

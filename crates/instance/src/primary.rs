@@ -250,10 +250,13 @@ impl Primary {
             && guard.hold_write_lock().is_ok()
         {
             if let Ok(header) = guard.wal_header() {
-                self.shared.segment.announce_generation(id, header.raw_salts());
+                shared.announce(&self.shared.segment, header.raw_salts());
             }
             guard.release_write_lock();
         }
+        // What was announced before is what recovery has found, or is healed.
+        let (_, announced) = self.shared.segment.epoch(id);
+        shared.accept_announced(announced);
         let frames = shared.header().map_or(0, |header| header.frames());
         ReleasePosition::new(self.shared.segment.epoch(id).0, frames)
     }
@@ -518,11 +521,12 @@ impl Primary {
             // Only what is captured is ever reset, so whoever announces a generation that was neither captured nor is the
             // one that is published here has other files open under the same path, and must not be released by ours.
             let is_elsewhere = published.as_ref().is_ok_and(|header| header.raw_salts() != announced)
-                && !served.capture.knows(announced);
+                && !served.capture.knows(announced)
+                && !shared.has_announced(announced);
             if let Ok(header) = published
                 && !is_elsewhere
             {
-                self.shared.segment.announce_generation(id, header.raw_salts());
+                shared.announce(&self.shared.segment, header.raw_salts());
                 served.obstructed = None;
             }
             guard.release_write_lock();
@@ -567,6 +571,7 @@ impl Primary {
             let (_, raw_salts) = segment.epoch(*id);
             if served.capture.header().is_some_and(|header| header.raw_salts() != raw_salts)
                 && !served.capture.knows(raw_salts)
+                && !served.shared.has_announced(raw_salts)
             {
                 suspects.push(*id);
             }

@@ -213,6 +213,8 @@ pub enum Conclusion {
     },
     /// They hold the newest state and on top of it what another process has written.
     ForeignOnNewest,
+    /// The redo at hand has no commit of the database, so that nothing can be compared.
+    NothingToCompare,
     /// Nothing is proven. A page that neither the redo nor a state of it explains, if there is one.
     Unproven(Option<PageNo>),
 }
@@ -237,11 +239,12 @@ pub fn conclude(evidence: &Evidence, is_longest: bool, may_be_foreign: bool) -> 
     if evidence.is_state_since_birth() {
         return Some(Conclusion::Behind { from: evidence.from, whole: false });
     }
-    let nothing_to_lose = evidence.from_birth && evidence.commits == 0;
-    match may_be_foreign && nothing_to_lose {
-        true => Some(Conclusion::ForeignOnNewest),
-        false => Some(Conclusion::Unproven(evidence.example)),
-    }
+    Some(match (evidence.commits, evidence.from_birth) {
+        // Since it is protected nothing was acknowledged.
+        (0, true) => Conclusion::ForeignOnNewest,
+        (0, false) => Conclusion::NothingToCompare,
+        _ => Conclusion::Unproven(evidence.example),
+    })
 }
 
 /// Compares files with the redo from `begin` on, and with as much of what is before as it takes to prove something.
@@ -387,7 +390,7 @@ pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
     };
     if is_lost(found.position) {
         let position = found.position;
-        return Plan::Reapply(Anchor { position, scn: begin, redo_from: begin, ..*last });
+        return Plan::Reapply(Anchor { position, scn: begin, redo_from: begin, frame_page: None, ..*last });
     }
     // The newest mention counts: after a recovery frame numbers of one generation may occur twice.
     let is_it =
@@ -412,7 +415,7 @@ pub fn decide(history: &History, found: &Found, begin: Scn) -> Plan {
         // Reset, or written anew, after everything before was captured and in the database file or in the new log; only
         // the record of the new generation is missing from the redo.
         let position = WalPosition { salts: found.position.salts, frame: 0 };
-        return Plan::Capture(Anchor { position, ..*last });
+        return Plan::Capture(Anchor { position, frame_page: None, ..*last });
     }
     Plan::FindOut("its write-ahead log was reset by a process that does not use Standfast")
 }
@@ -454,6 +457,15 @@ fn not_descended(record: &DatabaseRecord, page: PageNo, scn: Scn) -> InstanceErr
         format!("restore the file that was here, fail over to a standby, or {}", give_up(record)),
     )
 }
+
+/// Whether SQLite may have made `later` out of `earlier` by resetting the WAL: each reset adds one to the first salt and draws
+/// the second. A WAL that is made for a file without one has two random ones.
+pub fn may_follow(earlier: WalSalts, later: WalSalts) -> bool {
+    (1..=RESETS_MAX).contains(&later.0.wrapping_sub(earlier.0))
+}
+
+/// Resets between two records of a WAL generation in the redo.
+const RESETS_MAX: u32 = 16;
 
 #[cfg(test)]
 mod tests {

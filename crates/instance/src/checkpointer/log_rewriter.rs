@@ -156,7 +156,7 @@ impl Checkpointer {
         if let Ok(Some(log)) = &written {
             // Before capture enters the log.
             database.first_pages().put(log.raw_salts, log.page_nos.clone());
-            segment.announce_generation(id, log.raw_salts);
+            database.announce(&segment, log.raw_salts);
             segment.mark_dirty(id);
         }
         guard.release_write_lock();
