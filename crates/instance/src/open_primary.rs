@@ -586,11 +586,15 @@ impl<'a> Recovery<'a> {
             }
             Conclusion::ForeignOnNewest => Err(not_proven(record, why, None)),
             Conclusion::NothingToCompare => {
-                let last = self.history.anchors.last().map(|anchor| anchor.position.salts);
-                let follows = last.is_some_and(|last| reconcile::may_follow(last, header.salts()));
-                match follows && header.frames() > 0 && !self.left_out {
-                    true => Ok((header.position(), committed_pages(connection, header)?, Some(why))),
-                    false => Err(not_proven(record, why, None)),
+                let last = self.history.anchors.last().map(|anchor| anchor.position);
+                let follows = last.is_some_and(|last| reconcile::may_follow(last.salts, header.salts()));
+                // An empty WAL is the same state in whatever generation.
+                let stays_empty = last.is_some_and(|last| last.frame == 0) && header.frames() == 0;
+                match (follows && header.frames() > 0, stays_empty) {
+                    _ if self.left_out => Err(not_proven(record, why, None)),
+                    (true, _) => Ok((header.position(), committed_pages(connection, header)?, Some(why))),
+                    (_, true) => Ok((header.position(), committed_pages(connection, header)?, None)),
+                    _ => Err(not_proven(record, why, None)),
                 }
             }
             Conclusion::Unproven(page) => {
