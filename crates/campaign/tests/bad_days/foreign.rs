@@ -391,7 +391,8 @@ fn a_new_database_in_a_protected_directory_is_named_until_it_is_protected() {
     let path = directory.to_string_lossy();
     must(&primary, &["protect", &path]);
     place.database("data/new.db");
-    let is_named = |status: &standfast_campaign::status::Status| status.text("/unprotected_files/0") != "";
+    let is_named =
+        |status: &standfast_campaign::status::Status| !status.text("/unprotected_files/0").is_empty();
     await_status(&primary, "the new file is named", is_named);
     warns(&primary, "new.db");
     await_alert(&primary, "NOT PROTECTED");

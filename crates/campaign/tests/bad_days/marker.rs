@@ -1,6 +1,6 @@
 //! The marker beside a database: copied along, damaged, or of a file that is no longer there.
 
-use crate::support::{INSERT, Place, SQLITE_READONLY, assert_same, must, refuses, rows, start};
+use crate::support::{INSERT, Place, SQLITE_READONLY, assert_same, await_alert, must, refuses, rows, start};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -71,7 +71,7 @@ fn protect_writes_a_damaged_marker_of_a_known_database_anew() {
 }
 
 #[test]
-fn a_file_restored_in_the_place_of_a_protected_one_is_written_again_after_a_restart() {
+fn a_file_restored_in_the_place_of_a_protected_one_is_offline_until_the_operator_decides() {
     let place = Place::new("restored");
     let (mut primary, database) = place.protecting();
     let mut before = place.application(&database);
@@ -87,7 +87,10 @@ fn a_file_restored_in_the_place_of_a_protected_one_is_written_again_after_a_rest
     application.fails(INSERT, SQLITE_READONLY);
     assert!(application.said().contains("Restart instance south"), "{}", application.said());
     start(&mut primary);
-    application.run(INSERT);
+    await_alert(&primary, "another file is at");
+    must(&primary, &["unprotect", "app.db"]);
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    place.application(&database).run(INSERT);
     assert_eq!(rows(&database), 3);
 }
 

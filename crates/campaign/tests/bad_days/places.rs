@@ -46,7 +46,8 @@ fn a_database_that_is_removed_at_the_standby_is_offline_at_both_ends_and_not_fai
         let (code, line) = check(instance);
         assert!(code == 2 && line.contains("app.db"), "{code} {line}");
     }
-    must(&standby, &["failover"]);
+    refuses(&standby, &["failover"], 3, &["would leave out 1 of its databases", "app.db", "--force"]);
+    assert_eq!(standby.run(&["failover", "--force"]).unwrap().code, 6, "{}", standby.last_words());
     assert!(standby.alerts().contains("database app.db is left out"), "{}", standby.alerts());
     let (code, line) = check(&standby);
     assert!(code == 2 && line.contains("app.db"), "{code} {line}");

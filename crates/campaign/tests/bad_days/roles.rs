@@ -166,7 +166,7 @@ fn a_new_primary_that_dials_the_old_one_fences_it() {
     must(&south, &["destination", "remove", "north"]);
     must(&north, &["failover"]);
     place.application(&database).run(INSERT);
-    add_destination(&north, &south, &["--mode", "async"]);
+    add_destination(&north, &south, &["--mode", "async", "--no-wait"]);
     await_status(&south, "it is fenced", |status| status.text("/state") == "fenced");
     await_alert(&north, "has been told that it is replaced");
     let copy = north.standby_database("app.db");

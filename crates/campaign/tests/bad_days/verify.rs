@@ -119,10 +119,13 @@ fn verification_under_load_finds_no_difference() {
         let rates = ["1000000000", "2000000", "1000000000", "2000000"];
         let found: Vec<_> = rates.iter().map(|rate| verify(&primary, &["--rate", rate])).collect();
         done.store(true, SeqCst);
+        let mut compared = 0;
         for (code, found) in found {
             assert_eq!(code, 0, "{}", found.json());
-            assert!(found.number("/databases/0/pages") > 0, "{}", found.json());
+            // A fast writer may change each page of a slow run before it is compared.
+            compared += found.number("/databases/0/pages");
         }
+        assert!(compared > 0);
     });
     assert_eq!(verify(&primary, &[]).0, 0);
     assert_same(&primary, &standby, &database);
