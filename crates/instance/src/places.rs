@@ -10,6 +10,7 @@ use standfast_io::FileIdentity;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{Error, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -240,13 +241,16 @@ impl OpenFiles {
     /// As of now; empty where /proc is not there.
     pub fn now() -> OpenFiles {
         let open = |entry: std::fs::DirEntry| {
-            let path = std::fs::read_link(entry.path()).ok()?;
+            let (path, is_removed) = opened_as(std::fs::read_link(entry.path()).ok()?);
             // Of the descriptor, not of what the path names by now.
             let metadata = std::fs::metadata(entry.path()).ok()?;
-            Some((path, FileIdentity::of(&metadata)))
+            Some((is_removed, path, FileIdentity::of(&metadata)))
         };
         let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
-        OpenFiles(entries.flatten().filter_map(open).collect())
+        let mut found: Vec<_> = entries.flatten().filter_map(open).collect();
+        // Of two files that were opened by one path the removed one is to be found.
+        found.sort_by_key(|(is_removed, ..)| *is_removed);
+        OpenFiles(found.into_iter().map(|(_, path, identity)| (path, identity)).collect())
     }
 
     /// The place of a file that was opened by `path`, by others in this process (SQLite). Where no descriptor can be
@@ -275,6 +279,14 @@ impl OpenFiles {
             self.place(What::Wal, name, &beside("-wal")),
             self.place(What::WalIndex, name, &beside("-shm")),
         ]
+    }
+}
+
+/// The path by which a descriptor was opened, of which /proc/self/fd has `link`, and whether the file was removed since.
+fn opened_as(link: PathBuf) -> (PathBuf, bool) {
+    match link.as_os_str().as_encoded_bytes().strip_suffix(b" (deleted)") {
+        Some(bytes) => (PathBuf::from(std::ffi::OsStr::from_bytes(bytes)), true),
+        None => (link, false),
     }
 }
 
@@ -372,6 +384,8 @@ mod tests {
         std::fs::write(directory.join("other"), "x").unwrap();
         std::fs::rename(directory.join("other"), &path).unwrap();
         assert_eq!(files.place(What::Database, "app.db", &path).expected, Expected::Is(open));
+        // Already replaced when it is first looked at.
+        assert_eq!(OpenFiles::now().place(What::Database, "app.db", &path).expected, Expected::Is(open));
         let [database, wal, _] = files.database("app.db", &path);
         assert_eq!((database.expected, wal.expected), (Expected::Is(open), Expected::Exists));
     }
