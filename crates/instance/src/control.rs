@@ -237,6 +237,9 @@ pub struct Control {
     /// Removed when they are served again or no longer protected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<(DatabaseId, Scn)>,
+    /// Databases whose file alone, without its WAL, held everything before a position, when recovery last began to begin there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub whole_files: Vec<(DatabaseId, Scn)>,
     /// The files of databases, as a primary last had them open. Of a database that is not here nothing is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_files: Vec<KnownFile>,
@@ -388,6 +391,18 @@ impl Control {
         self.left_out.retain(|(other, _)| *other != id);
         self.differing.retain(|page| page.database != id);
         self.known_files.retain(|known| known.database != id);
+        self.whole_files.retain(|(other, _)| *other != id);
+    }
+
+    /// Remembers that the file of a database alone holds everything before `scn`.
+    pub fn note_whole(&mut self, id: DatabaseId, scn: Scn) {
+        self.whole_files.retain(|(other, _)| *other != id);
+        self.whole_files.push((id, scn));
+    }
+
+    /// See [`Control::whole_files`].
+    pub fn whole_at(&self, id: DatabaseId) -> Option<Scn> {
+        self.whole_files.iter().find(|(other, _)| *other == id).map(|(_, scn)| *scn)
     }
 
     /// What is known of the file of a database.
@@ -451,6 +466,7 @@ mod tests {
             copied: false,
             replays: vec![],
             left_out: vec![(DatabaseId(3), Scn(4))],
+            whole_files: vec![(DatabaseId(2), Scn(4))],
             known_files: vec![KnownFile {
                 database: DatabaseId(2),
                 identity: LastingIdentity { inode: 7, created_ns: Some(8) },

@@ -447,6 +447,14 @@ impl Database {
         is_cut
     }
 
+    /// Whether the database file alone holds, durably, everything that is captured.
+    pub fn is_whole_without_wal(&self) -> bool {
+        let frames = self.settled_header().map(|header| header.frames());
+        let is_synced = self.synced() > Scn::ZERO && self.synced() >= self.in_redo();
+        self.failure().is_none()
+            && frames.is_some_and(|frames| frames == 0 || frames == self.backfilled() && is_synced)
+    }
+
     /// Asks for a fresh copy into the redo.
     pub fn request_resync(&self) {
         self.resync.store(true, SeqCst);

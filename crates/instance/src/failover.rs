@@ -286,6 +286,7 @@ pub fn take_over(
         control.copied = true;
         control.incarnations.push(incarnation);
         control.checkpoint = branch;
+        control.whole_files.clear();
         let unknown = control.databases.iter().map(|record| record.id).filter(|id| !known.contains(id));
         let needs = |id| kept.iter().find(|(kept, _)| *kept == id).map_or(branch, |(_, from)| *from);
         control.left_out = unknown.map(|id| (id, needs(id))).collect();

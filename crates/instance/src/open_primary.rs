@@ -80,12 +80,11 @@ pub fn open_primary(
     log.set_checkpoint(control.checkpoint);
     // The newest redo before the checkpoint says what the files should hold, too. At a failover they were just written.
     let is_new = control.incarnation().branch == control.checkpoint;
-    let earlier = if is_new { None } else { reconcile::log_before(&log, control.checkpoint) };
-    let scan = match reconcile::scan(&log, control.checkpoint, recovered.end, earlier) {
-        // A log before the checkpoint need not be readable.
-        Err(_) if earlier.is_some() => reconcile::scan(&log, control.checkpoint, recovered.end, None)?,
-        other => other?,
+    let earlier = match reconcile::log_before(&log, control.checkpoint) {
+        Some(from) if !is_new => reconcile::checksums_between(&log, from, control.checkpoint),
+        _ => Default::default(),
     };
+    let scan = reconcile::scan(&log, control.checkpoint, recovered.end, earlier)?;
     if scan.end < recovered.end {
         // A batch that was torn by a power loss: it was never acknowledged.
         writer.cut(scan.end, recovered.confirmed)?;
@@ -448,7 +447,7 @@ impl<'a> Recovery<'a> {
         end: Scn,
     ) -> Result<Recovery<'a>, InstanceError> {
         let record = database.record();
-        let mut scan = reconcile::scan(log, begin, end, None).map_err(|error| {
+        let mut scan = reconcile::scan(log, begin, end, Default::default()).map_err(|error| {
             InstanceError::refused(
                 format!("{} was left out and needs the redo from SCN {begin} on: {error}", record.name),
                 format!(
@@ -571,7 +570,9 @@ impl<'a> Recovery<'a> {
         // Frames of a WAL that the redo knows were written by sessions and captured: nothing foreign is among them.
         let is_ours =
             header.frames() > 0 && self.history.anchors.iter().any(|a| a.position.salts == header.salts());
-        match self.find_out(connection, header, !is_ours)? {
+        let conclusion = self.find_out(connection, header, !is_ours)?;
+        self.environment.alert.say(format!("database {}: {why}; by the redo {conclusion}", record.name));
+        match conclusion {
             // What a process without the VFS has written to pages that no redo touches cannot be ruled out.
             Conclusion::Newest { whole } => {
                 let image = if whole || self.is_as_at_stop() { None } else { Some(why) };
@@ -590,10 +591,16 @@ impl<'a> Recovery<'a> {
                 let follows = last.is_some_and(|last| reconcile::may_follow(last.salts, header.salts()));
                 // An empty WAL is the same state in whatever generation.
                 let stays_empty = last.is_some_and(|last| last.frame == 0) && header.frames() == 0;
-                match (follows && header.frames() > 0, stays_empty) {
-                    _ if self.left_out => Err(not_proven(record, why, None)),
-                    (true, _) => Ok((header.position(), committed_pages(connection, header)?, Some(why))),
-                    (_, true) => Ok((header.position(), committed_pages(connection, header)?, None)),
+                // Of a database that was taken up right before the end nothing was acknowledged.
+                let is_new = last.is_none();
+                let control = self.environment.control();
+                // All its commits were in the file, and none followed.
+                let is_whole = control.whole_at(record.id).is_some_and(|scn| scn >= self.log.oldest());
+                let image = (header.frames() > 0 || is_new).then_some(why);
+                match follows && header.frames() > 0 || stays_empty || is_new || is_whole {
+                    true if !self.left_out => {
+                        Ok((header.position(), committed_pages(connection, header)?, image))
+                    }
                     _ => Err(not_proven(record, why, None)),
                 }
             }

@@ -480,6 +480,11 @@ pub fn advance(
             control.leave_out(id, control.checkpoint);
         }
         control.checkpoint = control.checkpoint.max(scn);
+        for database in checkpointer.shared().all_databases() {
+            if database.is_whole_without_wal() {
+                control.note_whole(database.id(), scn);
+            }
+        }
     })?;
     log.set_checkpoint(scn);
     Ok(())

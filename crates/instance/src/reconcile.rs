@@ -154,33 +154,47 @@ impl PageChecksums {
     }
 }
 
-/// Reads the redo from `from`, a record boundary, to its end. Page checksums are noted from `checksums_from` on, if that
-/// is a record boundary before `from`.
+/// Newest page images by database.
+pub type AllChecksums = BTreeMap<DatabaseId, PageChecksums>;
+
+/// Reads the redo from `from`, a record boundary, to its end. `earlier`: what redo before it has left.
 ///
 /// # Errors
 /// When the log cannot be read.
-pub fn scan(
-    log: &Arc<RedoLog>,
-    from: Scn,
-    upto: Scn,
-    checksums_from: Option<Scn>,
-) -> Result<Scan, InstanceError> {
-    let mut start = checksums_from.filter(|earlier| *earlier < from).unwrap_or(from);
-    let mut reader = RecordReader::new(log.clone(), start, upto);
-    let mut scan = Scan { begin: from, ..Scan::default() };
+pub fn scan(log: &Arc<RedoLog>, from: Scn, upto: Scn, earlier: AllChecksums) -> Result<Scan, InstanceError> {
+    let mut reader = RecordReader::new(log.clone(), from, upto);
+    let mut scan = Scan { begin: from, checksums: earlier, ..Scan::default() };
+    let mut start = from;
     while let Some((bytes, scn)) = reader.next_record()? {
         let (record, _) = decode_record(bytes).map_err(damaged(scn))?;
-        if start >= from {
-            scan.ended_cleanly = matches!(record, Record::EndOfRedo { .. });
-            note(&mut scan.histories, &record, start, scn);
-        }
-        if let Some(database) = record.database() {
-            scan.checksums.entry(database).or_default().note(&record, scn).map_err(damaged(scn))?;
-        }
+        scan.ended_cleanly = matches!(record, Record::EndOfRedo { .. });
+        note(&mut scan.histories, &record, start, scn);
+        note_checksums(&mut scan.checksums, &record, scn)?;
         start = scn;
     }
     scan.end = reader.position();
     Ok(scan)
+}
+
+/// What the redo between two record boundaries has left; nothing where it cannot be read to its end. Where an incarnation ends
+/// within, its last record may be half of one.
+pub fn checksums_between(log: &Arc<RedoLog>, from: Scn, to: Scn) -> AllChecksums {
+    let mut reader = RecordReader::new(log.clone(), from, to);
+    let mut checksums = AllChecksums::new();
+    while let Ok(Some((bytes, scn))) = reader.next_record() {
+        let Ok((record, _)) = decode_record(bytes) else { break };
+        if note_checksums(&mut checksums, &record, scn).is_err() {
+            break;
+        }
+    }
+    if reader.position() == to { checksums } else { AllChecksums::new() }
+}
+
+fn note_checksums(checksums: &mut AllChecksums, record: &Record<'_>, scn: Scn) -> Result<(), InstanceError> {
+    match record.database() {
+        Some(database) => checksums.entry(database).or_default().note(record, scn).map_err(damaged(scn)),
+        None => Ok(()),
+    }
 }
 
 /// The first record boundary of the log before the one that holds `from`, else of that one.
@@ -217,6 +231,20 @@ pub enum Conclusion {
     NothingToCompare,
     /// Nothing is proven. A page that neither the redo nor a state of it explains, if there is one.
     Unproven(Option<PageNo>),
+}
+
+impl std::fmt::Display for Conclusion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Conclusion::Newest { .. } => write!(f, "its files hold the newest state"),
+            Conclusion::Behind { from, .. } => write!(f, "its files lack redo from SCN {from} on"),
+            Conclusion::ForeignOnNewest => {
+                write!(f, "its files hold the newest state and what another process has written")
+            }
+            Conclusion::NothingToCompare => write!(f, "nothing is known of it: there is no commit of it"),
+            Conclusion::Unproven(_) => write!(f, "nothing is proven"),
+        }
+    }
 }
 
 /// What follows from evidence of one stretch after another, each longer than the one before; `None`: a longer one may say
@@ -291,6 +319,13 @@ fn compare<P: Pages>(
     let mut reader = RecordReader::new(log.clone(), from, end);
     while let Some((bytes, scn)) = reader.next_record()? {
         comparison.take(bytes, scn)?;
+    }
+    if reader.position() != end {
+        // Without what follows an older state would pass for the newest.
+        let reached = reader.position();
+        return Err(InstanceError::Failed(format!(
+            "the redo from SCN {from} on ends at {reached}, before {end}"
+        )));
     }
     comparison.finish()
 }

@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn commits_without_the_vfs_are_a_warning_for_a_while() {
         let at = |time_us: u64| {
-            let database = json!({ "name": "app.db", "foreign_commits": 3, "foreign_seen_us": 5_000_000,
+            let database = json!({ "name": "app.db", "state": "open", "foreign_commits": 3, "foreign_seen_us": 5_000_000,
                 "foreign_processes": [{ "pid": 7, "name": "cron", "access": "no_extension" }] });
             checked(
                 json!({ "role": "primary", "state": "open", "time_us": time_us, "databases": [database] }),
