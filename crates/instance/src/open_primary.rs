@@ -570,6 +570,15 @@ impl<'a> Recovery<'a> {
         // Frames of a WAL that the redo knows were written by sessions and captured: nothing foreign is among them.
         let is_ours =
             header.frames() > 0 && self.history.anchors.iter().any(|a| a.position.salts == header.salts());
+        // A generation that the redo does not know begins with what was in the file: if that is the newest state, what
+        // follows in the WAL comes on top of it, and must not be overwritten by redo.
+        let is_on_top = !is_ours && header.frames() > 0;
+        if is_on_top
+            && !self.left_out
+            && matches!(self.find_out_beneath(connection)?, Conclusion::Newest { .. })
+        {
+            return Ok((header.position(), committed_pages(connection, header)?, Some(why)));
+        }
         let conclusion = self.find_out(connection, header, !is_ours)?;
         self.environment.alert.say(format!("database {}: {why}; by the redo {conclusion}", record.name));
         match conclusion {
@@ -578,7 +587,8 @@ impl<'a> Recovery<'a> {
                 let image = if whole || self.is_as_at_stop() { None } else { Some(why) };
                 Ok((header.position(), committed_pages(connection, header)?, image))
             }
-            Conclusion::Behind { from, whole } => {
+            Conclusion::Behind { certain: false, .. } if is_on_top => Err(not_proven(record, why, None)),
+            Conclusion::Behind { from, whole, .. } => {
                 let (position, pages) = self.roll_forward(connection, from)?;
                 Ok((position, pages, (!is_ours && !whole).then_some(why)))
             }
@@ -604,13 +614,7 @@ impl<'a> Recovery<'a> {
                     _ => Err(not_proven(record, why, None)),
                 }
             }
-            Conclusion::Unproven(page) => {
-                let beneath = !is_ours && !self.left_out && header.frames() > 0;
-                if beneath && matches!(self.find_out_beneath(connection)?, Conclusion::Newest { .. }) {
-                    return Ok((header.position(), committed_pages(connection, header)?, Some(why)));
-                }
-                Err(not_proven(record, why, page))
-            }
+            Conclusion::Unproven(page) => Err(not_proven(record, why, page)),
         }
     }
 

@@ -224,6 +224,8 @@ pub enum Conclusion {
         from: Scn,
         /// As of `Newest`.
         whole: bool,
+        /// Every page is an image that the redo knows; else some are overwritten, and might be newer than all redo.
+        certain: bool,
     },
     /// They hold the newest state and on top of it what another process has written.
     ForeignOnNewest,
@@ -256,7 +258,7 @@ pub fn conclude(evidence: &Evidence, is_longest: bool, may_be_foreign: bool) -> 
         return Some(Conclusion::Newest { whole });
     }
     if evidence.is_state_of_stretch() {
-        return Some(Conclusion::Behind { from: evidence.from, whole });
+        return Some(Conclusion::Behind { from: evidence.from, whole, certain: true });
     }
     if may_be_foreign && evidence.is_foreign_on_newest() {
         return Some(Conclusion::ForeignOnNewest);
@@ -265,7 +267,7 @@ pub fn conclude(evidence: &Evidence, is_longest: bool, may_be_foreign: bool) -> 
         return None;
     }
     if evidence.is_state_since_birth() {
-        return Some(Conclusion::Behind { from: evidence.from, whole: false });
+        return Some(Conclusion::Behind { from: evidence.from, whole: false, certain: false });
     }
     Some(match (evidence.commits, evidence.from_birth) {
         // Since it is protected nothing was acknowledged.

@@ -87,7 +87,7 @@ fn status(second: u64, time_us: u64) -> serde_json::Value {
             { "state": "current", "sequence": 813, "first_scn": 89_980 * MIB, "bytes": 256 * MIB, "archived": false },
         ] },
         "databases": [{ "name": "app.db", "state": "open", "foreign_commits": 0, "foreign_seen_us": null }],
-        "unprotected_files": [],
+        "unprotected_files": [], "verification": { "run": time_us - 9_000_000, "ended_us": time_us - 8_000_000 },
         "destinations": [oslo(captured, time_us), rome(captured, second, time_us)],
         "alerts": [
             "2026-11-21T09:12:44.120Z primary opened at SCN 94371840000",
@@ -102,7 +102,7 @@ fn status(second: u64, time_us: u64) -> serde_json::Value {
 fn oslo(captured: u64, time_us: u64) -> serde_json::Value {
     json!({ "name": "oslo", "address": "10.0.0.2:7411", "role": "standby", "mode": "sync-affirm",
               "state": "streaming", "standing": "required", "required": true, "received": captured,
-              "hardened": captured, "applied": captured - 40_000, "stopped_total": 0,
+              "hardened": captured, "applied": captured - 40_000, "stopped_total": 0, "differing_pages": 0,
               "transport_lag_bytes": 0, "transport_lag_s": 0.0, "apply_lag_bytes": 40_000, "apply_lag_s": 0.013,
               "last_heard_us": time_us - 400_000, "redo_bytes": captured, "tcp_segments": 1_204_318, "tcp_retransmitted": 12, "round_trip_us": 862,
               "last_trouble": null, "gap": null })

@@ -1,7 +1,7 @@
 //! The stations of a primary on a simulated machine, stepped by one thread.
 
-use super::Outcome;
 use super::site::{Geometry, ROUND_BYTES, SegmentFile};
+use super::{Outcome, trace};
 use rusqlite::Connection;
 use standfast_instance::baseline::BaselineJob;
 use standfast_instance::checkpointer::Checkpointer;
@@ -117,7 +117,8 @@ impl SwitchHelper for Helper {
         }
     }
 
-    fn resynchronise(&mut self, database: Arc<Database>, _: String) {
+    fn resynchronise(&mut self, database: Arc<Database>, why: String) {
+        trace::say(|| format!("database {} needs a full image: {why}", database.record().name));
         if let Some(works) = self.works() {
             let mut works = lock(&works);
             works.resynchronise.push(database);
