@@ -573,9 +573,12 @@ impl<'a> Recovery<'a> {
         // A generation that the redo does not know begins with what was in the file: if that is the newest state, what
         // follows in the WAL comes on top of it, and must not be overwritten by redo.
         let is_on_top = !is_ours && header.frames() > 0;
+        let last = self.history.anchors.last().map(|anchor| anchor.position.salts);
+        // SQLite resets a WAL only when all of it is in the file, and all of that was captured.
+        let follows = last.is_some_and(|last| reconcile::may_follow(last, header.salts()));
         if is_on_top
             && !self.left_out
-            && matches!(self.find_out_beneath(connection)?, Conclusion::Newest { .. })
+            && (follows || matches!(self.find_out_beneath(connection)?, Conclusion::Newest { .. }))
         {
             return Ok((header.position(), committed_pages(connection, header)?, Some(why)));
         }
@@ -586,6 +589,10 @@ impl<'a> Recovery<'a> {
             Conclusion::Newest { whole } => {
                 let image = if whole || self.is_as_at_stop() { None } else { Some(why) };
                 Ok((header.position(), committed_pages(connection, header)?, image))
+            }
+            // Redo must not be applied over what may be newer than all of it.
+            Conclusion::Behind { certain: false, .. } if is_on_top && !self.left_out => {
+                Ok((header.position(), committed_pages(connection, header)?, Some(why)))
             }
             Conclusion::Behind { certain: false, .. } if is_on_top => Err(not_proven(record, why, None)),
             Conclusion::Behind { from, whole, .. } => {
@@ -598,7 +605,6 @@ impl<'a> Recovery<'a> {
             Conclusion::ForeignOnNewest => Err(not_proven(record, why, None)),
             Conclusion::NothingToCompare => {
                 let last = self.history.anchors.last().map(|anchor| anchor.position);
-                let follows = last.is_some_and(|last| reconcile::may_follow(last.salts, header.salts()));
                 // An empty WAL is the same state in whatever generation.
                 let stays_empty = last.is_some_and(|last| last.frame == 0) && header.frames() == 0;
                 // Of a database that was taken up right before the end nothing was acknowledged.
@@ -607,7 +613,7 @@ impl<'a> Recovery<'a> {
                 // All its commits were in the file, and none followed.
                 let is_whole = control.whole_at(record.id).is_some_and(|scn| scn >= self.log.oldest());
                 let image = (header.frames() > 0 || is_new).then_some(why);
-                match follows && header.frames() > 0 || stays_empty || is_new || is_whole {
+                match stays_empty || is_new || is_whole {
                     true if !self.left_out => {
                         Ok((header.position(), committed_pages(connection, header)?, image))
                     }

@@ -42,7 +42,7 @@ pub struct PowerReport {
     /// Databases that a plain process read, or whose WAL was removed, between a power loss and the start.
     #[serde(default)]
     pub changed_files: u64,
-    /// The same, left alone because the redo at hand would not have proven what is left.
+    /// Databases that went offline at a start, or would have, because the redo at hand did not prove what their files hold.
     #[serde(default)]
     pub offline: u64,
     /// Histories that could not go on although the power was there.
@@ -131,7 +131,7 @@ impl std::fmt::Display for PowerReport {
         )?;
         writeln!(
             f,
-            "files changed before a start: {}; {} left alone that would have gone offline",
+            "files changed before a start: {}; databases offline: {}",
             self.changed_files, self.offline
         )?;
         writeln!(
