@@ -119,7 +119,11 @@ fn a_log_that_was_reset_while_the_instance_was_down_leads_to_a_fresh_copy() {
         assert_same(&primary, &standby, &database);
     }
     let alerts = primary.alerts();
-    assert_eq!(alerts.matches("reset by a process that does not use Standfast").count(), 2, "{alerts}");
+    assert_eq!(
+        alerts.matches("full image in the redo: its write-ahead log was reset by a process").count(),
+        2,
+        "{alerts}"
+    );
     assert_eq!(rows(&standby.standby_database("app.db")), 2 + 2 * 3);
 }
 
