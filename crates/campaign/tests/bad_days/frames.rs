@@ -101,7 +101,7 @@ fn frames_of_a_plain_process_without_checksums_survive() {
     place.application(&database).run(INSERT);
     assert_same(&primary, &standby, &database);
     assert_eq!((new_rows(&copy), rows(&copy)), (20, 202));
-    assert!(!primary.alerts().contains("copied afresh"), "{}", primary.alerts());
+    assert!(!primary.alerts().contains("full image"), "{}", primary.alerts());
 }
 
 #[test]
