@@ -63,19 +63,24 @@ impl Apply {
         self.journal.history().floor(database)
     }
 
-    /// Applies nothing more to the database `name`, because of something outside of the redo: `why`. Remembered over
-    /// restarts until the database is copied again.
+    /// Applies nothing more to `database`, because of something outside of the redo: `why`. Remembered over restarts until
+    /// it is copied again.
     ///
     /// # Errors
     /// `Journal`.
-    pub fn leave(&mut self, name: &str, why: &str, report: &mut ApplyReport) -> Result<(), ApplyError> {
-        let found = self.databases.values_mut().find(|database| database.name == name);
+    pub fn leave(
+        &mut self,
+        database: DatabaseId,
+        why: &str,
+        report: &mut ApplyReport,
+    ) -> Result<(), ApplyError> {
+        let found = self.databases.get_mut(&database);
         let Some(database) = found.filter(|database| database.condition != Condition::Stopped) else {
             return Ok(());
         };
         database.condition = Condition::Stopped;
         self.facts.push(Fact::Stopped { database: database.id, scn: database.state });
-        let error = ApplyError::Moved { name: name.to_owned(), why: why.to_owned() };
+        let error = ApplyError::Moved { name: database.name.clone(), why: why.to_owned() };
         report.errors.push((database.id, error));
         self.write_facts()
     }

@@ -39,9 +39,9 @@ pub struct Applier {
     /// How far redo was to be applied in the last step.
     due: Scn,
     /// Files that are not any more what their paths say, by database, as the watcher has found them.
-    moved: Arc<Mutex<Vec<(String, String)>>>,
+    moved: Arc<Mutex<Vec<(DatabaseId, String)>>>,
     /// The databases that are watched.
-    watched: Vec<String>,
+    watched: Vec<(DatabaseId, String)>,
 }
 
 impl Applier {
@@ -74,22 +74,25 @@ impl Applier {
 
     /// From now on the files of all databases that are open are watched, if they are others than before.
     fn watch_places(&mut self) {
-        let names: Vec<String> = self.apply.databases().into_iter().map(|database| database.name).collect();
-        if names == self.watched {
+        // A database that is protected again has its name and another number.
+        let open: Vec<(DatabaseId, String)> =
+            self.apply.databases().into_iter().map(|database| (database.database, database.name)).collect();
+        if open == self.watched {
             return;
         }
         let (files, directory) = (OpenFiles::now(), &self.environment.paths.databases);
-        let places = names.iter().flat_map(|name| files.database(name, &directory.join(name))).collect();
-        let (moved, shared) = (self.moved.clone(), self.shared.clone());
+        let places = open.iter().flat_map(|(_, name)| files.database(name, &directory.join(name))).collect();
+        let (moved, shared, ids) = (self.moved.clone(), self.shared.clone(), open.clone());
         let changed = move |news: &[Moved]| {
             let certain = news.iter().filter(|moved| moved.finding.is_certain());
             let mut moved = moved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            moved.extend(certain.map(|at| (at.place.database.clone(), at.to_string())));
+            let number = |name: &str| ids.iter().find(|(_, known)| known == name).map(|(id, _)| *id);
+            moved.extend(certain.filter_map(|at| Some((number(&at.place.database)?, at.to_string()))));
             drop(moved);
             shared.wake();
         };
         self.environment.places.register(STANDBY_DATABASES, places, Arc::new(changed));
-        self.watched = names;
+        self.watched = open;
     }
 
     /// Applies nothing more to databases whose files are not any more what their paths say: nobody who opens them would
@@ -103,8 +106,8 @@ impl Applier {
             return Ok(());
         }
         let mut report = ApplyReport::default();
-        for (name, why) in moved {
-            self.apply.leave(&name, &why, &mut report)?;
+        for (database, why) in moved {
+            self.apply.leave(database, &why, &mut report)?;
         }
         self.note(&report);
         Ok(())

@@ -3,6 +3,7 @@
 use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
 use crate::foreign_processes::ForeignProcess;
+use crate::places::{self, Place};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use standfast_session::{FileId, Segment};
@@ -24,6 +25,8 @@ pub struct Database {
     record: DatabaseRecord,
     /// The file that is open.
     file: Option<FileId>,
+    /// Its files as they were when it was opened.
+    places: [Place; 3],
     vfs_base: Option<String>,
     connection: Mutex<Connection>,
     index: WalIndexView,
@@ -72,6 +75,7 @@ impl Database {
         };
         Ok(Database {
             file: FileId::of(&record.path),
+            places: places::database_as_found(&record.name, &record.path),
             record,
             vfs_base: vfs_base.map(str::to_owned),
             connection: Mutex::new(connection),
@@ -103,6 +107,11 @@ impl Database {
     /// The file that is open; `None` when its file system does not say.
     pub fn file(&self) -> Option<FileId> {
         self.file
+    }
+
+    /// Its files as they were when it was opened: what its paths have to name for as long as it is served.
+    pub fn places(&self) -> &[Place; 3] {
+        &self.places
     }
 
     /// Its number.

@@ -269,17 +269,22 @@ impl OpenFiles {
 
     /// A database with its WAL and its shared memory.
     pub fn database(&self, name: &str, path: &Path) -> [Place; 3] {
-        let beside = |suffix: &str| {
-            let mut text = path.as_os_str().to_owned();
-            text.push(suffix);
-            PathBuf::from(text)
-        };
-        [
-            self.place(What::Database, name, path),
-            self.place(What::Wal, name, &beside("-wal")),
-            self.place(What::WalIndex, name, &beside("-shm")),
-        ]
+        files_of(path).map(|(what, path)| self.place(what, name, &path))
     }
+}
+
+/// A database with its WAL and its shared memory, as their paths name them now. To be called when they have just been opened.
+pub fn database_as_found(name: &str, path: &Path) -> [Place; 3] {
+    files_of(path).map(|(what, path)| Place { database: name.to_owned(), ..Place::as_found(what, &path) })
+}
+
+fn files_of(path: &Path) -> [(What, PathBuf); 3] {
+    let beside = |suffix: &str| {
+        let mut text = path.as_os_str().to_owned();
+        text.push(suffix);
+        PathBuf::from(text)
+    };
+    [(What::Database, path.to_owned()), (What::Wal, beside("-wal")), (What::WalIndex, beside("-shm"))]
 }
 
 /// The path by which a descriptor was opened, of which /proc/self/fd has `link`, and whether the file was removed since.

@@ -134,7 +134,7 @@ pub struct Running {
     live: Mutex<Option<LiveWatch>>,
     watching: Mutex<Option<Watchers>>,
     /// Databases of a primary whose files are watched.
-    pub(crate) watched: Mutex<Vec<Arc<Database>>>,
+    pub(crate) watched: Mutex<Vec<Weak<Database>>>,
     verification: Verification,
 }
 

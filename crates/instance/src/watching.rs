@@ -1,8 +1,9 @@
 //! What a running instance does when a file is not any more what its path says; see [`crate::places`].
 
 use crate::applier::STANDBY_DATABASES;
+use crate::database::Database;
 use crate::error::InstanceError;
-use crate::places::{self, Changed, Expected, Moved, OpenFiles, Place, What};
+use crate::places::{self, Changed, Expected, Moved, Place, What};
 use crate::running::{Mode, Running};
 use crate::watchers::Watchers;
 use standfast_log::{LogError, LogWriter, RedoLog};
@@ -92,7 +93,7 @@ impl Running {
     }
 
     /// Of a primary: a database whose files are not any more what their paths say has failed. What its sessions write goes to
-    /// files that nobody finds after the next start; the redo has it, and a start rolls what it finds forward.
+    /// files that are gone after the next start; the redo has it, and a start rolls what it finds forward.
     fn watch_databases(&self) {
         let databases = match &*self.mode() {
             Mode::Primary(primary) => primary.threads.shared().all_databases(),
@@ -100,31 +101,33 @@ impl Running {
         };
         let mut watched = self.watched.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let is_same = watched.len() == databases.len()
-            && watched.iter().zip(&databases).all(|(known, now)| Arc::ptr_eq(known, now));
+            && watched
+                .iter()
+                .zip(&databases)
+                .all(|(known, now)| std::ptr::eq(known.as_ptr(), Arc::as_ptr(now)));
         if is_same {
             return;
         }
-        let files = OpenFiles::now();
-        let places = databases.iter().flat_map(|database| {
-            let record = database.record();
-            files.database(&record.name, &record.path)
-        });
-        let (places, served) = (places.collect(), databases.clone());
+        let places = databases.iter().flat_map(|database| database.places().clone()).collect();
+        // Weak: who watches a database must not keep it open.
+        let served: Vec<Weak<Database>> = databases.iter().map(Arc::downgrade).collect();
+        *watched = served.clone();
         let (environment, me) = (self.environment.clone(), self.me.clone());
         let changed: Changed = Arc::new(move |news: &[Moved]| {
             if let Some(running) = me.upgrade() {
                 running.note_moved(news);
             }
             for moved in news.iter().filter(|moved| moved.finding.is_certain()) {
-                let name = &moved.place.database;
-                if let Some(database) = served.iter().find(|database| database.record().name == *name) {
+                let is_of = |database: &Arc<Database>| database.places().contains(&moved.place);
+                if let Some(database) = served.iter().filter_map(Weak::upgrade).find(is_of) {
                     database.fail(format!("{moved}"));
-                    environment.alert.say(format!("database {name} goes offline: {moved}"));
+                    environment
+                        .alert
+                        .say(format!("database {} goes offline: {moved}", database.record().name));
                 }
             }
         });
         self.environment.places.register(DATABASES, places, changed);
-        *watched = databases;
     }
 
     fn note_moved(&self, news: &[Moved]) {
