@@ -63,14 +63,7 @@ impl World {
             return Err(());
         }
         let recovered = self.recover(primary_down, standby_down, fate);
-        recovered.map_err(|error| {
-            // Nothing is lost: file and redo are kept, and the operator decides. The history ends here.
-            if error.contains("does not stand where the redo says") {
-                self.report.offline += 1;
-            } else {
-                self.report.fail(error);
-            }
-        })
+        recovered.map_err(|error| self.report.fail(error))
     }
 
     fn recover(&mut self, mut primary_down: bool, mut standby_down: bool, fate: Fate) -> Outcome<()> {
