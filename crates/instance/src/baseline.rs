@@ -1,14 +1,16 @@
 //! A full copy of a database in the redo stream: for standbys when a database becomes protected, and when
 //! its WAL was reset by somebody else.
 
+use crate::control::{FileStamp, OwedImage};
 use crate::database::{Database, WRITER_PATIENCE, committed_pages};
+use crate::environment::Environment;
 use crate::error::InstanceError;
 use rusqlite::Connection;
 use standfast_format::{RecordBuilder, page_sum};
 use standfast_io::fault::{self, Fault};
 use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::pace::Pace;
-use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, WalPosition};
+use standfast_types::{DatabaseId, PIECE_BYTES, PageNo, Scn, WalPosition};
 use std::time::Duration;
 
 /// A copy in the making. It reads from one snapshot while applications go on writing.
@@ -19,6 +21,24 @@ pub struct BaselineJob {
     pages: u32,
     next_page: PageNo,
     scratch: Vec<u8>,
+}
+
+/// Remembers that a full image of the state at `position` is begun: from `scn` on no redo of the database is needed to bring
+/// its files there.
+///
+/// # Errors
+/// When the file cannot be synced or the control file not be written.
+pub fn note_owed_image(
+    environment: &Environment,
+    database: &Database,
+    position: WalPosition,
+    scn: Scn,
+) -> Result<(), InstanceError> {
+    database.sync_file()?;
+    let stamp = FileStamp::of(environment.disk.as_ref(), &database.record().path);
+    environment.update_control(|control| {
+        control.owe_image(OwedImage { database: database.id(), scn, position, stamp })
+    })
 }
 
 impl BaselineJob {

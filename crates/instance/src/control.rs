@@ -10,7 +10,9 @@ use standfast_format::crc32c;
 use standfast_io::Disk;
 use standfast_transport as transport;
 use standfast_transport::protection::ProtectionMode;
-use standfast_types::{DATABASES_MAX, DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn};
+use standfast_types::{
+    DATABASES_MAX, DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn, WalPosition,
+};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -70,7 +72,7 @@ pub struct DatabaseRecord {
     pub path: PathBuf,
     /// Page size.
     pub page_size: PageSize,
-    /// Redo of this database before this position is void for this instance: its copy began there.
+    /// Redo of this database before this position is void for this instance: its protection, or its copy, began there.
     pub start_scn: Scn,
     /// On a standby: from where on its redo is needed.
     #[serde(default)]
@@ -87,9 +89,30 @@ pub struct KnownFile {
     pub database: DatabaseId,
     /// Which file it is.
     pub identity: LastingIdentity,
-    /// Set by a clean stop after which the file alone held everything: how it was then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at_rest: Option<FileStamp>,
+}
+
+/// A database whose file alone, without its WAL, held everything before a position, durably.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WholeFile {
+    /// Database.
+    pub database: DatabaseId,
+    /// The position.
+    pub scn: Scn,
+    /// How the file was then.
+    pub stamp: FileStamp,
+}
+
+/// A database of which a full image was begun. Its files held everything then, and what the redo cannot prove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwedImage {
+    /// Database.
+    pub database: DatabaseId,
+    /// No commit of it before this position is missing in its files.
+    pub scn: Scn,
+    /// The state that they held, durably.
+    pub position: WalPosition,
+    /// How the file was then.
+    pub stamp: Option<FileStamp>,
 }
 
 /// What a file or directory is, over restarts of the machine: device numbers are given again at each start, and inode numbers when a file
@@ -112,17 +135,17 @@ pub struct FileStamp {
     pub modified_ns: u64,
 }
 
+impl FileStamp {
+    /// Of the file at `path`; `None` when there is none, or its disk does not say.
+    pub fn of(disk: &dyn Disk, path: &Path) -> Option<FileStamp> {
+        let (bytes, modified_ns) = disk.last_write(path).ok().flatten()?;
+        Some(FileStamp { bytes, modified_ns })
+    }
+}
+
 fn nanoseconds(time: std::time::SystemTime) -> Option<u64> {
     let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
     u64::try_from(since.as_nanos()).ok()
-}
-
-/// Identity and stamp of the file at `path`; `None` when there is none, or its file system does not say.
-pub fn look_at_file(path: &Path) -> Option<(LastingIdentity, FileStamp)> {
-    let metadata = std::fs::metadata(path).ok()?;
-    let identity = LastingIdentity::in_metadata(&metadata);
-    let modified_ns = metadata.modified().ok().and_then(nanoseconds)?;
-    Some((identity, FileStamp { bytes: metadata.len(), modified_ns }))
 }
 
 impl LastingIdentity {
@@ -237,9 +260,12 @@ pub struct Control {
     /// Removed when they are served again or no longer protected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<(DatabaseId, Scn)>,
-    /// Databases whose file alone, without its WAL, held everything before a position, when recovery last began to begin there.
+    /// See [`WholeFile`]; the newest of each database.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub whole_files: Vec<(DatabaseId, Scn)>,
+    pub whole_files: Vec<WholeFile>,
+    /// See [`OwedImage`]; none of a database whose image is complete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owed_images: Vec<OwedImage>,
     /// The files of databases, as a primary last had them open. Of a database that is not here nothing is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_files: Vec<KnownFile>,
@@ -391,18 +417,30 @@ impl Control {
         self.left_out.retain(|(other, _)| *other != id);
         self.differing.retain(|page| page.database != id);
         self.known_files.retain(|known| known.database != id);
-        self.whole_files.retain(|(other, _)| *other != id);
+        self.whole_files.retain(|whole| whole.database != id);
+        self.owed_images.retain(|owed| owed.database != id);
     }
 
-    /// Remembers that the file of a database alone holds everything before `scn`.
-    pub fn note_whole(&mut self, id: DatabaseId, scn: Scn) {
-        self.whole_files.retain(|(other, _)| *other != id);
-        self.whole_files.push((id, scn));
+    /// Remembers that the file of a database alone holds everything before a position.
+    pub fn note_whole(&mut self, whole: WholeFile) {
+        self.whole_files.retain(|other| other.database != whole.database);
+        self.whole_files.push(whole);
     }
 
-    /// See [`Control::whole_files`].
-    pub fn whole_at(&self, id: DatabaseId) -> Option<Scn> {
-        self.whole_files.iter().find(|(other, _)| *other == id).map(|(_, scn)| *scn)
+    /// See [`WholeFile`].
+    pub fn whole_file(&self, id: DatabaseId) -> Option<WholeFile> {
+        self.whole_files.iter().find(|whole| whole.database == id).copied()
+    }
+
+    /// Remembers that a full image was begun.
+    pub fn owe_image(&mut self, owed: OwedImage) {
+        self.owed_images.retain(|other| other.database != owed.database);
+        self.owed_images.push(owed);
+    }
+
+    /// See [`OwedImage`].
+    pub fn owed_image(&self, id: DatabaseId) -> Option<OwedImage> {
+        self.owed_images.iter().find(|owed| owed.database == id).copied()
     }
 
     /// What is known of the file of a database.
@@ -411,14 +449,9 @@ impl Control {
     }
 
     /// Remembers which file that of a database is, or forgets it.
-    pub fn know_file(
-        &mut self,
-        id: DatabaseId,
-        identity: Option<LastingIdentity>,
-        at_rest: Option<FileStamp>,
-    ) {
+    pub fn know_file(&mut self, id: DatabaseId, identity: Option<LastingIdentity>) {
         self.known_files.retain(|known| known.database != id);
-        self.known_files.extend(identity.map(|identity| KnownFile { database: id, identity, at_rest }));
+        self.known_files.extend(identity.map(|identity| KnownFile { database: id, identity }));
     }
 
     /// Remembers that a destination has been synchronised.
@@ -448,6 +481,7 @@ impl Control {
 mod tests {
     use super::*;
     use crate::log_layout::RedoLayout;
+    use standfast_types::WalSalts;
 
     fn control() -> Control {
         Control {
@@ -466,11 +500,20 @@ mod tests {
             copied: false,
             replays: vec![],
             left_out: vec![(DatabaseId(3), Scn(4))],
-            whole_files: vec![(DatabaseId(2), Scn(4))],
+            whole_files: vec![WholeFile {
+                database: DatabaseId(2),
+                scn: Scn(4),
+                stamp: FileStamp { bytes: 9, modified_ns: 10 },
+            }],
+            owed_images: vec![OwedImage {
+                database: DatabaseId(2),
+                scn: Scn(4),
+                position: WalPosition { salts: WalSalts(5, 6), frame: 7 },
+                stamp: Some(FileStamp { bytes: 9, modified_ns: 10 }),
+            }],
             known_files: vec![KnownFile {
                 database: DatabaseId(2),
                 identity: LastingIdentity { inode: 7, created_ns: Some(8) },
-                at_rest: Some(FileStamp { bytes: 9, modified_ns: 10 }),
             }],
             detached: vec![(DatabaseId(4), Scn(6))],
             directories: vec!["/srv/app".into()],

@@ -49,6 +49,8 @@ pub struct Database {
     announced_here: AtomicU64,
     /// The redo no longer describes the database: it has to be copied afresh.
     resync: AtomicBool,
+    /// See [`Database::owes_image`].
+    owes_image: AtomicBool,
     /// First frame that was committed without a checksum and is not known to have one by now; 0: none.
     unsummed: AtomicU32,
     /// Commits that no session announced, and when the last of them were found, microseconds since the Unix epoch.
@@ -90,6 +92,7 @@ impl Database {
             first_pages: FirstPages::default(),
             announced_here: AtomicU64::new(0),
             resync: AtomicBool::new(false),
+            owes_image: AtomicBool::new(false),
             unsummed: AtomicU32::new(0),
             foreign_commits: AtomicU64::new(0),
             foreign_seen_us: AtomicU64::new(0),
@@ -456,17 +459,49 @@ impl Database {
         is_cut
     }
 
-    /// Whether the database file alone holds, durably, everything that is captured.
-    pub fn is_whole_without_wal(&self) -> bool {
-        let frames = self.settled_header().map(|header| header.frames());
-        let is_synced = self.synced() > Scn::ZERO && self.synced() >= self.in_redo();
-        self.failure().is_none()
-            && frames.is_some_and(|frames| frames == 0 || frames == self.backfilled() && is_synced)
+    /// Whether the database file alone holds, durably, everything before `scn`, up to which redo was captured. What is not
+    /// captured is in the WAL only: frames are moved into the file when the redo has them.
+    pub fn is_whole_without_wal(&self, segment: &Segment, scn: Scn) -> bool {
+        if self.failure().is_some() || self.owes_image() {
+            return false;
+        }
+        let is_synced = self.synced() > Scn::ZERO && self.synced() >= scn.min(self.in_redo());
+        is_synced
+            || self.settled_header().is_some_and(|header| {
+                // SQLite resets a WAL when all of it is in the file, synced.
+                let (epoch, raw_salts) = segment.epoch(self.id().0);
+                let is_reset = || {
+                    let captured = self.captured();
+                    captured.0 != 0 && raw_salts == header.raw_salts() && captured.epoch() != epoch
+                };
+                header.frames() == 0 || is_reset()
+            })
+    }
+
+    /// Makes what is in the database file survive a power loss.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn sync_file(&self) -> Result<(), InstanceError> {
+        VfsFile::open(self.vfs_base.as_deref(), &self.record.path, VfsFileKind::Database)
+            .and_then(|mut file| file.sync())
+            .map_err(InstanceError::io("sync the database", &self.record.path))
     }
 
     /// Asks for a fresh copy into the redo.
     pub fn request_resync(&self) {
+        self.set_owes_image(true);
         self.resync.store(true, SeqCst);
+    }
+
+    /// Whether a full image is to be made of it that is not complete in the redo.
+    pub fn owes_image(&self) -> bool {
+        self.owes_image.load(SeqCst)
+    }
+
+    /// See [`Database::owes_image`].
+    pub fn set_owes_image(&self, owes: bool) {
+        self.owes_image.store(owes, SeqCst);
     }
 
     /// Takes the request for a fresh copy.

@@ -10,7 +10,10 @@
 //! - *foreign*: none of these. A process without the VFS has changed it, or the files are older than the stretch.
 //!
 //! One page that is newest or earlier proves that the files are not older than the stretch. Then, if none is foreign or
-//! overwritten, applying the stretch again ends in the newest state: vectors hold absolute bytes.
+//! overwritten, applying the stretch again ends in the newest state: vectors hold absolute bytes. That is, if the database
+//! file alone held everything at some point of the stretch: else pages that changed before it may be in a WAL that is lost,
+//! while later changes of other pages are in the file already, because a checkpoint copies in the order of the pages. A WAL
+//! begins anew only when all of the last one is in the file, so the redo shows such points.
 //!
 //! A foreign commit changes pages on top of whatever state the files had. Whether that was the newest one shows in the
 //! pages of the last commit: those that the foreign commit left alone are newest, and in the others the longest range of
@@ -18,10 +21,11 @@
 //!
 //! [`Comparison`] is fed with records and decides nothing; [`Evidence`] has the conclusions. No I/O but [`Pages`].
 
+use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
 use standfast_format::{DecodeError, PageVector, Ranges, Record, apply_ranges, decode_record, page_sum};
 use standfast_sqlite_wal::state::{PageFound, StateReader};
-use standfast_types::{DatabaseId, PageNo, PageSize, Scn};
+use standfast_types::{DatabaseId, PageNo, Scn};
 use std::collections::{HashMap, HashSet};
 
 /// Fewer equal bytes than these prove nothing.
@@ -95,6 +99,14 @@ pub struct Comparison<P> {
     /// A replay of the stretch has to begin here.
     from: Scn,
     from_birth: bool,
+    /// Redo before it is void.
+    start_scn: Scn,
+    /// The file alone held everything at a point of the stretch.
+    has_whole_file: bool,
+    /// The stretch has a record of the database.
+    is_known: bool,
+    /// A commit was left out, because the stretch may begin within it.
+    is_commit_left_out: bool,
     /// Where a full image begins that is not complete.
     image_from: Option<Scn>,
     seen: HashMap<PageNo, Seen>,
@@ -116,6 +128,10 @@ pub struct Evidence {
     pub from: Scn,
     /// The stretch begins with the database itself: there is no earlier state of it.
     pub from_birth: bool,
+    /// The file alone held everything at a point of the stretch.
+    pub has_whole_file: bool,
+    /// The stretch has no commit of the database at all.
+    pub is_silent: bool,
     /// Pages by what the files hold of them, see the module.
     pub newest: u32,
     /// See the module.
@@ -135,15 +151,18 @@ pub struct Evidence {
 }
 
 impl<P: Pages> Comparison<P> {
-    /// Begins at `from`, a record boundary. `at_boundary`: no transaction of the database is open there.
+    /// Compares the database of `record` with redo from `from` on, a record boundary. `at_boundary`: no transaction of the
+    /// database is open there. `pages_found`: how many of `pages` belong to the state. `whole_at`: everything before it was
+    /// in the database file once, by what is known besides the redo.
     pub fn new(
-        database: DatabaseId,
-        page_size: PageSize,
+        record: &DatabaseRecord,
         pages: P,
         pages_found: u32,
         from: Scn,
         at_boundary: bool,
+        whole_at: Option<Scn>,
     ) -> Comparison<P> {
+        let (database, page_size) = (record.id, record.page_size);
         Comparison {
             database,
             pages,
@@ -151,6 +170,10 @@ impl<P: Pages> Comparison<P> {
             awaits_commit: !at_boundary,
             from,
             from_birth: false,
+            start_scn: record.start_scn,
+            has_whole_file: whole_at.is_some_and(|scn| scn >= from),
+            is_known: false,
+            is_commit_left_out: false,
             image_from: None,
             seen: HashMap::new(),
             pending: Vec::new(),
@@ -171,31 +194,45 @@ impl<P: Pages> Comparison<P> {
         let damaged = |error: DecodeError| {
             InstanceError::Failed(format!("redo record that ends at SCN {end}: {error}"))
         };
-        match decode_record(bytes).map_err(damaged)?.0 {
-            Record::Attach(attach) if attach.database == self.database => {
+        let record = decode_record(bytes).map_err(damaged)?.0;
+        if record.database() != Some(self.database) || end <= self.start_scn {
+            return Ok(());
+        }
+        let was_known = std::mem::replace(&mut self.is_known, true);
+        match record {
+            // A start that copies the database again introduces it again.
+            Record::Attach(_) => {
                 self.forget_pending();
-                self.begin_again(end);
+                if !was_known && self.from <= self.start_scn {
+                    self.begin_again(end);
+                }
+                if std::mem::take(&mut self.awaits_commit) {
+                    self.from = end;
+                }
             }
-            Record::Baseline { database } if database == self.database => {
+            Record::Baseline { .. } => {
                 self.forget_pending();
                 self.image_from = Some(Scn(end.0.saturating_sub(bytes.len() as u64)));
             }
-            Record::WalGeneration { database, restart: true, .. } if database == self.database => {
-                self.forget_pending();
-                self.image_from = None;
+            Record::WalGeneration { restart, salts, captured_frames, .. } => {
+                if restart {
+                    self.forget_pending();
+                    self.image_from = None;
+                }
+                // One that is written anew begins with what was in the last one.
+                self.has_whole_file |= captured_frames == 0 && !salts.is_of_rewritten_log();
             }
-            Record::Change { database, vectors }
-                if database == self.database && (!self.awaits_commit || self.image_from.is_some()) =>
-            {
+            Record::Change { vectors, .. } if !self.awaits_commit || self.image_from.is_some() => {
                 for vector in vectors {
                     self.take_vector(&vector.map_err(damaged)?).map_err(read_error)?;
                 }
             }
-            Record::Commit { database, database_pages, vectors, .. } if database == self.database => {
+            Record::Commit { database_pages, vectors, .. } => {
                 if let Some(from) = self.image_from.take() {
                     self.begin_again(from);
                 } else if self.awaits_commit {
                     (self.awaits_commit, self.from) = (false, end);
+                    self.is_commit_left_out = true;
                     return Ok(());
                 }
                 for vector in vectors {
@@ -214,6 +251,7 @@ impl<P: Pages> Comparison<P> {
         self.last_changes.clear();
         self.commits = 0;
         (self.from, self.from_birth, self.awaits_commit) = (from, true, false);
+        self.has_whole_file = true;
     }
 
     fn forget_pending(&mut self) {
@@ -289,6 +327,8 @@ impl<P: Pages> Comparison<P> {
             commits: self.commits,
             from: self.from,
             from_birth: self.from_birth,
+            has_whole_file: self.has_whole_file,
+            is_silent: self.commits == 0 && !self.is_commit_left_out,
             ..Evidence::default()
         };
         for (page_no, seen) in &self.seen {
@@ -334,12 +374,12 @@ impl<P: Pages> Comparison<P> {
 impl Evidence {
     /// The files hold the newest state and nothing foreign that the redo could tell.
     pub fn is_newest(&self) -> bool {
-        self.newest > 0 && self.pages() == self.newest
+        self.has_whole_file && self.newest > 0 && self.pages() == self.newest
     }
 
     /// The files hold a state of the stretch, perhaps the newest: applying the stretch ends in the newest one.
     pub fn is_state_of_stretch(&self) -> bool {
-        self.foreign + self.overwritten == 0 && self.newest + self.earlier > 0
+        self.has_whole_file && self.foreign + self.overwritten == 0 && self.newest + self.earlier > 0
     }
 
     /// As [`Evidence::is_state_of_stretch`] of a stretch that begins with the database: no older state can be meant by what
@@ -350,7 +390,7 @@ impl Evidence {
 
     /// A process without the VFS has changed the newest state.
     pub fn is_foreign_on_newest(&self) -> bool {
-        self.last_commit_is_there && self.earlier + self.at_start == 0
+        self.has_whole_file && self.last_commit_is_there && self.earlier + self.at_start == 0
     }
 
     /// Pages that count.
@@ -366,7 +406,8 @@ fn read_error(error: std::io::Error) -> InstanceError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use standfast_format::RecordBuilder;
+    use standfast_format::{Attach, RecordBuilder};
+    use standfast_types::{DatabaseId, PageSize, WalPosition, WalSalts};
 
     const ID: DatabaseId = DatabaseId(1);
     const BYTES: usize = 512;
@@ -389,6 +430,8 @@ mod tests {
     struct Model {
         states: Vec<HashMap<PageNo, Vec<u8>>>,
         redo: Vec<Vec<u8>>,
+        whole_at: Option<Scn>,
+        start_scn: Scn,
     }
 
     impl Model {
@@ -398,6 +441,8 @@ mod tests {
             Model {
                 states: vec![(1..=4).map(|page_no| (page_no, page(page_no))).collect()],
                 redo: Vec::new(),
+                whole_at: Some(Scn(1000)),
+                start_scn: Scn::ZERO,
             }
         }
 
@@ -421,9 +466,18 @@ mod tests {
         /// The evidence of the redo from commit `from` on about `files`.
         fn evidence(&self, files: &HashMap<PageNo, Vec<u8>>, from: usize, at_boundary: bool) -> Evidence {
             let found = files.keys().copied().max().unwrap_or(0);
-            let page_size = PageSize::new(BYTES as u32).unwrap();
+            let record = DatabaseRecord {
+                id: ID,
+                name: String::new(),
+                path: std::path::PathBuf::new(),
+                page_size: PageSize::new(BYTES as u32).unwrap(),
+                start_scn: self.start_scn,
+                redo_from: Scn::ZERO,
+                begun_empty: false,
+            };
             let pages = Memory(files.clone());
-            let mut comparison = Comparison::new(ID, page_size, pages, found, Scn(from as u64), at_boundary);
+            let mut comparison =
+                Comparison::new(&record, pages, found, Scn(from as u64), at_boundary, self.whole_at);
             for (index, record) in self.redo.iter().enumerate().skip(from) {
                 comparison.take(record, Scn(index as u64 + 1)).unwrap();
             }
@@ -518,6 +572,73 @@ mod tests {
         let evidence = model.evidence(&model.states[0], 0, true);
         assert_eq!((evidence.overwritten, evidence.foreign), (1, 0));
         assert!(!evidence.is_state_of_stretch() && !evidence.is_foreign_on_newest());
+    }
+
+    #[test]
+    fn pages_of_a_stretch_prove_nothing_of_what_changed_before_it_and_was_in_a_lost_wal() {
+        let mut model = four_commits();
+        model.whole_at = None;
+        // A checkpoint that was cut short has copied page 2, and not page 3 or 5.
+        let mut files = model.states[1].clone();
+        files.insert(2, model.states[4][&2].clone());
+        let evidence = model.evidence(&files, 3, true);
+        assert_eq!((evidence.newest, evidence.pages()), (1, 1));
+        assert!(!evidence.is_newest() && !evidence.is_state_of_stretch() && !evidence.is_foreign_on_newest());
+        // The file held everything before the second commit.
+        model.whole_at = Some(Scn(1));
+        assert!(!model.evidence(&files, 3, true).is_newest(), "that was before the stretch");
+        let evidence = model.evidence(&files, 1, true);
+        assert!(evidence.is_state_of_stretch() && !evidence.is_newest(), "{evidence:?}");
+    }
+
+    #[test]
+    fn a_wal_that_begins_anew_shows_that_the_file_held_everything() {
+        for (frames, expected) in [(0, true), (3, false)] {
+            let mut model = four_commits();
+            model.whole_at = None;
+            let mut bytes = Vec::new();
+            RecordBuilder::wal_generation(
+                &mut bytes,
+                ID,
+                WalPosition { salts: WalSalts(7, 7), frame: frames },
+                5,
+                true,
+            );
+            model.redo.insert(2, bytes);
+            model.states.insert(2, model.states[2].clone());
+            let newest = model.states[5].clone();
+            assert_eq!(model.evidence(&newest, 2, true).is_newest(), expected, "{frames} frames");
+            assert!(!model.evidence(&newest, 3, true).is_newest(), "the record is before the stretch");
+        }
+    }
+
+    #[test]
+    fn a_database_that_is_introduced_again_is_not_new() {
+        let attach = || {
+            let mut bytes = Vec::new();
+            let attach =
+                Attach { database: ID, page_size: PageSize::new(BYTES as u32).unwrap(), name: "a.db" };
+            RecordBuilder::attach(&mut bytes, &attach);
+            bytes
+        };
+        let mut model = four_commits();
+        model.redo.push(attach());
+        let evidence = model.evidence(&model.states[0], 0, true);
+        assert_eq!((evidence.commits, evidence.from_birth), (4, false), "{evidence:?}");
+        let evidence = model.evidence(&model.states[0], 4, true);
+        assert!(
+            !evidence.from_birth && evidence.is_silent,
+            "what was before is not in the stretch: {evidence:?}"
+        );
+        // Its protection began there.
+        model.start_scn = Scn(4);
+        assert!(model.evidence(&model.states[0], 4, true).from_birth);
+    }
+
+    #[test]
+    fn a_commit_that_may_have_begun_before_the_stretch_is_not_counted_and_not_denied() {
+        let evidence = four_commits().evidence(&Model::new().states[0], 3, false);
+        assert_eq!((evidence.commits, evidence.is_silent), (0, false));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 
 use crate::applier::Applier;
 use crate::apply_thread::{ALL, redo_is_read};
-use crate::control::{Control, DatabaseRecord, Incarnation, Role};
+use crate::control::{Control, DatabaseRecord, FileStamp, Incarnation, Role, WholeFile};
 use crate::database::{committed_pages, open_guarded};
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -267,7 +267,8 @@ pub fn take_over(
     note_members(environment, &log)?;
     let whole = |record: &&DatabaseRecord| left_out.iter().all(|left_out| left_out.database != record.name);
     let records: Vec<&DatabaseRecord> = control.databases.iter().filter(whole).collect();
-    let Opening { records, keepers, known, unopened } = opening_records(environment, &records, &incarnation)?;
+    let Opening { records, keepers, known, whole_files, unopened } =
+        opening_records(environment, &records, &incarnation)?;
     check_left_out(&unopened, force)?;
     left_out.extend(unopened);
     for database in &left_out {
@@ -286,7 +287,9 @@ pub fn take_over(
         control.copied = true;
         control.incarnations.push(incarnation);
         control.checkpoint = branch;
-        control.whole_files.clear();
+        control.whole_files = whole_files;
+        control.whole_files.retain(|whole| kept.iter().all(|(kept, _)| *kept != whole.database));
+        control.owed_images.clear();
         let unknown = control.databases.iter().map(|record| record.id).filter(|id| !known.contains(id));
         let needs = |id| kept.iter().find(|(kept, _)| *kept == id).map_or(branch, |(_, from)| *from);
         control.left_out = unknown.map(|id| (id, needs(id))).collect();
@@ -300,6 +303,7 @@ struct Opening {
     records: Vec<u8>,
     keepers: Vec<Connection>,
     known: Vec<DatabaseId>,
+    whole_files: Vec<WholeFile>,
     unopened: Vec<LeftOut>,
 }
 
@@ -310,7 +314,7 @@ fn opening_records(
     incarnation: &Incarnation,
 ) -> Result<Opening, InstanceError> {
     let (mut records, mut keepers, mut known) = (Vec::new(), Vec::new(), Vec::new());
-    let mut unopened = Vec::new();
+    let (mut whole_files, mut unopened) = (Vec::new(), Vec::new());
     let Incarnation { number, id, branch, time_us } = incarnation;
     RecordBuilder::incarnation(&mut records, *number, *id, *branch, *time_us);
     for record in databases {
@@ -319,6 +323,13 @@ fn opening_records(
                 let header = Guard::of(&connection)?.wal_header()?;
                 let pages = committed_pages(&connection, &header)?;
                 RecordBuilder::wal_generation(&mut records, record.id, header.position(), pages, true);
+                // What was applied is durable, and without a WAL it is in the file.
+                let stamp = FileStamp::of(environment.disk.as_ref(), &record.path);
+                whole_files.extend(stamp.filter(|_| header.frames() == 0).map(|stamp| WholeFile {
+                    database: record.id,
+                    scn: *branch,
+                    stamp,
+                }));
                 keepers.push(connection);
                 known.push(record.id);
             }
@@ -330,5 +341,5 @@ fn opening_records(
             }),
         }
     }
-    Ok(Opening { records, keepers, known, unopened })
+    Ok(Opening { records, keepers, known, whole_files, unopened })
 }

@@ -1,15 +1,15 @@
 //! From files to a primary that can serve: recovery of the redo log, then of every database.
 
-use crate::baseline::BaselineJob;
+use crate::baseline::{BaselineJob, note_owed_image};
 use crate::checkpointer::redo_before_data;
-use crate::control::{Control, DatabaseRecord, look_at_file};
+use crate::control::{Control, DatabaseRecord, FileStamp, LastingIdentity, WholeFile};
 use crate::database::{Database, committed_pages};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::members::note_members;
 use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
 use crate::primary_threads::{PrimaryThreads, archive_all};
-use crate::reconcile::{self, Anchor, Conclusion, Found, History, PageChecksums, Plan, Scan};
+use crate::reconcile::{self, Anchor, Conclusion, Foreign, Found, History, PageChecksums, Plan, Scan};
 use rusqlite::Connection;
 use standfast_format::{LogKind, page_sum};
 use standfast_io::fault::{self, Fault};
@@ -333,7 +333,7 @@ fn reconcile_database(
         Some(from) => Recovery::of_left_out(environment, log, &database, from, scan.end)?,
         None => Recovery::since_checkpoint(environment, log, &database, scan),
     };
-    let (position, pages, copy_afresh) = {
+    let (position, pages, copy_afresh, stamp) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
         guard.hold_write_lock_within(WRITER_PATIENCE)?;
@@ -371,7 +371,7 @@ fn reconcile_database(
         let bare = bare_salts(&mut database.wal_file()?, &header)
             .map_err(InstanceError::io("read the write-ahead log of", &record.path))?;
         let found = Found { position: header.position(), bare, vouched_for: known.then_some(header.salts()) };
-        match recovery.plan(&connection, &control, &header, &found)? {
+        let (position, pages, copy_afresh) = match recovery.plan(&connection, &control, &header, &found)? {
             // The log begins anew behind a bare header, too.
             Plan::Capture(anchor) if bare.is_some() => (header.position(), anchor.database_pages, None),
             Plan::Capture(anchor) => (anchor.position, anchor.database_pages, None),
@@ -380,21 +380,35 @@ fn reconcile_database(
                 (position, pages, recovery.foreign_meanwhile(&guard, position)?)
             }
             Plan::FindOut(why) => recovery.settle(&connection, &header, why)?,
-        }
+        };
+        // Nobody writes, and this instance moves nothing into the file yet.
+        let is_whole = copy_afresh.is_none() && guard.wal_header()?.frames() == 0;
+        let stamp = is_whole.then(|| FileStamp::of(environment.disk.as_ref(), &record.path)).flatten();
+        (position, pages, copy_afresh, stamp)
     };
+    if stamp.is_some() {
+        database.sync_file()?;
+    }
     let capture = database.capture_from(position, pages)?;
     database.sync_wal(&Pace::AtOnce)?;
     segment.end_rewriting(record.id.0);
-    // From now on it is written to: what a stop noted of it no longer holds.
-    let identity = look_at_file(&record.path).map(|(identity, _)| identity);
-    environment.update_control(|control| control.know_file(record.id, identity, None))?;
+    if copy_afresh.is_some() {
+        note_owed_image(environment, &database, position, scan.end)?;
+    }
+    let identity = LastingIdentity::of(&record.path).ok();
+    environment.update_control(|control| {
+        control.know_file(record.id, identity);
+        if let Some(stamp) = stamp {
+            control.note_whole(WholeFile { database: record.id, scn: scan.end, stamp });
+        }
+    })?;
     Ok(Reconciled { database, capture, copy_afresh })
 }
 
 /// Positions in a WAL, and the redo, mean something for the file that the instance had open, and for no other.
 fn check_identity(control: &Control, record: &DatabaseRecord) -> Result<(), InstanceError> {
     let known = control.known_file(record.id).map(|known| known.identity);
-    let found = look_at_file(&record.path).map(|(identity, _)| identity);
+    let found = LastingIdentity::of(&record.path).ok();
     match known.zip(found) {
         Some((known, found)) if !known.may_be(&found) => Err(InstanceError::refused(
             format!(
@@ -482,7 +496,7 @@ impl<'a> Recovery<'a> {
             }
             return Ok(Plan::Reapply(Anchor { position, redo_from: *from, ..Anchor::default() }));
         }
-        if header.frames() == 0 && self.is_as_at_stop() {
+        if header.frames() == 0 && !self.owes_image() && self.is_as_noted() {
             let database_pages = committed_pages(connection, header)?;
             let position = header.position();
             return Ok(Plan::Capture(Anchor {
@@ -495,7 +509,7 @@ impl<'a> Recovery<'a> {
         let plan = reconcile::decide(&self.history, found, self.begin);
         let (Plan::Capture(anchor) | Plan::Reapply(anchor)) = plan else { return Ok(plan) };
         let is_without_wal = anchor.position == WalPosition::default() && found.bare.is_none();
-        if is_without_wal && !self.checksums.is_empty() && !self.is_as_at_stop() {
+        if is_without_wal {
             return Ok(Plan::FindOut("it has no write-ahead log"));
         }
         if reconcile::is_lost(found.position) || self.is_state_at(header, &anchor)? {
@@ -567,60 +581,51 @@ impl<'a> Recovery<'a> {
         why: &'static str,
     ) -> Result<(WalPosition, u32, Option<&'static str>), InstanceError> {
         let record = self.record();
+        // An image that was begun and not finished is still owed to the standbys, wherever the files stand.
+        let owes_image = self.owes_image();
         // Frames of a WAL that the redo knows were written by sessions and captured: nothing foreign is among them.
         let is_ours =
             header.frames() > 0 && self.history.anchors.iter().any(|a| a.position.salts == header.salts());
-        // A generation that the redo does not know begins with what was in the file: if that is the newest state, what
-        // follows in the WAL comes on top of it, and must not be overwritten by redo.
-        let is_on_top = !is_ours && header.frames() > 0;
-        let last = self.history.anchors.last().map(|anchor| anchor.position.salts);
-        // SQLite resets a WAL only when all of it is in the file, and all of that was captured.
-        let follows = last.is_some_and(|last| reconcile::may_follow(last, header.salts()));
-        if is_on_top
-            && !self.left_out
-            && (follows || matches!(self.find_out_beneath(connection)?, Conclusion::Newest { .. }))
-        {
-            return Ok((header.position(), committed_pages(connection, header)?, Some(why)));
+        let is_on_top = header.frames() > 0 && !is_ours;
+        let foreign = match (is_ours, is_on_top) {
+            // What the image was owed for may be foreign.
+            (true, _) if owes_image => Foreign::InFile,
+            (true, _) => Foreign::Excluded,
+            (false, true) => Foreign::InWal,
+            (false, false) => Foreign::InFile,
+        };
+        let as_it_is = |image: bool| {
+            let pages = committed_pages(connection, header)?;
+            Ok((header.position(), pages, image.then_some(why)))
+        };
+        if self.is_as_when_image_began(header) {
+            return as_it_is(true);
         }
-        let conclusion = self.find_out(connection, header, !is_ours)?;
+        let conclusion = self.find_out(connection, header, foreign)?;
         self.environment.alert.say(format!("database {}: {why}; by the redo {conclusion}", record.name));
         match conclusion {
             // What a process without the VFS has written to pages that no redo touches cannot be ruled out.
-            Conclusion::Newest { whole } => {
-                let image = if whole || self.is_as_at_stop() { None } else { Some(why) };
-                Ok((header.position(), committed_pages(connection, header)?, image))
-            }
-            // Redo must not be applied over what may be newer than all of it.
-            Conclusion::Behind { certain: false, .. } if is_on_top && !self.left_out => {
-                Ok((header.position(), committed_pages(connection, header)?, Some(why)))
-            }
-            Conclusion::Behind { certain: false, .. } if is_on_top => Err(not_proven(record, why, None)),
-            Conclusion::Behind { from, whole, .. } => {
+            Conclusion::Newest { whole } => as_it_is(owes_image || !whole && !self.is_as_noted()),
+            Conclusion::Behind { from, whole, certain } if certain || !is_on_top => {
                 let (position, pages) = self.roll_forward(connection, from)?;
-                Ok((position, pages, (!is_ours && !whole).then_some(why)))
+                let image = owes_image || foreign != Foreign::Excluded && !whole;
+                Ok((position, pages, image.then_some(why)))
             }
-            Conclusion::ForeignOnNewest if !self.left_out => {
-                Ok((header.position(), committed_pages(connection, header)?, Some(why)))
+            Conclusion::ForeignOnNewest if !self.left_out => as_it_is(true),
+            // Of a database that was taken up right before the end nothing was acknowledged.
+            Conclusion::NothingToCompare if self.history.anchors.is_empty() && !self.left_out => {
+                as_it_is(true)
             }
-            Conclusion::ForeignOnNewest => Err(not_proven(record, why, None)),
-            Conclusion::NothingToCompare => {
-                let last = self.history.anchors.last().map(|anchor| anchor.position);
-                // An empty WAL is the same state in whatever generation.
-                let stays_empty = last.is_some_and(|last| last.frame == 0) && header.frames() == 0;
-                // Of a database that was taken up right before the end nothing was acknowledged.
-                let is_new = last.is_none();
-                let control = self.environment.control();
-                // All its commits were in the file, and none followed.
-                let is_whole = control.whole_at(record.id).is_some_and(|scn| scn >= self.log.oldest());
-                let image = (header.frames() > 0 || is_new).then_some(why);
-                match stays_empty || is_new || is_whole {
-                    true if !self.left_out => {
-                        Ok((header.position(), committed_pages(connection, header)?, image))
-                    }
-                    _ => Err(not_proven(record, why, None)),
-                }
+            // What follows in a WAL whose generation the redo does not know comes on top of what is in the file: if that is
+            // the newest state nothing is missing. Redo must not be applied over it.
+            _ if is_on_top && !self.left_out && self.is_newest_beneath()? => as_it_is(true),
+            // The redo at hand has no commit, so what it had before is in the WAL that it names last, durably; and SQLite has
+            // reset that one, which it does only when all of it is in the file.
+            Conclusion::NothingToCompare if is_on_top && !self.left_out && self.follows(header) => {
+                as_it_is(true)
             }
             Conclusion::Unproven(page) => Err(not_proven(record, why, page)),
+            _ => Err(not_proven(record, why, None)),
         }
     }
 
@@ -628,30 +633,66 @@ impl<'a> Recovery<'a> {
         &self,
         connection: &Connection,
         header: &WalIndexHeader,
-        may_be_foreign: bool,
+        foreign: Foreign,
     ) -> Result<Conclusion, InstanceError> {
         let present = header.frames();
         let frames = Frames { salts: header.salts(), visible: present, present };
         let pages = committed_pages(connection, header)?;
-        self.search(may_be_foreign, frames, pages)
+        self.search(foreign, frames, pages)
     }
 
-    /// As if the WAL, of a generation that is not ours, were not there.
-    fn find_out_beneath(&self, connection: &Connection) -> Result<Conclusion, InstanceError> {
-        let pages = connection.query_row("PRAGMA page_count", [], |row| row.get(0))?;
-        self.search(false, Frames { salts: WalSalts::default(), visible: 0, present: 0 }, pages)
+    /// Whether the file holds the newest state, as if the WAL, of a generation that is not ours, were not there. Its commits
+    /// may have made the database smaller: all pages that the file has count.
+    fn is_newest_beneath(&self) -> Result<bool, InstanceError> {
+        let none = Frames { salts: WalSalts::default(), visible: 0, present: 0 };
+        Ok(self.is_as_noted()
+            || matches!(self.search(Foreign::Excluded, none, u32::MAX)?, Conclusion::Newest { .. }))
     }
 
-    fn search(&self, may_be_foreign: bool, frames: Frames, pages: u32) -> Result<Conclusion, InstanceError> {
+    fn search(&self, foreign: Foreign, frames: Frames, pages: u32) -> Result<Conclusion, InstanceError> {
         let open = || Ok((self.state(frames)?, pages));
-        reconcile::find_out(self.log, self.record(), (self.begin, self.end), may_be_foreign, open)
+        let whole_at = self.environment.control().whole_file(self.record().id).map(|whole| whole.scn);
+        reconcile::find_out(self.log, self.record(), (self.begin, self.end), foreign, whole_at, open)
     }
 
-    /// Whether nobody has written to the file since a stop after which it held everything by itself.
-    fn is_as_at_stop(&self) -> bool {
-        let known = self.environment.control().known_file(self.database.id());
-        let stamp = look_at_file(&self.record().path).map(|(_, stamp)| stamp);
-        stamp.is_some() && known.and_then(|known| known.at_rest) == stamp
+    /// Whether the standbys wait for an image: one was begun and is not complete, or the redo does not say where the database
+    /// stands because it was begun before.
+    fn owes_image(&self) -> bool {
+        self.history.unfinished_baseline || self.history.anchors.is_empty()
+    }
+
+    /// Whether the files still hold what they held when an image was begun that is not complete: nothing is captured
+    /// meanwhile, so nothing that was acknowledged is missing.
+    fn is_as_when_image_began(&self, header: &WalIndexHeader) -> bool {
+        let Some(owed) = self.environment.control().owed_image(self.record().id) else { return false };
+        let is_current = !self.left_out
+            && owed.scn >= self.begin
+            && self.history.last_commit.is_none_or(|scn| scn <= owed.scn);
+        let is_there = if owed.position.frame > 0 {
+            owed.position.salts == header.salts() && owed.position.frame <= header.frames()
+        } else {
+            let stamp = FileStamp::of(self.environment.disk.as_ref(), &self.record().path);
+            stamp.is_some() && stamp == owed.stamp
+        };
+        is_current && is_there
+    }
+
+    /// Whether SQLite may have made this WAL out of the last one that the redo names, by resetting it.
+    fn follows(&self, header: &WalIndexHeader) -> bool {
+        let last = self.history.anchors.last().map(|anchor| anchor.position.salts);
+        last.is_some_and(|last| reconcile::may_follow(last, header.salts()))
+    }
+
+    /// Whether the file alone holds everything by what was noted of it: it was not written to since, and the redo has no
+    /// commit since.
+    fn is_as_noted(&self) -> bool {
+        let control = self.environment.control();
+        let stamp = FileStamp::of(self.environment.disk.as_ref(), &self.record().path);
+        control.whole_file(self.record().id).is_some_and(|whole| {
+            Some(whole.stamp) == stamp
+                && whole.scn >= self.begin
+                && self.history.last_commit.is_none_or(|scn| scn <= whole.scn)
+        })
     }
 
     /// Applies the redo from `from` on. The caller holds the write lock and the checkpoint lock, before and after.

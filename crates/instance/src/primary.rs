@@ -207,6 +207,7 @@ impl Primary {
             RecordBuilder::baseline(&mut self.out, record.id);
         }
         capture.anchor(&mut self.out);
+        shared.set_owes_image(awaiting_baseline);
         let release_due = !awaiting_baseline && !self.mark_position(&shared, &capture);
         let databases = &self.shared.databases;
         databases.write().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(record.id, shared.clone());
@@ -290,6 +291,7 @@ impl Primary {
             }
             served.baseline = Some(job);
             served.awaiting_baseline = true;
+            served.shared.set_owes_image(true);
             served.watched = None;
             self.retry_soon(id);
         }
@@ -432,6 +434,7 @@ impl Primary {
                 served.capture.adopt(position, pages)?;
                 served.capture.anchor(&mut self.out);
                 served.awaiting_baseline = false;
+                served.shared.set_owes_image(false);
                 self.helper.resynchronised(&served.shared);
                 let release = release_of(self.shared.segment.epoch(id), served.capture.position());
                 self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
@@ -543,6 +546,7 @@ impl Primary {
     pub(crate) fn resynchronise(&mut self, id: u16, why: String) {
         if let Some(served) = self.served.get_mut(&id) {
             served.awaiting_baseline = true;
+            served.shared.set_owes_image(true);
             served.watched = None;
             self.helper.resynchronise(served.shared.clone(), why);
         }

@@ -7,6 +7,7 @@ pub use wiring::{CheckpointOrder, Wiring};
 use crate::archive_lag::ArchiveLag;
 use crate::candidates::Candidates;
 use crate::checkpointer::{CheckpointCounts, Checkpointer, Remainder};
+use crate::control::{FileStamp, WholeFile};
 use crate::database_writer::DatabaseWriter;
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -17,7 +18,7 @@ use crate::sessions::SessionWatch;
 use standfast_instruments::{Event, waiting};
 use standfast_log::{LogError, LogWriter, RedoLog, archive_group, remove_archived};
 use standfast_session::DatabaseState;
-use standfast_types::Scn;
+use standfast_types::{DatabaseId, Scn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -475,15 +476,35 @@ pub fn advance(
 ) -> Result<(), InstanceError> {
     checkpointer.sync_databases(scn)?;
     let failed = checkpointer.failed();
+    // Candidates may come out of order.
+    let scn = scn.max(environment.control().checkpoint);
+    // Nobody but this thread moves frames into the files.
+    let shared = checkpointer.shared();
+    let databases = shared.all_databases();
+    // Before the log is asked how far it is durable: the end of an image is, then.
+    let owing: Vec<DatabaseId> =
+        databases.iter().filter(|database| database.owes_image()).map(|database| database.id()).collect();
+    let is_durable = shared.buffer.durable() >= shared.buffer.captured();
+    let is_owed = |id: DatabaseId| {
+        !is_durable || owing.contains(&id) || databases.iter().all(|database| database.id() != id)
+    };
+    let whole: Vec<WholeFile> = databases
+        .iter()
+        .filter(|database| database.is_whole_without_wal(&shared.segment, scn))
+        .filter_map(|database| {
+            let stamp = FileStamp::of(environment.disk.as_ref(), &database.record().path)?;
+            Some(WholeFile { database: database.id(), scn, stamp })
+        })
+        .collect();
     environment.update_control(|control| {
         for id in failed {
             control.leave_out(id, control.checkpoint);
         }
         control.checkpoint = control.checkpoint.max(scn);
-        for database in checkpointer.shared().all_databases() {
-            if database.is_whole_without_wal() {
-                control.note_whole(database.id(), scn);
-            }
+        whole.into_iter().for_each(|whole| control.note_whole(whole));
+        control.owed_images.retain(|owed| is_owed(owed.database));
+        for owed in &mut control.owed_images {
+            owed.scn = owed.scn.max(scn);
         }
     })?;
     log.set_checkpoint(scn);

@@ -97,7 +97,7 @@ fn has_magic(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Checks the file at `path` and opens it for protection under a new number.
+/// Checks the file at `path` and opens it for protection under a new number. The redo has nothing of it before `born`.
 ///
 /// # Errors
 /// `Refused` with cause and remedy; nothing has changed then.
@@ -105,6 +105,7 @@ pub fn open_for_protection(
     environment: &Environment,
     path: &Path,
     name: Option<&str>,
+    born: Scn,
     in_use: &dyn Fn(DatabaseId) -> bool,
 ) -> Result<Database, InstanceError> {
     let control = environment.control();
@@ -165,7 +166,7 @@ pub fn open_for_protection(
         name,
         path: path.to_owned(),
         page_size: page_size(path)?,
-        start_scn: Scn::ZERO,
+        start_scn: born,
         redo_from: Scn::ZERO,
         begun_empty: false,
     };

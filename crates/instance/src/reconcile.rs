@@ -56,6 +56,8 @@ pub struct History {
     /// Where the newest record starts that says where the database stands: recovery may begin there once
     /// everything is in the database.
     pub stands_at: Option<Scn>,
+    /// End of the last commit.
+    pub last_commit: Option<Scn>,
     salts: WalSalts,
     /// Where the transaction begins that is open at this point of the stream.
     open_since: Option<Scn>,
@@ -103,15 +105,11 @@ impl PageChecksums {
                 self.database_pages = *database_pages;
             }
             Record::WalGeneration { restart: true, .. } | Record::Baseline { .. } => self.open.clear(),
-            Record::Attach(_) | Record::Detach { .. } => *self = PageChecksums::default(),
+            Record::Attach(_) => self.open.clear(),
+            Record::Detach { .. } => *self = PageChecksums::default(),
             _ => {}
         }
         Ok(())
-    }
-
-    /// The stretch has no commit of the database.
-    pub fn is_empty(&self) -> bool {
-        self.newest.is_empty()
     }
 
     fn note_vectors(&mut self, vectors: Vectors<'_>) -> Result<(), DecodeError> {
@@ -249,36 +247,49 @@ impl std::fmt::Display for Conclusion {
     }
 }
 
+/// Whether another process may have written what no redo explains; else it is damage, or older than the redo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// No: all frames are ones that the redo knows.
+    Excluded,
+    /// Yes: the WAL is gone.
+    InFile,
+    /// Yes: the WAL is none that the redo knows. It may be an old one, whose pages older redo explains.
+    InWal,
+}
+
 /// What follows from evidence of one stretch after another, each longer than the one before; `None`: a longer one may say
-/// more. `may_be_foreign`: the WAL is not ours, so another process may have written; else pages that no redo explains
-/// are damage, or older than the redo.
-pub fn conclude(evidence: &Evidence, is_longest: bool, may_be_foreign: bool) -> Option<Conclusion> {
+/// more. `silent`: no stretch has had a commit of the database.
+pub fn conclude(evidence: &Evidence, is_longest: bool, silent: bool, foreign: Foreign) -> Option<Conclusion> {
     let whole = evidence.covers_all;
+    let is_last = is_longest || evidence.from_birth;
     if evidence.is_newest() {
         return Some(Conclusion::Newest { whole });
     }
     if evidence.is_state_of_stretch() {
         return Some(Conclusion::Behind { from: evidence.from, whole, certain: true });
     }
+    let may_be_foreign = foreign == Foreign::InFile || foreign == Foreign::InWal && is_last;
     if may_be_foreign && evidence.is_foreign_on_newest() {
         return Some(Conclusion::ForeignOnNewest);
     }
-    if !is_longest && !evidence.from_birth {
+    if !is_last {
         return None;
     }
     if evidence.is_state_since_birth() {
         return Some(Conclusion::Behind { from: evidence.from, whole: false, certain: false });
     }
-    Some(match (evidence.commits, evidence.from_birth) {
+    Some(match (silent, evidence.from_birth) {
         // Since it is protected nothing was acknowledged.
-        (0, true) => Conclusion::ForeignOnNewest,
-        (0, false) => Conclusion::NothingToCompare,
-        _ => Conclusion::Unproven(evidence.example),
+        (true, true) => Conclusion::ForeignOnNewest,
+        (true, false) => Conclusion::NothingToCompare,
+        (false, _) => Conclusion::Unproven(evidence.example),
     })
 }
 
 /// Compares files with the redo from `begin` on, and with as much of what is before as it takes to prove something.
-/// `open` gives the pages of the state to compare, and how many it has. `may_be_foreign`: see [`conclude`].
+/// `open` gives the pages of the state to compare, and how many it has. `foreign`: see [`conclude`]. `whole_at`: see
+/// [`Comparison::new`].
 ///
 /// # Errors
 /// When the redo from `begin` on, or a file, cannot be read.
@@ -286,23 +297,25 @@ pub fn find_out<P: Pages>(
     log: &Arc<RedoLog>,
     record: &DatabaseRecord,
     (begin, end): (Scn, Scn),
-    may_be_foreign: bool,
+    foreign: Foreign,
+    whole_at: Option<Scn>,
     mut open: impl FnMut() -> Result<(P, u32), InstanceError>,
 ) -> Result<Conclusion, InstanceError> {
     let earlier = boundaries_before(log, begin);
-    let mut last = Evidence::default();
+    let (mut last, mut silent) = (Evidence::default(), true);
     let (mut next, mut step) = (0, 1);
     let (mut from, mut at_boundary) = (begin, true);
     loop {
         let (pages, found) = open()?;
-        let comparison = Comparison::new(record.id, record.page_size, pages, found, from, at_boundary);
+        let comparison = Comparison::new(record, pages, found, from, at_boundary, whole_at);
         let compared = compare(log, comparison, from, end);
         // Logs before `begin` may be gone: what is at hand has to do.
         let (evidence, is_longest) = match compared {
             Err(_) if !at_boundary => (last, true),
             other => (other?, next >= earlier.len()),
         };
-        if let Some(conclusion) = conclude(&evidence, is_longest, may_be_foreign) {
+        silent &= evidence.is_silent;
+        if let Some(conclusion) = conclude(&evidence, is_longest, silent, foreign) {
             return Ok(conclusion);
         }
         last = evidence;
@@ -357,6 +370,7 @@ fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, star
         Record::Commit { database, frame, database_pages, vectors, .. } => {
             let history = histories.entry(database).or_default();
             history.open_since = None;
+            history.last_commit = Some(scn);
             if frame == 0 {
                 // The end of a baseline: which WAL position it stands for is said by the record that follows.
                 history.unfinished_baseline = false;

@@ -12,7 +12,7 @@ pub use self::role_change::TakenOver;
 use self::service::Service;
 use crate::checkpointer::Remainder;
 use crate::config::DestinationConfig;
-use crate::control::{Control, Role, look_at_file};
+use crate::control::{Control, FileStamp, Role, WholeFile};
 use crate::create;
 use crate::database::Database;
 use crate::descriptors;
@@ -36,6 +36,7 @@ use crate::standby::{LentLog, ReceivedLog, Standby};
 use crate::verification::{Verification, Wanted};
 use crate::watchers::Watchers;
 use crate::watching;
+use standfast_io::Disk;
 use standfast_session::{DatabaseState, FileId, Segment};
 use standfast_transport::{GapStatus, Receiver, ReceiverConfig, StandbyLog};
 use standfast_types::Scn;
@@ -529,7 +530,8 @@ impl Running {
                 result.and_then(|()| {
                     self.environment.update_control(|control| {
                         control.clean = true;
-                        note_files_at_rest(control, &shared.all_databases());
+                        let disk = self.environment.disk.as_ref();
+                        note_files_at_rest(control, disk, &shared.all_databases(), shared.buffer.durable());
                     })
                 })
             }
@@ -563,14 +565,14 @@ impl Running {
 /// After a clean stop: of databases whose file holds everything by itself, how it is now. Their WALs are cut to nothing, as by
 /// SQLite's own TRUNCATE checkpoint, so that a plain reader who recovers the WAL, and is the last to close, has no reason to
 /// write to the file.
-fn note_files_at_rest(control: &mut Control, databases: &[Arc<Database>]) {
+fn note_files_at_rest(control: &mut Control, disk: &dyn Disk, databases: &[Arc<Database>], scn: Scn) {
     for database in databases.iter().filter(|database| database.failure().is_none()) {
         let path = &database.record().path;
         if database.cut_empty_wal()
-            && let Some((identity, stamp)) = look_at_file(path)
+            && let Some(stamp) = FileStamp::of(disk, path)
             && FileId::of(path) == database.file()
         {
-            control.know_file(database.id(), Some(identity), Some(stamp));
+            control.note_whole(WholeFile { database: database.id(), scn, stamp });
         }
     }
 }

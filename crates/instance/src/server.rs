@@ -5,7 +5,7 @@
 
 use crate::alert::AlertLog;
 use crate::config::{Config, DestinationConfig};
-use crate::control::{Control, LastingIdentity};
+use crate::control::{Control, FileStamp, LastingIdentity};
 use crate::control_socket;
 use crate::destination_config::State;
 use crate::environment::Environment;
@@ -259,8 +259,15 @@ fn settle(paths: &Paths, control: &mut Control, adopt: bool) -> Result<(), Insta
         }
         Some(_) => {
             control.home = Some(found);
-            // The files of the databases may be copies like the directory; their pages are compared with the redo.
+            // The files of the databases may be copies like the directory, with other times; their pages are compared with
+            // the redo.
             control.known_files.clear();
+            for whole in &mut control.whole_files {
+                let record = control.databases.iter().find(|record| record.id == whole.database);
+                if let Some(stamp) = record.and_then(|record| FileStamp::of(&DirectDisk, &record.path)) {
+                    whole.stamp = stamp;
+                }
+            }
         }
         None => control.home = Some(found),
     }

@@ -140,6 +140,13 @@ impl Disk for DirectDisk {
         Ok(Some(FileIdentity::of(&std::fs::metadata(path)?)))
     }
 
+    fn last_write(&self, path: &Path) -> Result<Option<(u64, u64)>> {
+        let metadata = std::fs::metadata(path)?;
+        let since = metadata.modified()?.duration_since(std::time::UNIX_EPOCH).ok();
+        let nanoseconds = since.and_then(|since| u64::try_from(since.as_nanos()).ok());
+        Ok(nanoseconds.map(|modified| (metadata.len(), modified)))
+    }
+
     fn free_bytes(&self, path: &Path) -> Result<u64> {
         use std::os::unix::ffi::OsStrExt;
         let text = std::ffi::CString::new(path.as_os_str().as_bytes())?;

@@ -96,6 +96,11 @@ pub trait Disk: Send + Sync {
     fn identity(&self, _path: &Path) -> Result<Option<FileIdentity>> {
         Ok(None)
     }
+    /// Size in bytes, and time of the last write in nanoseconds since the Unix epoch, of the file at `path`: a file of
+    /// which both are as before was not written to. `None` on a disk that knows no such thing.
+    fn last_write(&self, _path: &Path) -> Result<Option<(u64, u64)>> {
+        Ok(None)
+    }
     /// Bytes that can still be allocated on the file system of `path`.
     fn free_bytes(&self, path: &Path) -> Result<u64>;
 }

@@ -4,6 +4,7 @@ use crate::SECTOR_BYTES;
 use crate::file_tree::FileId;
 use crate::machine::{Boot, Reach, SimMachine, State};
 use standfast_io::{Disk, LogFile};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -137,6 +138,17 @@ impl Disk for SimDisk {
 
     fn in_turns(&self) -> bool {
         true
+    }
+
+    /// The content stands for the time.
+    fn last_write(&self, path: &Path) -> Result<Option<(u64, u64)>> {
+        self.machine.call(self.boot, |state| {
+            let file = existing(state, path)?;
+            let content = state.tree.content(file).ok_or_else(|| Error::from(ErrorKind::NotFound))?.seen();
+            let mut hasher = DefaultHasher::new();
+            content.hash(&mut hasher);
+            Ok(Some((content.len() as u64, hasher.finish())))
+        })
     }
 
     fn free_bytes(&self, _path: &Path) -> Result<u64> {

@@ -63,7 +63,11 @@ impl World {
             return Err(());
         }
         let recovered = self.recover(primary_down, standby_down, fate);
-        recovered.map_err(|error| self.report.fail(error))
+        recovered.map_err(|error| {
+            if !self.ended_offline {
+                self.report.fail(error);
+            }
+        })
     }
 
     fn recover(&mut self, mut primary_down: bool, mut standby_down: bool, fate: Fate) -> Outcome<()> {
@@ -198,12 +202,16 @@ impl World {
 
     fn recover_primary(&mut self, fate: Fate) -> Outcome<()> {
         let machine = self.primary_machine.clone();
+        let mut is_change_cut_short = false;
         for attempt in 0.. {
             self.lose_power(&machine, fate, attempt);
             self.primary_segment.lose();
             if fate.harsh && attempt == 0 && self.rng.chance(25) {
                 match self.change_files(&machine) {
-                    Err(_) if !machine.is_powered() => continue,
+                    Err(_) if !machine.is_powered() => {
+                        is_change_cut_short = true;
+                        continue;
+                    }
                     other => other?,
                 }
             }
@@ -225,6 +233,13 @@ impl World {
                     break;
                 }
                 Err(_) if !machine.is_powered() => {}
+                // Some of a WAL that the redo does not know is in the file: whether on top of the newest state, nothing tells.
+                // File and redo are kept, and the operator decides. The history ends here.
+                Err(error) if is_change_cut_short && error.contains("does not stand where the redo says") => {
+                    self.report.offline += 1;
+                    self.ended_offline = true;
+                    return Err(error);
+                }
                 Err(error) => return Err(format!("the primary does not come back: {error}")),
             }
         }

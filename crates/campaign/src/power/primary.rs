@@ -3,7 +3,7 @@
 use super::site::{Geometry, ROUND_BYTES, SegmentFile};
 use super::{Outcome, trace};
 use rusqlite::Connection;
-use standfast_instance::baseline::BaselineJob;
+use standfast_instance::baseline::{BaselineJob, note_owed_image};
 use standfast_instance::checkpointer::Checkpointer;
 use standfast_instance::control::DatabaseRecord;
 use standfast_instance::database::{Database, committed_pages};
@@ -262,10 +262,17 @@ impl PrimaryHost {
     pub fn begin_copies(&mut self) -> Outcome<()> {
         let due = std::mem::take(&mut lock(&self.works).resynchronise);
         for database in due {
-            let job = BaselineJob::begin(&database).map_err(text)?;
+            let job = self.image_of(&database)?;
             self.primary.start_baseline(job);
         }
         Ok(())
+    }
+
+    fn image_of(&self, database: &Database) -> Outcome<BaselineJob> {
+        let job = BaselineJob::begin(database).map_err(text)?;
+        let captured = self.shared.buffer.captured();
+        note_owed_image(&self.environment, database, job.position(), captured).map_err(text)?;
+        Ok(job)
     }
 
     /// Takes a database under protection, as `standfast protect` does.
@@ -282,7 +289,7 @@ impl PrimaryHost {
             name: name.to_owned(),
             path,
             page_size,
-            start_scn: Scn::ZERO,
+            start_scn: self.shared.buffer.durable(),
             redo_from: Scn::ZERO,
             begun_empty: false,
         };
@@ -304,7 +311,7 @@ impl PrimaryHost {
         let entry = if copy { Entry::NewWithCopy } else { Entry::New };
         self.primary.serve(database.clone(), capture, entry).map_err(text)?;
         if copy {
-            self.primary.start_baseline(BaselineJob::begin(&database).map_err(text)?);
+            self.primary.start_baseline(self.image_of(&database)?);
         }
         self.shared.segment.set_state(id.0, DatabaseState::Open);
         Ok(id)

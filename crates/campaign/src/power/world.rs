@@ -37,6 +37,8 @@ pub struct World {
     pub(super) hardened_floor: Scn,
     /// Commits wait for a standby that is away.
     pub(super) stall: bool,
+    /// The history is over because a database is offline, rightly.
+    pub(super) ended_offline: bool,
     instances: u8,
     names: u32,
 }
@@ -65,6 +67,7 @@ impl World {
             standby_segment: SegmentFile::new(),
             hardened_floor: Scn::ZERO,
             stall,
+            ended_offline: false,
             instances: 1,
             names: 0,
         };

@@ -1,6 +1,6 @@
 //! What connects the log writer of a primary to its other threads, and what it has them do while it waits for a log.
 
-use crate::baseline::BaselineJob;
+use crate::baseline::{BaselineJob, note_owed_image};
 use crate::checkpointer::Remainder;
 use crate::database::Database;
 use crate::environment::Environment;
@@ -164,6 +164,10 @@ fn begin_copy(environment: &Environment, shared: &PrimaryShared, database: &Arc<
     while needed() {
         match BaselineJob::begin_within(database, COPY_ATTEMPT) {
             Ok(job) => {
+                let captured = shared.buffer.captured();
+                if let Err(error) = note_owed_image(environment, database, job.position(), captured) {
+                    environment.alert.say(error.to_string());
+                }
                 if !told.is_empty() {
                     environment.alert.say(format!("database {name}: the fresh copy begins"));
                 }

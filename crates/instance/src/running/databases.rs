@@ -1,8 +1,8 @@
 //! Which databases a primary protects.
 
 use super::{Running, RunningPrimary};
-use crate::baseline::BaselineJob;
-use crate::control::look_at_file;
+use crate::baseline::{BaselineJob, note_owed_image};
+use crate::control::{FileStamp, LastingIdentity, WholeFile};
 use crate::database::{WRITER_PATIENCE, committed_pages};
 use crate::error::InstanceError;
 use crate::open_primary::install_hook;
@@ -94,12 +94,20 @@ impl Running {
             return Ok(known);
         }
         let in_use = |id: DatabaseId| shared.segment.sessions_of_databases().any(|(of, _)| of == id.0);
-        let database = Arc::new(protect::open_for_protection(environment, path, name, &in_use)?);
+        let born = shared.buffer.durable();
+        let database = Arc::new(protect::open_for_protection(environment, path, name, born, &in_use)?);
         let record = database.record().clone();
         install_hook(shared, &database, Duration::from_secs(10))?;
-        let (_, (position, pages)) = database.snapshot_within(ATTEMPT, |connection, header| {
-            Ok((header.position(), committed_pages(connection, header)?))
+        let (_, (position, pages, stamp)) = database.snapshot_within(ATTEMPT, |connection, header| {
+            // Nobody writes, and this instance moves nothing into the file yet.
+            let stamp = (header.frames() == 0)
+                .then(|| FileStamp::of(environment.disk.as_ref(), &record.path))
+                .flatten();
+            Ok((header.position(), committed_pages(connection, header)?, stamp))
         })?;
+        if stamp.is_some() {
+            database.sync_file()?;
+        }
         let capture = database.capture_from(position, pages)?;
         let copy_now = environment.control().copied || !self.configured().is_empty();
         let copy = copy_now.then(|| BaselineJob::begin_within(&database, ATTEMPT)).transpose()?;
@@ -112,8 +120,14 @@ impl Running {
             .update_control(|control| {
                 control.next_database = control.next_database.max(record.id.0 + 1);
                 control.databases.push(record.clone());
-                let identity = look_at_file(&record.path).map(|(identity, _)| identity);
-                control.know_file(record.id, identity, None);
+                control.know_file(record.id, LastingIdentity::of(&record.path).ok());
+                if let Some(stamp) = stamp {
+                    control.note_whole(WholeFile { database: record.id, scn: born, stamp });
+                }
+            })
+            .and_then(|()| match &copy {
+                Some(copy) => note_owed_image(environment, &database, copy.position(), born),
+                None => Ok(()),
             })
             .and_then(|()| environment.write_marker(&record, database.file()));
         if let Err(error) = begun {
