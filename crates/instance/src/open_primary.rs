@@ -379,7 +379,7 @@ fn reconcile_database(
                 let (position, pages) = recovery.roll_forward(&connection, redo_from)?;
                 (position, pages, recovery.foreign_meanwhile(&guard, position)?)
             }
-            Plan::FindOut(why) => recovery.settle(&connection, &header, why)?,
+            Plan::FindOut(why) => recovery.settle(&connection, &header, &found, why)?,
         };
         // Nobody writes, and this instance moves nothing into the file yet.
         let is_whole = copy_afresh.is_none() && guard.wal_header()?.frames() == 0;
@@ -578,6 +578,7 @@ impl<'a> Recovery<'a> {
         &self,
         connection: &Connection,
         header: &WalIndexHeader,
+        found: &Found,
         why: &'static str,
     ) -> Result<(WalPosition, u32, Option<&'static str>), InstanceError> {
         let record = self.record();
@@ -601,7 +602,8 @@ impl<'a> Recovery<'a> {
         if self.is_as_when_image_began(header) {
             return as_it_is(true);
         }
-        let conclusion = self.find_out(connection, header, foreign)?;
+        let whole_at = self.whole_at(found);
+        let conclusion = self.find_out(connection, header, foreign, whole_at)?;
         self.environment.alert.say(format!("database {}: {why}; by the redo {conclusion}", record.name));
         match conclusion {
             // What a process without the VFS has written to pages that no redo touches cannot be ruled out.
@@ -618,10 +620,9 @@ impl<'a> Recovery<'a> {
             }
             // What follows in a WAL whose generation the redo does not know comes on top of what is in the file: if that is
             // the newest state nothing is missing. Redo must not be applied over it.
-            _ if is_on_top && !self.left_out && self.is_newest_beneath()? => as_it_is(true),
-            // The redo at hand has no commit, so what it had before is in the WAL that it names last, durably; and SQLite has
-            // reset that one, which it does only when all of it is in the file.
-            Conclusion::NothingToCompare if is_on_top && !self.left_out && self.follows(header) => {
+            _ if is_on_top && !self.left_out && self.is_newest_beneath(whole_at)? => as_it_is(true),
+            // The redo at hand has no commit, so what there was before is in the file.
+            Conclusion::NothingToCompare if is_on_top && !self.left_out && self.follows(found) => {
                 as_it_is(true)
             }
             Conclusion::Unproven(page) => Err(not_proven(record, why, page)),
@@ -634,24 +635,30 @@ impl<'a> Recovery<'a> {
         connection: &Connection,
         header: &WalIndexHeader,
         foreign: Foreign,
+        whole_at: Option<Scn>,
     ) -> Result<Conclusion, InstanceError> {
         let present = header.frames();
         let frames = Frames { salts: header.salts(), visible: present, present };
         let pages = committed_pages(connection, header)?;
-        self.search(foreign, frames, pages)
+        self.search(foreign, frames, pages, whole_at)
     }
 
     /// Whether the file holds the newest state, as if the WAL, of a generation that is not ours, were not there. Its commits
     /// may have made the database smaller: all pages that the file has count.
-    fn is_newest_beneath(&self) -> Result<bool, InstanceError> {
+    fn is_newest_beneath(&self, whole_at: Option<Scn>) -> Result<bool, InstanceError> {
         let none = Frames { salts: WalSalts::default(), visible: 0, present: 0 };
         Ok(self.is_as_noted()
-            || matches!(self.search(Foreign::Excluded, none, u32::MAX)?, Conclusion::Newest { .. }))
+            || matches!(self.search(Foreign::Excluded, none, u32::MAX, whole_at)?, Conclusion::Newest { .. }))
     }
 
-    fn search(&self, foreign: Foreign, frames: Frames, pages: u32) -> Result<Conclusion, InstanceError> {
+    fn search(
+        &self,
+        foreign: Foreign,
+        frames: Frames,
+        pages: u32,
+        whole_at: Option<Scn>,
+    ) -> Result<Conclusion, InstanceError> {
         let open = || Ok((self.state(frames)?, pages));
-        let whole_at = self.environment.control().whole_file(self.record().id).map(|whole| whole.scn);
         reconcile::find_out(self.log, self.record(), (self.begin, self.end), foreign, whole_at, open)
     }
 
@@ -677,10 +684,19 @@ impl<'a> Recovery<'a> {
         is_current && is_there
     }
 
-    /// Whether SQLite may have made this WAL out of the last one that the redo names, by resetting it.
-    fn follows(&self, header: &WalIndexHeader) -> bool {
+    /// Whether SQLite may have made this WAL out of the last one that the redo names, by resetting it: then all of that one is
+    /// in the file.
+    fn follows(&self, found: &Found) -> bool {
         let last = self.history.anchors.last().map(|anchor| anchor.position.salts);
-        last.is_some_and(|last| reconcile::may_follow(last, header.salts()))
+        let salts = found.bare.unwrap_or(found.position.salts);
+        last.is_some_and(|last| reconcile::may_follow(last, salts))
+    }
+
+    /// A position before which the file alone held everything once. What is before the beginning of recovery was in the WAL
+    /// that the redo names last, durably, if it was not in the file.
+    fn whole_at(&self, found: &Found) -> Option<Scn> {
+        let noted = self.environment.control().whole_file(self.record().id).map(|whole| whole.scn);
+        noted.max((!self.left_out && self.follows(found)).then_some(self.begin))
     }
 
     /// Whether the file alone holds everything by what was noted of it: it was not written to since, and the redo has no
