@@ -23,22 +23,34 @@ pub struct BaselineJob {
     scratch: Vec<u8>,
 }
 
-/// Remembers that a full image of the state at `position` is begun: from `scn` on no redo of the database is needed to bring
-/// its files there.
+/// What the control file has to say when a full image of the state at `position` is begun: from `scn` on no redo of the database
+/// is needed to bring its files there. Syncs the database file.
 ///
 /// # Errors
-/// When the file cannot be synced or the control file not be written.
+/// When the file cannot be synced.
+pub fn owed_image(
+    environment: &Environment,
+    database: &Database,
+    position: WalPosition,
+    scn: Scn,
+) -> Result<OwedImage, InstanceError> {
+    database.sync_file()?;
+    let stamp = FileStamp::of(environment.disk.as_ref(), &database.record().path);
+    Ok(OwedImage { database: database.id(), scn, position, stamp })
+}
+
+/// Writes [`owed_image`] to the control file.
+///
+/// # Errors
+/// When the file cannot be synced or the control file cannot be written.
 pub fn note_owed_image(
     environment: &Environment,
     database: &Database,
     position: WalPosition,
     scn: Scn,
 ) -> Result<(), InstanceError> {
-    database.sync_file()?;
-    let stamp = FileStamp::of(environment.disk.as_ref(), &database.record().path);
-    environment.update_control(|control| {
-        control.owe_image(OwedImage { database: database.id(), scn, position, stamp })
-    })
+    let owed = owed_image(environment, database, position, scn)?;
+    environment.update_control(|control| control.owe_image(owed))
 }
 
 impl BaselineJob {

@@ -12,8 +12,8 @@
 //! One page that is newest or earlier proves that the files are not older than the stretch. Then, if none is foreign or
 //! overwritten, applying the stretch again ends in the newest state: vectors hold absolute bytes. That is, if the database
 //! file alone held everything at some point of the stretch: else pages that changed before it may be in a WAL that is lost,
-//! while later changes of other pages are in the file already, because a checkpoint copies in the order of the pages. A WAL
-//! begins anew only when all of the last one is in the file, so the redo shows such points.
+//! while later changes of other pages are in the file already, because a checkpoint copies in the order of the pages. SQLite
+//! resets a WAL only when all of it is backfilled, so the redo shows such points.
 //!
 //! A foreign commit changes pages on top of whatever state the files had. Whether that was the newest one shows in the
 //! pages of the last commit: those that the foreign commit left alone are newest, and in the others the longest range of
@@ -219,7 +219,7 @@ impl<P: Pages> Comparison<P> {
                     self.forget_pending();
                     self.image_from = None;
                 }
-                // One that is written anew begins with what was in the last one.
+                // A rewritten WAL begins with frames of the last one that are not backfilled.
                 self.has_whole_file |= captured_frames == 0 && !salts.is_of_rewritten_log();
             }
             Record::Change { vectors, .. } if !self.awaits_commit || self.image_from.is_some() => {

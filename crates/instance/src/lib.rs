@@ -62,6 +62,7 @@ pub mod query;
 mod received_gap;
 pub mod received_log;
 pub mod reconcile;
+mod recovery;
 pub mod refusals;
 pub mod register;
 pub mod release_queue;

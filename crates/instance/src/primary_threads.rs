@@ -478,7 +478,7 @@ pub fn advance(
     let failed = checkpointer.failed();
     // Candidates may come out of order.
     let scn = scn.max(environment.control().checkpoint);
-    // Nobody but this thread moves frames into the files.
+    // Only this thread backfills.
     let shared = checkpointer.shared();
     let databases = shared.all_databases();
     // Before the log is asked how far it is durable: the end of an image is, then.

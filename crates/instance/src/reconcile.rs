@@ -21,7 +21,6 @@
 use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
 use crate::evidence::{Comparison, Evidence, Pages};
-use crate::open_primary::give_up;
 use standfast_apply::{ApplyError, Replay, Replayed};
 use standfast_format::{DecodeError, Record, Vectors, decode_record, page_sum};
 use standfast_log::{RecordReader, RedoLog};
@@ -517,6 +516,20 @@ pub fn may_follow(earlier: WalSalts, later: WalSalts) -> bool {
 
 /// Resets between two records of a WAL generation in the redo.
 const RESETS_MAX: u32 = 16;
+
+/// The remedy where neither the file nor the redo may be given up.
+pub(crate) fn keep_or_fail_over(record: &DatabaseRecord) -> String {
+    format!("restore the file that was here, fail over to a standby, or {}", give_up(record))
+}
+
+/// How to decide that what the file holds now counts.
+pub(crate) fn give_up(record: &DatabaseRecord) -> String {
+    let (name, path) = (&record.name, record.path.display());
+    format!(
+        "decide that what it holds now counts: `standfast unprotect {name}`, then `standfast protect {path}` \
+         puts that in the place of the standbys' copies"
+    )
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! Which databases a primary protects.
 
 use super::{Running, RunningPrimary};
-use crate::baseline::{BaselineJob, note_owed_image};
+use crate::baseline::{BaselineJob, owed_image};
 use crate::control::{FileStamp, LastingIdentity, WholeFile};
 use crate::database::{WRITER_PATIENCE, committed_pages};
 use crate::error::InstanceError;
@@ -99,7 +99,7 @@ impl Running {
         let record = database.record().clone();
         install_hook(shared, &database, Duration::from_secs(10))?;
         let (_, (position, pages, stamp)) = database.snapshot_within(ATTEMPT, |connection, header| {
-            // Nobody writes, and this instance moves nothing into the file yet.
+            // The write lock is held, and this instance backfills nothing yet.
             let stamp = (header.frames() == 0)
                 .then(|| FileStamp::of(environment.disk.as_ref(), &record.path))
                 .flatten();
@@ -111,6 +111,10 @@ impl Running {
         let capture = database.capture_from(position, pages)?;
         let copy_now = environment.control().copied || !self.configured().is_empty();
         let copy = copy_now.then(|| BaselineJob::begin_within(&database, ATTEMPT)).transpose()?;
+        let owed = match &copy {
+            Some(copy) => Some(owed_image(environment, &database, copy.position(), born)?),
+            None => None,
+        };
 
         shared.segment.forget_generation(record.id.0);
         shared.segment.set_state(record.id.0, DatabaseState::Recovering);
@@ -124,10 +128,9 @@ impl Running {
                 if let Some(stamp) = stamp {
                     control.note_whole(WholeFile { database: record.id, scn: born, stamp });
                 }
-            })
-            .and_then(|()| match &copy {
-                Some(copy) => note_owed_image(environment, &database, copy.position(), born),
-                None => Ok(()),
+                if let Some(owed) = owed {
+                    control.owe_image(owed);
+                }
             })
             .and_then(|()| environment.write_marker(&record, database.file()));
         if let Err(error) = begun {
