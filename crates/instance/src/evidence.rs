@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wal_that_begins_anew_shows_that_the_file_held_everything() {
+    fn a_wal_generation_without_frames_shows_that_the_file_held_everything() {
         for (frames, expected) in [(0, true), (3, false)] {
             let mut model = four_commits();
             model.whole_at = None;

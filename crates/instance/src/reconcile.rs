@@ -662,6 +662,40 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_an_unknown_wal_are_foreign_only_when_no_older_redo_explains_them() {
+        let evidence = Evidence {
+            commits: 3,
+            newest: 2,
+            foreign: 1,
+            has_whole_file: true,
+            last_commit_is_there: true,
+            ..Evidence::default()
+        };
+        let foreign = Some(Conclusion::ForeignOnNewest);
+        assert_eq!(conclude(&evidence, false, false, Foreign::InFile), foreign);
+        assert_eq!(
+            conclude(&evidence, false, false, Foreign::InWal),
+            None,
+            "a longer stretch may explain them"
+        );
+        assert_eq!(conclude(&evidence, true, false, Foreign::InWal), foreign);
+        let since_birth = Evidence { from_birth: true, ..evidence };
+        assert_eq!(conclude(&since_birth, false, false, Foreign::InWal), foreign, "there is no older redo");
+        let excluded = conclude(&evidence, true, false, Foreign::Excluded);
+        assert_eq!(excluded, Some(Conclusion::Unproven(None)), "damage is no foreign commit");
+        let never_whole = Evidence { has_whole_file: false, ..evidence };
+        assert_eq!(conclude(&never_whole, true, false, Foreign::InFile), Some(Conclusion::Unproven(None)));
+    }
+
+    #[test]
+    fn commits_of_a_shorter_stretch_are_not_forgotten_for_a_longer_one_that_has_none() {
+        let silent = Evidence { is_silent: true, ..Evidence::default() };
+        assert_eq!(conclude(&silent, true, true, Foreign::InFile), Some(Conclusion::NothingToCompare));
+        assert_eq!(conclude(&silent, true, false, Foreign::InFile), Some(Conclusion::Unproven(None)));
+        assert_eq!(conclude(&silent, false, true, Foreign::InFile), None);
+    }
+
+    #[test]
     fn without_a_state_to_start_from_the_database_is_copied_afresh() {
         assert!(matches!(decide(&history(&[]), &found(A, 1), Scn(50)), Plan::FindOut(_)));
         let unfinished = History { unfinished_baseline: true, ..history(&[anchor(A, 4, 200)]) };
