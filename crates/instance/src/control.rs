@@ -102,6 +102,13 @@ pub struct WholeFile {
     pub stamp: FileStamp,
 }
 
+impl WholeFile {
+    /// The same at `scn`, if no redo that changes the database ends behind the position: that of the last is `last_change`.
+    pub fn carried_to(self, scn: Scn, last_change: Scn) -> WholeFile {
+        if self.scn >= last_change { WholeFile { scn: self.scn.max(scn), ..self } } else { self }
+    }
+}
+
 /// A database of which a full image was begun. Its files held everything then, and what the redo cannot prove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwedImage {
@@ -421,10 +428,11 @@ impl Control {
         self.owed_images.retain(|owed| owed.database != id);
     }
 
-    /// Remembers that the file of a database alone holds everything before a position.
+    /// Remembers that the file of a database alone holds everything before a position. What was noted before stays true.
     pub fn note_whole(&mut self, whole: WholeFile) {
+        let known = self.whole_file(whole.database).map_or(Scn::ZERO, |known| known.scn);
         self.whole_files.retain(|other| other.database != whole.database);
-        self.whole_files.push(whole);
+        self.whole_files.push(WholeFile { scn: whole.scn.max(known), ..whole });
     }
 
     /// See [`WholeFile`].
@@ -564,6 +572,23 @@ mod tests {
         assert_eq!(control.free_number(|id| id == DatabaseId(7)), None, "a session has it");
         control.checkpoint = Scn(200);
         assert_eq!(control.free_number(|id| id == DatabaseId(7)), Some(DatabaseId(9)));
+    }
+
+    #[test]
+    fn a_whole_file_stays_whole_until_the_database_changes_in_the_redo() {
+        let stamp = FileStamp { bytes: 9, modified_ns: 10 };
+        let whole = |scn| WholeFile { database: DatabaseId(2), scn: Scn(scn), stamp };
+        assert_eq!(whole(40).carried_to(Scn(90), Scn(40)), whole(90));
+        assert_eq!(whole(40).carried_to(Scn(90), Scn(41)), whole(40), "the WAL may have the change");
+        assert_eq!(whole(40).carried_to(Scn(30), Scn(0)), whole(40), "positions come out of order");
+        let mut control = control();
+        control.note_whole(WholeFile { stamp: FileStamp { bytes: 9, modified_ns: 11 }, ..whole(60) });
+        control.note_whole(whole(50));
+        assert_eq!(
+            control.whole_file(DatabaseId(2)),
+            Some(whole(60)),
+            "the newest stamp, and no older position"
+        );
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct Database {
     last_commit: AtomicU64,
     /// See [`Database::in_redo`].
     in_redo: AtomicU64,
+    /// See [`Database::last_change`].
+    changed: AtomicU64,
     /// See [`Database::synced`].
     synced: AtomicU64,
     /// Salts of the log if it is lazy, see [`Database::is_lazy`].
@@ -87,6 +89,7 @@ impl Database {
             frames: AtomicU32::new(0),
             last_commit: AtomicU64::new(0),
             in_redo: AtomicU64::new(0),
+            changed: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             lazy: AtomicU64::new(0),
             first_pages: FirstPages::default(),
@@ -374,6 +377,17 @@ impl Database {
     /// committed, in the WAL.
     pub fn in_redo(&self) -> Scn {
         Scn(self.in_redo.load(SeqCst).max(self.last_commit.load(SeqCst)))
+    }
+
+    /// Redo of it ends here that its database file may not hold: that of earlier runs, changes that were captured, or a full image
+    /// of what was in the WAL.
+    pub fn set_changed(&self, scn: Scn) {
+        self.changed.store(scn.0, SeqCst);
+    }
+
+    /// What of it is in the redo behind this SCN, if anything, changes nothing: records that introduce it, or say where its WAL stands.
+    pub fn last_change(&self) -> Scn {
+        Scn(self.changed.load(SeqCst))
     }
 
     /// Frames captured of the current generation.

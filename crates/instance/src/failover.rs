@@ -11,13 +11,14 @@
 
 use crate::applier::Applier;
 use crate::apply_thread::{ALL, redo_is_read};
-use crate::control::{Control, DatabaseRecord, FileStamp, Incarnation, Role, WholeFile};
+use crate::control::{Control, DatabaseRecord, Incarnation, Role, WholeFile};
 use crate::database::{committed_pages, open_guarded};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::members::note_members;
 use crate::now_us;
 use crate::standby::{LentLog, ReceivedLog, Standby};
+use crate::whole_file::stamp_without_wal;
 use rusqlite::Connection;
 use standfast_format::{LogKind, RecordBuilder};
 use standfast_log::{LogIdentity, LogSwitch, RedoLog};
@@ -324,12 +325,8 @@ fn opening_records(
                 let pages = committed_pages(&connection, &header)?;
                 RecordBuilder::wal_generation(&mut records, record.id, header.position(), pages, true);
                 // What was applied is durable, and without a WAL it is in the file.
-                let stamp = FileStamp::of(environment.disk.as_ref(), &record.path);
-                whole_files.extend(stamp.filter(|_| header.frames() == 0).map(|stamp| WholeFile {
-                    database: record.id,
-                    scn: *branch,
-                    stamp,
-                }));
+                let stamp = stamp_without_wal(environment, &record, &header);
+                whole_files.extend(stamp.map(|stamp| WholeFile { database: record.id, scn: *branch, stamp }));
                 keepers.push(connection);
                 known.push(record.id);
             }

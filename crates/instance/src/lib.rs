@@ -85,6 +85,7 @@ pub mod view_request;
 pub mod views;
 mod watchers;
 mod watching;
+pub mod whole_file;
 
 pub use error::InstanceError;
 pub use standfast_transport::protection::ProtectionMode;

@@ -2,7 +2,7 @@
 
 use crate::baseline::{BaselineJob, owed_image};
 use crate::checkpointer::redo_before_data;
-use crate::control::{DatabaseRecord, FileStamp, LastingIdentity, WholeFile};
+use crate::control::{DatabaseRecord, LastingIdentity, WholeFile};
 use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -11,6 +11,7 @@ use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
 use crate::primary_threads::{PrimaryThreads, archive_all};
 use crate::reconcile::{self, Anchor, Found, Plan, Scan};
 use crate::recovery::{Recovery, WRITER_PATIENCE, check_identity};
+use crate::whole_file::{note_when_all_moved, stamp_without_wal};
 use standfast_format::LogKind;
 use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
 use standfast_session::{DatabaseState, Segment};
@@ -109,7 +110,7 @@ pub fn open_primary(
     free_groups(environment, &log, &scan, &reconciled)?;
     for database in reconciled {
         let record = database.database.record().clone();
-        match begin_serving(environment, &mut primary, database) {
+        match begin_serving(environment, &mut primary, database, scan.end) {
             Ok(()) => {}
             Err(error @ InstanceError::StoppedWaiting { .. }) => return Err(error),
             Err(error) => leave_out(environment, &segment, &record, control.checkpoint, &error)?,
@@ -185,7 +186,7 @@ fn wait_for_writer(
 /// `Guard(Busy)` while the transaction has not ended: to be called again. Any other error leaves the database out until
 /// the next start, and is reported.
 pub fn open_late(
-    environment: &Environment,
+    environment: &Arc<Environment>,
     threads: &PrimaryThreads,
     log: &Arc<RedoLog>,
     id: DatabaseId,
@@ -199,7 +200,7 @@ pub fn open_late(
     let scan = Scan { begin: control.checkpoint, end: shared.buffer.durable(), ..Scan::default() };
     let opened = reconcile_database(environment, log, &shared.segment, sessions_vouch, record, &scan)
         .and_then(|reconciled| {
-            install_hook(shared, &reconciled.database, Duration::from_secs(10))?;
+            install_hooks(environment, shared, &reconciled.database, scan.end, Duration::from_secs(10))?;
             Ok(reconciled)
         });
     let Reconciled { database, capture, image_reason } = match opened {
@@ -262,11 +263,12 @@ fn free_groups(
 }
 
 fn begin_serving(
-    environment: &Environment,
+    environment: &Arc<Environment>,
     primary: &mut Primary,
     Reconciled { database, capture, image_reason }: Reconciled,
+    redo_end: Scn,
 ) -> Result<(), InstanceError> {
-    install_hook(primary.shared(), &database, Duration::from_secs(10))?;
+    install_hooks(environment, primary.shared(), &database, redo_end, Duration::from_secs(10))?;
     let copy = image_reason.map(|why| match BaselineJob::begin_within(&database, WRITER_PATIENCE) {
         Ok(job) => Ok((why, Some(job))),
         Err(error) if is_written_to(&error) => Ok((why, None)),
@@ -288,17 +290,23 @@ fn begin_serving(
     Ok(())
 }
 
-/// Keeps checkpoints of the database behind the redo.
+/// Keeps checkpoints of the database behind the redo, and has the control file know of each that moves everything. What the redo
+/// has of the database is before `known_to`, but for what is captured from now on.
 ///
 /// # Errors
 /// When the connection is not guarded.
-pub fn install_hook(
+pub fn install_hooks(
+    environment: &Arc<Environment>,
     shared: &Arc<PrimaryShared>,
     database: &Arc<Database>,
+    known_to: Scn,
     limit: Duration,
 ) -> Result<(), InstanceError> {
-    let hook = redo_before_data(shared, database, limit);
-    Ok(Guard::of(&database.connection())?.before_backfill(hook)?)
+    database.set_changed(known_to);
+    let connection = database.connection();
+    let guard = Guard::of(&connection)?;
+    guard.before_backfill(redo_before_data(shared, database, limit))?;
+    Ok(guard.all_moved(note_when_all_moved(environment, database))?)
 }
 
 fn reconcile_database(
@@ -365,9 +373,10 @@ fn reconcile_database(
             }
             Plan::FindOut(why) => recovery.settle(&connection, &header, &found, why)?,
         };
-        // The write lock is held, and this instance backfills nothing yet.
-        let is_whole = image_reason.is_none() && guard.wal_header()?.frames() == 0;
-        let stamp = is_whole.then(|| FileStamp::of(environment.disk.as_ref(), &record.path)).flatten();
+        let stamp = match image_reason {
+            None => stamp_without_wal(environment, record, &guard.wal_header()?),
+            Some(_) => None,
+        };
         (position, pages, image_reason, stamp)
     };
     if stamp.is_some() {

@@ -429,6 +429,9 @@ impl Primary {
         if let Some(job) = &mut served.baseline {
             if job.copy_piece(self.round_bytes, now, &mut self.out)? {
                 let (position, pages) = (job.position(), job.pages());
+                if position.frame > 0 {
+                    served.shared.set_changed(self.shared.buffer.captured() + self.out.len() as u64);
+                }
                 // If the log has begun again meanwhile, what the copy holds is a state that no redo leads on from.
                 served.baseline = None;
                 served.capture.adopt(position, pages)?;
@@ -460,7 +463,11 @@ impl Primary {
             served.shared.note_unsummed(frame);
         }
         if self.out.len() > before {
-            served.shared.set_in_redo(self.shared.buffer.captured() + self.out.len() as u64);
+            let end = self.shared.buffer.captured() + self.out.len() as u64;
+            served.shared.set_in_redo(end);
+            if self.marks.len() > first_mark || served.capture.in_transaction() {
+                served.shared.set_changed(end);
+            }
             if let Some(watched) = &mut served.watched {
                 watched.note(&self.out[before..]);
             }

@@ -496,12 +496,20 @@ pub fn advance(
             Some(WholeFile { database: database.id(), scn, stamp })
         })
         .collect();
+    // What was captured until now is before their positions, or is not.
+    let control = environment.control();
+    let carried: Vec<WholeFile> = databases
+        .iter()
+        .filter_map(|database| {
+            Some(control.whole_file(database.id())?.carried_to(scn, database.last_change()))
+        })
+        .collect();
     environment.update_control(|control| {
         for id in failed {
             control.leave_out(id, control.checkpoint);
         }
         control.checkpoint = control.checkpoint.max(scn);
-        whole.into_iter().for_each(|whole| control.note_whole(whole));
+        carried.into_iter().chain(whole).for_each(|whole| control.note_whole(whole));
         control.owed_images.retain(|owed| is_owed(owed.database));
         for owed in &mut control.owed_images {
             owed.scn = owed.scn.max(scn);

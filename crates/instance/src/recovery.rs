@@ -236,7 +236,11 @@ impl<'a> Recovery<'a> {
             Conclusion::NothingToCompare if self.is_new() => as_it_is(true),
             // What follows in a WAL whose generation the redo does not know comes on top of what is in the file: if that is
             // the newest state nothing is missing. Redo must not be applied over it.
-            _ if is_on_top && !self.left_out && self.is_newest_beneath(whole_at)? => as_it_is(true),
+            _ if is_on_top
+                && (self.is_as_noted() || !self.left_out && self.is_newest_beneath(whole_at)?) =>
+            {
+                as_it_is(true)
+            }
             // The redo at hand has no commit, so what there was before is in the file.
             Conclusion::NothingToCompare if is_on_top && !self.left_out && self.follows(found) => {
                 as_it_is(true)
@@ -263,8 +267,7 @@ impl<'a> Recovery<'a> {
     /// may have made the database smaller: all pages that the file has count.
     fn is_newest_beneath(&self, whole_at: Option<Scn>) -> Result<bool, InstanceError> {
         let none = Frames { salts: WalSalts::default(), visible: 0, present: 0 };
-        Ok(self.is_as_noted()
-            || matches!(self.search(Foreign::Excluded, none, u32::MAX, whole_at)?, Conclusion::Newest { .. }))
+        Ok(matches!(self.search(Foreign::Excluded, none, u32::MAX, whole_at)?, Conclusion::Newest { .. }))
     }
 
     fn search(

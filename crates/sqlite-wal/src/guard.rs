@@ -247,6 +247,15 @@ impl<'c> Guard<'c> {
         Ok(())
     }
 
+    /// Installs what is told when a checkpoint of this connection has moved all of the log; see [`guard_vfs`].
+    ///
+    /// # Errors
+    /// `NotGuarded` when the file is gone.
+    pub fn all_moved(&self, hook: guard_vfs::AllMoved) -> Result<(), GuardError> {
+        *self.state()?.all_moved.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(hook);
+        Ok(())
+    }
+
     /// A view of the wal-index. It may be used from any thread, but only while the connection is open.
     ///
     /// # Errors
@@ -289,6 +298,7 @@ impl<'c> Guard<'c> {
 mod tests {
     use super::*;
     use rusqlite::OpenFlags;
+    use std::sync::Arc;
 
     /// A database file that is removed with its WAL in the end.
     struct File(std::path::PathBuf);
@@ -363,6 +373,42 @@ mod tests {
         assert!(frames > 0 && busy == 0 && log == 0);
         assert_eq!(guard.wal_position().unwrap().frame, 0);
         assert_eq!(std::fs::metadata(&wal).unwrap().len(), before);
+    }
+
+    #[test]
+    fn a_log_is_reset_only_when_who_was_told_that_all_is_moved_agrees() {
+        let (path, connection) = database("all-moved");
+        let guard = Guard::of(&connection).unwrap();
+        let (told, agrees) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (tells, answer) = (told.clone(), agrees.clone());
+        let hook = move |frame| {
+            tells.lock().unwrap().push(frame);
+            answer.load(SeqCst)
+        };
+        guard.all_moved(Box::new(hook)).unwrap();
+        let passive =
+            || connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(0));
+        let backfilled = || guard.wal_index().unwrap().backfilled();
+        let write = || {
+            Connection::open(&*path).unwrap().execute_batch("INSERT INTO t VALUES(2)").unwrap();
+            guard.wal_position().unwrap()
+        };
+        let first = guard.wal_position().unwrap();
+        passive().unwrap();
+        assert_eq!(backfilled(), 0, "nothing is said to be moved");
+        let second = write();
+        assert!(second.salts == first.salts && second.frame > first.frame, "it was not reset");
+        // A reader keeps a part from being moved: nothing is said of that.
+        let reader = Connection::open(&*path).unwrap();
+        reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+        let third = write();
+        agrees.store(true, SeqCst);
+        passive().unwrap();
+        assert_eq!((backfilled(), told.lock().unwrap().as_slice()), (second.frame, [first.frame].as_slice()));
+        reader.execute_batch("COMMIT").unwrap();
+        passive().unwrap();
+        assert_eq!((backfilled(), told.lock().unwrap().last().copied()), (third.frame, Some(third.frame)));
+        assert_ne!(write().salts, third.salts, "now it was");
     }
 
     /// More pages than a cache of four holds, so that some are spilled; fewer than make a run that is written on

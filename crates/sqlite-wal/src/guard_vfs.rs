@@ -27,12 +27,17 @@ use std::time::Instant;
 /// Called before the WAL is synced for a checkpoint; false refuses the checkpoint.
 pub type BeforeBackfill = Box<dyn Fn() -> bool + Send + Sync>;
 
+/// Called with the last frame moved when a checkpoint has moved all of the log into the database file, synced, and before the
+/// wal-index says so: from then on SQLite may reset the log. False keeps it from being said.
+pub type AllMoved = Box<dyn Fn(u32) -> bool + Send + Sync>;
+
 /// What the guard knows of one open main database file; lives as long as the file is open.
 #[derive(Default)]
 pub struct GuardState {
     pub write_held: AtomicBool,
     pub checkpoint_held: AtomicBool,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
+    pub all_moved: Mutex<Option<AllMoved>>,
     portions: Mutex<Portions>,
     /// The database was written to since its last sync.
     unsynced: AtomicBool,
@@ -164,12 +169,27 @@ impl GuardFile {
     /// What the index of this WAL publishes; `None` where that is not known.
     fn index_header(&self) -> Option<WalIndexHeader> {
         // SAFETY: null or the open main file; a WAL is closed before its main file.
-        let region = unsafe { self.main.as_ref() }?.shm_region(0);
-        if region.is_null() {
-            return None;
+        unsafe { self.main.as_ref() }?.wal_index()?.settled_header()
+    }
+
+    /// The wal-index of this main database file, if it has one.
+    fn wal_index(&self) -> Option<WalIndexView> {
+        let region = self.shm_region(0);
+        // SAFETY: region 0, mapped for as long as this file is open.
+        (!region.is_null()).then(|| unsafe { WalIndexView::new(region) })
+    }
+
+    /// Asks the [`AllMoved`] hook when SQLite syncs this main database file by itself. It does so only at the end of a checkpoint
+    /// that has moved everything that was in the log (`walCheckpoint`), and keeps the checkpoint lock.
+    fn may_say_all_moved(&self) -> bool {
+        let Some(state) = self.state() else { return true };
+        let hook = state.all_moved.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Some(hook) = hook.as_ref() else { return true };
+        match self.wal_index().map(|index| (index.attempted(), index.settled_header())) {
+            // A log that has grown meanwhile, or is about to, is not reset.
+            Some((attempted, Some(header))) if header.frames() == attempted => hook(attempted),
+            _ => true,
         }
-        // SAFETY: region 0, mapped for as long as the main file is open.
-        unsafe { WalIndexView::new(region) }.settled_header()
     }
 
     /// The real xWrite.
@@ -345,7 +365,11 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         state.seen.store(guard.index_header().map_or(0, |header| header.frames()), SeqCst);
     }
     // SAFETY: as above.
-    unsafe { sync_kind(file, flags) }
+    let code = unsafe { sync_kind(file, flags) };
+    if code == ffi::SQLITE_OK && guard.kind == Kind::Main && !guard.may_say_all_moved() {
+        return ffi::SQLITE_BUSY;
+    }
+    code
 }
 
 /// The real xSync, and where tests make it fail.

@@ -5,14 +5,15 @@ use super::{Outcome, trace};
 use rusqlite::Connection;
 use standfast_instance::baseline::{BaselineJob, note_owed_image};
 use standfast_instance::checkpointer::Checkpointer;
-use standfast_instance::control::DatabaseRecord;
+use standfast_instance::control::{DatabaseRecord, WholeFile};
 use standfast_instance::database::{Database, committed_pages};
 use standfast_instance::environment::Environment;
 use standfast_instance::error::InstanceError;
-use standfast_instance::open_primary::{OpenedPrimary, install_hook, open_primary};
+use standfast_instance::open_primary::{OpenedPrimary, install_hooks, open_primary};
 use standfast_instance::primary::{Entry, Primary, PrimaryShared, Shipping, Step, SwitchHelper};
 use standfast_instance::primary_threads::{advance, archive_all};
 use standfast_instance::shipping::PrimarySource;
+use standfast_instance::whole_file::stamp_without_wal;
 use standfast_log::{LogSwitch, RedoChunk, RedoLog, SwitchBlocked};
 use standfast_session::DatabaseState;
 use standfast_testkit::SimMachine;
@@ -173,7 +174,8 @@ impl PrimaryHost {
             return Err(format!("opening: {}", environment.alert.last().join("; ")));
         }
         for database in &databases {
-            install_hook(&shared, database, Duration::ZERO).map_err(text)?;
+            install_hooks(&environment, &shared, database, database.last_change(), Duration::ZERO)
+                .map_err(text)?;
             shared.segment.set_state(database.id().0, DatabaseState::Open);
         }
         let mut checkpointer = Checkpointer::new(shared.clone(), environment.config.checkpoint.clone());
@@ -297,16 +299,24 @@ impl PrimaryHost {
         let database = Arc::new(database);
         self.shared.segment.set_state(id.0, DatabaseState::Recovering);
         self.shared.segment.reset_hints(id.0);
-        install_hook(&self.shared, &database, Duration::ZERO).map_err(text)?;
+        install_hooks(&self.environment, &self.shared, &database, record.start_scn, Duration::ZERO)
+            .map_err(text)?;
+        let state = |connection: &Connection, header: &standfast_sqlite_wal::WalIndexHeader| {
+            let stamp = stamp_without_wal(&self.environment, &record, header);
+            Ok((header.position(), committed_pages(connection, header)?, stamp))
+        };
+        let (_, (position, pages, stamp)) = database.snapshot_and(state).map_err(text)?;
+        if stamp.is_some() {
+            database.sync_file().map_err(text)?;
+        }
         let remembered = self.environment.update_control(|control| {
             control.next_database = id.0 + 1;
             control.databases.push(record.clone());
+            if let Some(stamp) = stamp {
+                control.note_whole(WholeFile { database: id, scn: record.start_scn, stamp });
+            }
         });
         remembered.map_err(text)?;
-        let state = |connection: &Connection, header: &standfast_sqlite_wal::WalIndexHeader| {
-            Ok((header.position(), committed_pages(connection, header)?))
-        };
-        let (_, (position, pages)) = database.snapshot_and(state).map_err(text)?;
         let capture = database.capture_from(position, pages).map_err(text)?;
         let entry = if copy { Entry::NewWithCopy } else { Entry::New };
         self.primary.serve(database.clone(), capture, entry).map_err(text)?;

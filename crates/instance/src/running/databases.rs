@@ -2,12 +2,13 @@
 
 use super::{Running, RunningPrimary};
 use crate::baseline::{BaselineJob, owed_image};
-use crate::control::{FileStamp, LastingIdentity, WholeFile};
+use crate::control::{LastingIdentity, WholeFile};
 use crate::database::{WRITER_PATIENCE, committed_pages};
 use crate::error::InstanceError;
-use crate::open_primary::install_hook;
+use crate::open_primary::install_hooks;
 use crate::primary::Entry;
 use crate::protect;
+use crate::whole_file::stamp_without_wal;
 use standfast_session::DatabaseState;
 use standfast_sqlite_wal::guard::GuardError;
 use standfast_types::{DatabaseId, Scn};
@@ -97,12 +98,9 @@ impl Running {
         let born = shared.buffer.durable();
         let database = Arc::new(protect::open_for_protection(environment, path, name, born, &in_use)?);
         let record = database.record().clone();
-        install_hook(shared, &database, Duration::from_secs(10))?;
+        install_hooks(environment, shared, &database, born, Duration::from_secs(10))?;
         let (_, (position, pages, stamp)) = database.snapshot_within(ATTEMPT, |connection, header| {
-            // The write lock is held, and this instance backfills nothing yet.
-            let stamp = (header.frames() == 0)
-                .then(|| FileStamp::of(environment.disk.as_ref(), &record.path))
-                .flatten();
+            let stamp = stamp_without_wal(environment, &record, header);
             Ok((header.position(), committed_pages(connection, header)?, stamp))
         })?;
         if stamp.is_some() {
