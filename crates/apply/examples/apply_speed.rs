@@ -46,7 +46,7 @@ impl Model {
             name: &format!("{}.db", id.0),
         };
         RecordBuilder::attach(redo, &attach);
-        RecordBuilder::baseline(redo, id);
+        RecordBuilder::baseline(redo, id, true);
         let mut scratch = Vec::new();
         let all = [&model.first].into_iter().chain(&model.accounts).chain([&model.tail]).enumerate();
         let all: Vec<_> = all.map(|(at, image)| (at as u32 + 1, image)).collect();

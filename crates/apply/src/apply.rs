@@ -5,6 +5,7 @@ use crate::crew::{WORTH_A_THREAD, share_out};
 use crate::database::{Condition, Database, Done, Mode, Redo};
 use crate::history::Fact;
 use crate::journal::Journal;
+use crate::keep::Kept;
 use crate::overlay::Overlay;
 use crate::{ApplyConfig, ApplyError, ApplyEvent, Limits, Observer};
 use standfast_format::{Attach, Record, decode_record};
@@ -48,6 +49,8 @@ pub struct ApplyReport {
     pub commit_us: u64,
     /// What verification records have found, in the order of the redo of each database.
     pub compared: Vec<(DatabaseId, Compared)>,
+    /// What databases held that an image has replaced which may lack some of it.
+    pub kept: Vec<(DatabaseId, Kept)>,
 }
 
 /// What ended a stretch of records.
@@ -208,7 +211,7 @@ impl Apply {
                 | Record::Commit { database, .. }
                 | Record::WalGeneration { database, .. }
                 | Record::Verification { database, .. } => self.post(database, start, offset, mode, report),
-                Record::Baseline { database } => {
+                Record::Baseline { database, .. } => {
                     if let Some(found) = self.databases.get_mut(&database)
                         && matches!(found.condition, Condition::Stopped | Condition::Failed)
                     {
@@ -268,6 +271,7 @@ impl Apply {
         for database in self.databases.values_mut() {
             report.commit_us = report.commit_us.max(database.commit_us);
             report.compared.extend(database.compared.drain(..).map(|compared| (database.id, compared)));
+            report.kept.extend(database.kept.drain(..).map(|kept| (database.id, kept)));
             match database.outcome.take() {
                 Some(Ok(Done { transactions, pages })) => {
                     report.transactions += transactions;

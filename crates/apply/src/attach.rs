@@ -33,6 +33,7 @@ impl Apply {
         let stopped = history.stopped(id);
         let mut database = Database::new(id, name, file, need, state, &self.directory, &self.limits);
         database.floor = floor;
+        database.keeps_replaced = true;
         if let Some(scn) = stopped {
             database.condition = Condition::Stopped;
             // Said with the next report.
@@ -128,6 +129,7 @@ impl Apply {
             file = StandbyFile::open(self.plan(name, page_size)?, true)?;
         }
         let mut database = Database::new(id, name, file, start, start, &self.directory, &self.limits);
+        database.keeps_replaced = true;
         if mode == Mode::Live {
             database.condition = Condition::Live;
         }

@@ -38,6 +38,8 @@ pub struct Limits {
     /// Bytes of redo that may be applied between two syncs of the journal's horizon, which bounds what a
     /// restart replays in one transaction.
     pub horizon_bytes: u64,
+    /// Bytes that stay free on the volume of the databases when what an image replaces is kept there.
+    pub kept_free_bytes: u64,
 }
 
 impl Default for Limits {
@@ -50,6 +52,7 @@ impl Default for Limits {
             reset_frames: 16_000,
             journal_bytes: 1 << 20,
             horizon_bytes: 64 << 20,
+            kept_free_bytes: 256 << 20,
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::batch::Batch;
 use crate::checkpoint::{CheckpointClock, Due};
 use crate::compare::{Compared, compare};
+use crate::keep::{Kept, keep, path_of_kept};
 use crate::overlay::Overlay;
 use crate::pending::Pending;
 use crate::standby_file::{Checkpointed, StandbyFile};
@@ -109,6 +110,11 @@ pub struct Database {
     taken_us: u64,
     /// What verification records among them have found.
     pub compared: Vec<Compared>,
+    /// What an image replaces that may lack some of it is kept.
+    pub keeps_replaced: bool,
+    /// What was kept.
+    pub kept: Vec<Kept>,
+    kept_free_bytes: u64,
     pending: Pending,
     batch: Batch,
     image_bytes: usize,
@@ -144,6 +150,9 @@ impl Database {
             inbox: Vec::new(),
             outcome: None,
             compared: Vec::new(),
+            keeps_replaced: false,
+            kept: Vec::new(),
+            kept_free_bytes: limits.kept_free_bytes,
             commit_us: 0,
             taken_us: 0,
             pending: Pending::new(directory, limits.pending_bytes),
@@ -207,6 +216,9 @@ impl Database {
             }
             Record::Commit { database_pages, vectors, time_us, .. } if end > self.state => {
                 self.taken_us = time_us;
+                if self.keeps_replaced && self.pending.may_lack() {
+                    self.keep_replaced(end, overlay, done)?;
+                }
                 self.begin_commit(end, overlay)?;
                 self.batch.take(vectors, end, &self.file, overlay)?;
                 self.batch.end_commit(database_pages, end, overlay);
@@ -218,7 +230,7 @@ impl Database {
                 }
             }
             Record::Commit { .. } => self.pending.clear(),
-            Record::Baseline { .. } => self.pending.begin_replacement(start),
+            Record::Baseline { complete, .. } => self.pending.begin_replacement(start, complete),
             Record::Verification { run, database_pages, repair, vectors, .. } if end > self.state => {
                 if repair {
                     // Whole pages as they are at this position: a commit that changes nothing, but for what is damaged.
@@ -235,6 +247,27 @@ impl Database {
             Record::WalGeneration { restart: true, .. } => self.pending.clear(),
             _ => {}
         }
+        Ok(())
+    }
+
+    /// The image that ends at `end` may lack what the database holds: keeps that in a file beside it. In a replay too: when
+    /// the file is not there, the image was never committed, so what is taken in before it ends in a state that was.
+    fn keep_replaced(&mut self, end: Scn, overlay: &mut Overlay, done: &mut Done) -> Result<(), ApplyError> {
+        let path = path_of_kept(&self.file.plan().path, end);
+        if !path.exists() {
+            if self.commit(overlay, done).is_err() {
+                // What the file holds does not lead there. It is kept as it is.
+                self.file.rollback();
+                self.batch = Batch::default();
+                overlay.clear(self.file.page_size().bytes());
+            }
+            if self.file.pages() <= 1 {
+                return Ok(());
+            }
+            keep(&self.file, &path, self.kept_free_bytes)?;
+        }
+        let bytes = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        self.kept.push(Kept { path, bytes, scn: end });
         Ok(())
     }
 

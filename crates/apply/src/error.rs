@@ -134,6 +134,18 @@ pub enum ApplyError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// An image would replace what a database holds, may lack some of it, and that cannot be kept.
+    #[error(
+        "database {name}: an image of it that may lack redo which is here is not applied, because what it would replace cannot be kept as {path}: {source}\nhint: make room there, for instance with `standfast database kept --remove FILE` of files that are not needed any more; it is tried again by itself"
+    )]
+    NotKept {
+        /// The database.
+        name: String,
+        /// The file that was to be made.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The storage could not make a database durable. Trying again would prove nothing: the system may have
     /// dropped what it could not write.
     #[error(

@@ -14,6 +14,7 @@ pub struct Pending {
     file: Option<File>,
     start: Option<Scn>,
     replaces_all: bool,
+    may_lack: bool,
 }
 
 impl Pending {
@@ -26,6 +27,7 @@ impl Pending {
             file: None,
             start: None,
             replaces_all: false,
+            may_lack: false,
         }
     }
 
@@ -39,10 +41,16 @@ impl Pending {
         self.replaces_all
     }
 
-    /// Drops what is pending; the transaction that follows, announced at `scn`, replaces the whole database.
-    pub fn begin_replacement(&mut self, scn: Scn) {
+    /// Whether that transaction may lack redo that the database holds.
+    pub fn may_lack(&self) -> bool {
+        self.may_lack
+    }
+
+    /// Drops what is pending; the transaction that follows, announced at `scn`, replaces the whole database. `complete`: it
+    /// is known to hold all redo before it.
+    pub fn begin_replacement(&mut self, scn: Scn, complete: bool) {
         self.clear();
-        (self.start, self.replaces_all) = (Some(scn), true);
+        (self.start, self.replaces_all, self.may_lack) = (Some(scn), true, !complete);
     }
 
     /// Adds a record that starts at `scn`.
@@ -70,6 +78,7 @@ impl Pending {
         self.file = None;
         self.start = None;
         self.replaces_all = false;
+        self.may_lack = false;
     }
 
     /// Hands every record to `take` in order and is empty then.

@@ -73,7 +73,7 @@ impl Replay {
             Record::Change { database, .. }
             | Record::Commit { database, .. }
             | Record::WalGeneration { database, .. }
-            | Record::Baseline { database } => database == self.database.id,
+            | Record::Baseline { database, .. } => database == self.database.id,
             _ => false,
         };
         if self.bytes.is_empty() {

@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::database::DatabaseCommand;
 use crate::destination_args::DestinationCommand;
 use crate::live;
 use crate::reports::{DiagnoseArgs, ReportArgs, SnapshotCommand};
@@ -117,6 +118,11 @@ pub enum Command {
     Unprotect {
         /// Its file or name.
         name: String,
+    },
+    /// Databases whose file and redo differ, and files that were kept.
+    Database {
+        #[command(subcommand)]
+        command: DatabaseCommand,
     },
     /// Standby instances.
     Standby {

@@ -65,7 +65,7 @@ fn describe(record: &Record<'_>) -> Value {
             "attach": attach.database, "name": attach.name, "page_size": attach.page_size,
         }),
         Record::Detach { database } => json!({ "detach": database }),
-        Record::Baseline { database } => json!({ "baseline": database }),
+        Record::Baseline { database, complete } => json!({ "baseline": database, "complete": complete }),
         Record::Incarnation { number, id, branch, time_us } => json!({
             "incarnation": number, "id": id.to_string(), "branch": branch, "time": utc_text(*time_us),
         }),

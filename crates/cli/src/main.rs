@@ -5,6 +5,7 @@
 
 mod args;
 mod certificates;
+mod database;
 mod destination;
 mod destination_args;
 mod dump;
@@ -132,6 +133,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let answer = server::ask(&directory, &Request::Unprotect { name })?;
             println!("no longer protected: {}", text(&answer["unprotected"]));
         }
+        Command::Database { command } => database::database(&directory, command)?,
         Command::Standby { command: StandbyCommand::Token { name, ttl, never_primary } } => {
             certificates::issue(&directory, name, never_primary, &ttl)?;
         }

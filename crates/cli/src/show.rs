@@ -105,6 +105,14 @@ pub fn status(status: &Value) {
         for database in list(&status["databases"]) {
             foreign_commits(database);
         }
+        for database in list(&status["databases"]).iter().filter(|database| database["state"] == "left out") {
+            let (name, why) =
+                (text(&database["name"]), database["why"].as_str().unwrap_or("the alert log says why"));
+            println!("OFFLINE {name}: {}", why.split('\n').next().unwrap_or_default());
+            println!(
+                "  hint: remove the cause and restart the instance, or decide what counts: `standfast database resolve {name}`"
+            );
+        }
         for database in list(&status["databases"]).iter().filter(|database| !database["failure"].is_null()) {
             println!("FAILED {}: {}", text(&database["name"]), text(&database["failure"]));
             println!("  hint: see to its disk, then restart the instance; its redo is kept");

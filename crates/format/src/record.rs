@@ -112,6 +112,9 @@ pub enum Record<'a> {
     Baseline {
         /// Database copied.
         database: DatabaseId,
+        /// The image is known to hold all redo of the database before it. Else (an operator has decided for a file, or the
+        /// release before wrote the record) it may take away what its reader holds.
+        complete: bool,
     },
     /// See [`RecordKind::Incarnation`].
     Incarnation {
@@ -152,7 +155,7 @@ impl Record<'_> {
             | Record::Commit { database, .. }
             | Record::WalGeneration { database, .. }
             | Record::Verification { database, .. }
-            | Record::Baseline { database }
+            | Record::Baseline { database, .. }
             | Record::Detach { database } => Some(*database),
             Record::Attach(attach) => Some(attach.database),
             Record::Incarnation { .. } | Record::EndOfRedo { .. } => None,
@@ -279,7 +282,13 @@ pub fn decode_record(bytes: &[u8]) -> Result<(Record<'_>, usize), DecodeError> {
             name: body.name()?,
         }),
         RecordKind::Detach => Record::Detach { database: body.database()? },
-        RecordKind::Baseline => Record::Baseline { database: body.database()? },
+        RecordKind::Baseline => Record::Baseline {
+            database: body.database()?,
+            complete: match body.is_at_end() {
+                true => false,
+                false => body.flag(malformed("baseline record", "complete is neither 0 nor 1"))?,
+            },
+        },
         RecordKind::Incarnation => Record::Incarnation {
             number: body.u32()?,
             id: IncarnationId(body.u64()?.to_le_bytes()),
@@ -332,6 +341,9 @@ impl<'a> Body<'a> {
             Ok(id) if usize::from(id) < DATABASES_MAX => Ok(DatabaseId(id)),
             _ => Err(malformed("redo record", "database number out of range")),
         }
+    }
+    fn is_at_end(&self) -> bool {
+        self.at >= self.bytes.len()
     }
     fn name(&mut self) -> Result<&'a str, DecodeError> {
         let length = self.varint_u32()? as usize;
@@ -473,8 +485,10 @@ impl<'a> RecordBuilder<'a> {
     }
 
     /// Appends a whole [`Record::Baseline`].
-    pub fn baseline(out: &'a mut Vec<u8>, database: DatabaseId) -> usize {
-        Self::begin_for(out, RecordKind::Baseline, database).finish()
+    pub fn baseline(out: &'a mut Vec<u8>, database: DatabaseId, complete: bool) -> usize {
+        let builder = Self::begin_for(out, RecordKind::Baseline, database);
+        builder.out.push(u8::from(complete));
+        builder.finish()
     }
 
     /// Appends a whole [`Record::Incarnation`].
@@ -563,7 +577,7 @@ mod tests {
         );
         RecordBuilder::attach(&mut out, &attach);
         RecordBuilder::detach(&mut out, DB);
-        RecordBuilder::baseline(&mut out, DB);
+        RecordBuilder::baseline(&mut out, DB, true);
         RecordBuilder::incarnation(&mut out, 3, id, Scn(99), 7);
         RecordBuilder::end_of_redo(&mut out, 8);
         let mut at = 0;
@@ -585,11 +599,18 @@ mod tests {
                 },
                 Record::Attach(attach),
                 Record::Detach { database: DB },
-                Record::Baseline { database: DB },
+                Record::Baseline { database: DB, complete: true },
                 Record::Incarnation { number: 3, id, branch: Scn(99), time_us: 7 },
                 Record::EndOfRedo { time_us: 8 },
             ]
         );
+    }
+
+    #[test]
+    fn a_baseline_of_the_release_before_claims_nothing() {
+        let mut out = Vec::new();
+        RecordBuilder::begin_for(&mut out, RecordKind::Baseline, DB).finish();
+        assert_eq!(decode_record(&out).unwrap().0, Record::Baseline { database: DB, complete: false });
     }
 
     #[test]

@@ -166,7 +166,7 @@ fn stream() -> Vec<u8> {
     }
     let captured = WalPosition { salts: WalSalts(1, 2), frame: 5 };
     RecordBuilder::wal_generation(&mut out, database, captured, 9, true);
-    RecordBuilder::baseline(&mut out, database);
+    RecordBuilder::baseline(&mut out, database, true);
     let mut change = RecordBuilder::change(&mut out, database);
     change.vector(1, None, &[3; 512], 7, &mut room);
     change.finish();

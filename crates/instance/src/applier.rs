@@ -6,6 +6,7 @@ use crate::apply_thread::ALL;
 use crate::control::DatabaseRecord;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::kept;
 use crate::lost_redo;
 use crate::places::{Moved, OpenFiles};
 use crate::standby::StandbyShared;
@@ -328,6 +329,10 @@ impl Applier {
         if !self.shared.stopped.is_empty() {
             self.note_going_on();
         }
+        for (id, kept) in &report.kept {
+            let name = self.environment.database_name(*id).unwrap_or_else(|| id.to_string());
+            kept::note(&self.environment, &name, kept);
+        }
         self.note_compared(report);
     }
 
@@ -387,6 +392,7 @@ fn open_apply(
     shared: &Arc<StandbyShared>,
     limits: Limits,
 ) -> Result<Apply, InstanceError> {
+    let limits = Limits { kept_free_bytes: environment.config.kept.free_bytes_min, ..limits };
     let config = ApplyConfig {
         directory: environment.paths.databases.clone(),
         journal: environment.paths.apply_journal.clone(),

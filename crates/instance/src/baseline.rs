@@ -21,6 +21,8 @@ pub struct BaselineJob {
     pages: u32,
     next_page: PageNo,
     scratch: Vec<u8>,
+    /// It may lack redo of before.
+    may_lack: bool,
 }
 
 /// What the control file has to say when a full image of the state at `position` is begun: from `scn` on no redo of the database
@@ -36,7 +38,8 @@ pub fn owed_image(
 ) -> Result<OwedImage, InstanceError> {
     database.sync_file()?;
     let stamp = FileStamp::of(environment.disk.as_ref(), &database.record().path);
-    Ok(OwedImage { database: database.id(), scn, position, stamp })
+    let may_lack = database.image_may_lack();
+    Ok(OwedImage { database: database.id(), scn, position, stamp, may_lack })
 }
 
 /// Writes [`owed_image`] to the control file.
@@ -82,6 +85,7 @@ impl BaselineJob {
             pages,
             next_page: 1,
             scratch: Vec::new(),
+            may_lack: database.image_may_lack(),
         })
     }
 
@@ -112,7 +116,7 @@ impl BaselineJob {
     ) -> Result<bool, InstanceError> {
         let start = out.len();
         if self.next_page == 1 {
-            RecordBuilder::baseline(out, self.database);
+            RecordBuilder::baseline(out, self.database, !self.may_lack);
         }
         let mut statement =
             self.reader.prepare_cached("SELECT pgno, data FROM sqlite_dbpage('main') WHERE pgno = ?1")?;

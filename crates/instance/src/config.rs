@@ -76,6 +76,8 @@ pub struct Config {
     pub snapshot: SnapshotConfig,
     /// Comparisons of standbys with this instance.
     pub verify: VerifyConfig,
+    /// What is kept of a database when another content takes its place.
+    pub kept: KeptConfig,
     /// Dashboard and metrics.
     pub http: HttpConfig,
     /// What operators are told of, and how.
@@ -313,6 +315,28 @@ impl Default for VerifyConfig {
     }
 }
 
+/// `[kept]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct KeptConfig {
+    /// Files kept (`NAME.before-SCN`) of all databases together; when there are more the oldest are removed, but never
+    /// the newest one of a database. `standfast database kept` lists and removes them.
+    pub files_max: usize,
+    /// Bytes of all of them together; with more the oldest are removed, but never the newest one of a database.
+    pub bytes_max: u64,
+    /// Days for which each is kept, 1 to 3650.
+    pub days: u64,
+    /// Bytes that stay free on the volume of a standby's databases. Where keeping a file would leave less, the image that
+    /// would replace it is not applied, and tried again; nothing is removed for it.
+    pub free_bytes_min: u64,
+}
+
+impl Default for KeptConfig {
+    fn default() -> Self {
+        KeptConfig { files_max: 16, bytes_max: 64 << 30, days: 30, free_bytes_min: 256 << 20 }
+    }
+}
+
 /// `[snapshot]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -499,6 +523,9 @@ impl Config {
         if self.verify.bytes_per_s < 65_536 {
             return fail("verify.bytes_per_s", self.verify.bytes_per_s.to_string(), "65536 or more");
         }
+        if !(1..=3650).contains(&self.kept.days) {
+            return fail("kept.days", self.kept.days.to_string(), "1 to 3650 days");
+        }
         let instance = &self.instance;
         if instance.insecure && self.security.tls == TlsSetting::Required {
             return fail(
@@ -582,6 +609,7 @@ mod tests {
         assert!(error("[verify]\nbytes_per_s = 0").contains("verify.bytes_per_s = 0: 65536 or more"));
         assert!(error("[verify]\nevery_hours = 8761").contains("1 to 8760 hours"));
         assert!(error("[snapshot]\nretention_days = 0").contains("1 to 3650 days"));
+        assert!(error("[kept]\ndays = 0").contains("kept.days = 0: 1 to 3650 days"));
         assert!(error("[redo]\ngruops = 3").contains("gruops"));
         assert!(error("[commit]\nwrite = \"later\"").contains("commit.write = later"));
     }

@@ -120,6 +120,24 @@ pub struct OwedImage {
     pub position: WalPosition,
     /// How the file was then.
     pub stamp: Option<FileStamp>,
+    /// An operator has decided for the file, which may lack redo: standbys keep what the image replaces.
+    #[serde(default)]
+    pub may_lack: bool,
+}
+
+/// A file that was set aside when another content took the place of a database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptFile {
+    /// Name of the database.
+    pub name: String,
+    /// The file. In the control file, one within the instance directory is relative to it.
+    pub path: PathBuf,
+    /// Where in the redo the other content begins to count.
+    pub scn: Scn,
+    /// Its size, with that of its WAL.
+    pub bytes: u64,
+    /// When it was kept, microseconds since the Unix epoch.
+    pub kept_us: u64,
 }
 
 /// What a file or directory is, over restarts of the machine: device numbers are given again at each start, and inode numbers when a file
@@ -273,6 +291,9 @@ pub struct Control {
     /// See [`OwedImage`]; none of a database whose image is complete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owed_images: Vec<OwedImage>,
+    /// What was set aside when another content took the place of a database, and was not removed since.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_files: Vec<KeptFile>,
     /// The files of databases, as a primary last had them open. Of a database that is not here nothing is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_files: Vec<KnownFile>,
@@ -343,6 +364,7 @@ impl Control {
         let decoded = Control::decode(&bytes).map(|mut control| {
             if let Some(directory) = path.parent() {
                 control.databases.iter_mut().for_each(|record| record.path = directory.join(&record.path));
+                control.kept_files.iter_mut().for_each(|kept| kept.path = directory.join(&kept.path));
             }
             control
         });
@@ -370,6 +392,7 @@ impl Control {
         if let Some(directory) = path.parent() {
             let relative = |path: &Path| path.strip_prefix(directory).unwrap_or(path).to_owned();
             stored.databases.iter_mut().for_each(|record| record.path = relative(&record.path));
+            stored.kept_files.iter_mut().for_each(|kept| kept.path = relative(&kept.path));
         }
         let body = serde_json::to_string_pretty(&stored)
             .map_err(|error| InstanceError::Failed(error.to_string()))?;
@@ -438,6 +461,13 @@ impl Control {
     /// See [`WholeFile`].
     pub fn whole_file(&self, id: DatabaseId) -> Option<WholeFile> {
         self.whole_files.iter().find(|whole| whole.database == id).copied()
+    }
+
+    /// Remembers a file that was set aside.
+    pub fn note_kept(&mut self, kept: KeptFile) {
+        if self.kept_files.iter().all(|other| other.path != kept.path) {
+            self.kept_files.push(kept);
+        }
     }
 
     /// Remembers that a full image was begun.
@@ -518,6 +548,14 @@ mod tests {
                 scn: Scn(4),
                 position: WalPosition { salts: WalSalts(5, 6), frame: 7 },
                 stamp: Some(FileStamp { bytes: 9, modified_ns: 10 }),
+                may_lack: true,
+            }],
+            kept_files: vec![KeptFile {
+                name: "app.db".into(),
+                path: "/srv/app/app.db.before-9".into(),
+                scn: Scn(9),
+                bytes: 4096,
+                kept_us: 11,
             }],
             known_files: vec![KnownFile {
                 database: DatabaseId(2),

@@ -53,6 +53,8 @@ pub struct Database {
     resync: AtomicBool,
     /// See [`Database::owes_image`].
     owes_image: AtomicBool,
+    /// See [`Database::image_may_lack`].
+    image_may_lack: AtomicBool,
     /// First frame that was committed without a checksum and is not known to have one by now; 0: none.
     unsummed: AtomicU32,
     /// Commits that no session announced, and when the last of them were found, microseconds since the Unix epoch.
@@ -96,6 +98,7 @@ impl Database {
             announced_here: AtomicU64::new(0),
             resync: AtomicBool::new(false),
             owes_image: AtomicBool::new(false),
+            image_may_lack: AtomicBool::new(false),
             unsummed: AtomicU32::new(0),
             foreign_commits: AtomicU64::new(0),
             foreign_seen_us: AtomicU64::new(0),
@@ -516,6 +519,16 @@ impl Database {
     /// See [`Database::owes_image`].
     pub fn set_owes_image(&self, owes: bool) {
         self.owes_image.store(owes, SeqCst);
+    }
+
+    /// Whether the next full image may lack redo: an operator has decided for the file.
+    pub fn image_may_lack(&self) -> bool {
+        self.image_may_lack.load(SeqCst)
+    }
+
+    /// See [`Database::image_may_lack`].
+    pub fn set_image_may_lack(&self, may_lack: bool) {
+        self.image_may_lack.store(may_lack, SeqCst);
     }
 
     /// Takes the request for a fresh copy.

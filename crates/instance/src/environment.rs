@@ -14,6 +14,7 @@ use standfast_io::Disk;
 use standfast_log::{LogConfig, LogIdentity};
 use standfast_session::{DatabaseState, FileId, Marker, Segment, SegmentConfig, marker_path};
 use standfast_types::{DatabaseId, Scn};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -49,6 +50,8 @@ pub struct Environment {
     pub places: Arc<Places>,
     /// Wait events and statistics.
     pub instruments: Arc<Instruments>,
+    /// Why databases are offline since the start, as the alert log has it.
+    offline: Mutex<BTreeMap<DatabaseId, String>>,
     control: Mutex<Control>,
     /// Once this has been a primary.
     sessions: Mutex<Option<CountedSessions>>,
@@ -81,10 +84,25 @@ impl Environment {
             keeper,
             places: Arc::default(),
             instruments,
+            offline: Mutex::default(),
             control,
             sessions,
             standby_segment: Mutex::default(),
         }
+    }
+
+    /// Remembers why a database is offline; `None`: it is not any more.
+    pub fn note_offline(&self, database: DatabaseId, why: Option<String>) {
+        let mut offline = self.offline.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match why {
+            Some(why) => offline.insert(database, why),
+            None => offline.remove(&database),
+        };
+    }
+
+    /// Why a database is offline.
+    pub fn why_offline(&self, database: DatabaseId) -> Option<String> {
+        self.offline.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&database).cloned()
     }
 
     fn sessions(&self) -> MutexGuard<'_, Option<CountedSessions>> {

@@ -645,7 +645,7 @@ mod tests {
     fn what_a_full_image_follows_does_not_count() {
         let mut model = four_commits();
         let mut bytes = Vec::new();
-        RecordBuilder::baseline(&mut bytes, ID);
+        RecordBuilder::baseline(&mut bytes, ID, true);
         model.redo.push(bytes.clone());
         bytes.clear();
         let mut record = RecordBuilder::commit(&mut bytes, ID, 0, 5, 0);

@@ -59,11 +59,13 @@ impl LeftOut {
         let name = &self.database;
         match self.redo_from {
             Some(from) => format!(
-                "its redo is kept from SCN {from} on: remove the cause and restart the instance, which applies it; or \
-                 `standfast unprotect {name}` and `standfast protect` its file, to take it as it is"
+                "its redo is kept from SCN {from} on: remove the cause and restart the instance, which applies it; or decide \
+                 what counts: `standfast database resolve {name}`"
             ),
             None => {
-                format!("to take it as it is, `standfast unprotect {name}` and `standfast protect` its file")
+                format!(
+                    "decide what counts: `standfast database resolve {name}` shows what each choice would lose"
+                )
             }
         }
     }

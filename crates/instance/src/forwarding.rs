@@ -22,6 +22,7 @@ use crate::shipping::{
     source_error,
 };
 use crate::standby::StandbyShared;
+use crate::standby_copy;
 use standfast_format::StreamCrc;
 use standfast_instruments::RemoteAnswer;
 use standfast_transport as transport;
@@ -171,20 +172,16 @@ impl RedoSource for ForwardingSource {
     }
 
     fn databases(&self) -> Result<Vec<DatabaseInfo>, SourceError> {
-        Err(no_copies())
+        Ok(standby_copy::databases(&self.environment))
     }
 
     fn snapshot(
         &self,
-        _: DatabaseId,
-        _: &mut dyn FnMut(PageNo, &[u8]) -> std::io::Result<()>,
+        id: DatabaseId,
+        sink: &mut dyn FnMut(PageNo, &[u8]) -> std::io::Result<()>,
     ) -> Result<SnapshotInfo, SourceError> {
-        Err(no_copies())
+        standby_copy::copy(&self.environment, &self.shared, id, sink)
     }
-}
-
-fn no_copies() -> SourceError {
-    SourceError::Failed("copies are made by the primary".into())
 }
 
 /// Called when a destination turns out to know a newer incarnation than this instance.
@@ -294,6 +291,11 @@ impl Forwarding {
         // Who is waited for may have changed.
         self.moved.call();
         Ok(())
+    }
+
+    /// The redo that is received, and copies of databases.
+    pub fn source(&self) -> Arc<ForwardingSource> {
+        self.source.clone()
     }
 
     fn start_sender(&self, destination: &DestinationConfig) -> Result<Arc<Sender>, InstanceError> {

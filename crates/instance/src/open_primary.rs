@@ -150,11 +150,13 @@ fn leave_out(
 ) -> Result<(), InstanceError> {
     segment.set_state(record.id.0, DatabaseState::Offline);
     environment.update_control(|control| control.leave_out(record.id, from))?;
+    environment.note_offline(record.id, Some(error.to_string()));
     let from = environment.control().left_out_from(record.id).unwrap_or(from);
     environment.alert.say(format!("database {} cannot be opened: {error}", record.path.display()));
     environment.alert.say(format!(
-        "database {} is left out; the redo from SCN {from} on is kept for it until a start can open it",
-        record.name
+        "database {name} is left out; the redo from SCN {from} on is kept for it until a start can open it | hint: \
+         `standfast database resolve {name}` shows what is known, and decides what counts",
+        name = record.name
     ));
     Ok(())
 }
@@ -193,22 +195,41 @@ pub fn open_late(
     sessions_vouch: bool,
 ) -> Result<(), InstanceError> {
     let control = environment.control();
-    // It may have been unprotected meanwhile.
+    // It may have been unprotected meanwhile, or opened by command.
     let Some(record) = control.databases.iter().find(|record| record.id == id) else { return Ok(()) };
     let shared = threads.shared();
+    if shared.database(id).is_some() {
+        return Ok(());
+    }
+    match open_left_out(environment, threads, log, record, sessions_vouch) {
+        Err(error) if !is_written_to(&error) => {
+            leave_out(environment, &shared.segment, record, control.checkpoint, &error)
+        }
+        opened => {
+            opened?;
+            environment.alert.say(format!("database {} opened: the transaction has ended", record.name));
+            Ok(())
+        }
+    }
+}
+
+/// Opens a database that is left out, as a start does, beside those that are served.
+///
+/// # Errors
+/// Why it cannot be opened; it is left out as before then.
+pub(crate) fn open_left_out(
+    environment: &Arc<Environment>,
+    threads: &PrimaryThreads,
+    log: &Arc<RedoLog>,
+    record: &DatabaseRecord,
+    sessions_vouch: bool,
+) -> Result<(), InstanceError> {
+    let (control, shared, id) = (environment.control(), threads.shared(), record.id);
     // What was written since the start holds nothing of it.
     let scan = Scan { begin: control.checkpoint, end: shared.buffer.durable(), ..Scan::default() };
-    let opened = reconcile_database(environment, log, &shared.segment, sessions_vouch, record, &scan)
-        .and_then(|reconciled| {
-            install_hooks(environment, shared, &reconciled.database, scan.end, Duration::from_secs(10))?;
-            Ok(reconciled)
-        });
-    let Reconciled { database, capture, image_reason } = match opened {
-        Err(error) if !is_written_to(&error) => {
-            return leave_out(environment, &shared.segment, record, control.checkpoint, &error);
-        }
-        other => other?,
-    };
+    let reconciled = reconcile_database(environment, log, &shared.segment, sessions_vouch, record, &scan)?;
+    let Reconciled { database, capture, image_reason } = reconciled;
+    install_hooks(environment, shared, &database, scan.end, Duration::from_secs(10))?;
     let served = database.clone();
     threads.call(move |primary| {
         let entry = if image_reason.is_some() { Entry::NewWithCopy } else { Entry::Known };
@@ -222,11 +243,11 @@ pub fn open_late(
         control.replays.retain(|(other, _)| *other != id);
         control.left_out.retain(|(other, _)| *other != id);
     })?;
+    environment.note_offline(id, None);
     match environment.write_marker(record, database.file()) {
         Ok(()) => shared.segment.set_state(id.0, DatabaseState::Open),
         Err(error) => database.fail(error.to_string().replace('\n', " | ")),
     }
-    environment.alert.say(format!("database {} opened: the transaction has ended", record.name));
     Ok(())
 }
 
@@ -321,6 +342,8 @@ fn reconcile_database(
     check_identity(&control, record)?;
     let left_out = control.left_out_from(record.id);
     let database = Arc::new(Database::open(record.clone(), environment.vfs_base.as_deref())?);
+    let owed = control.owed_image(record.id);
+    database.set_image_may_lack(owed.is_some_and(|owed| owed.may_lack));
     let recovery = match left_out {
         Some(from) => Recovery::of_left_out(environment, log, &database, from, scan.end)?,
         None => Recovery::since_checkpoint(environment, log, &database, scan),

@@ -204,7 +204,7 @@ impl Primary {
         let awaiting_baseline = entry == Entry::NewWithCopy;
         if awaiting_baseline {
             // Before the position, so that a power loss before the copy is complete never finds this database known.
-            RecordBuilder::baseline(&mut self.out, record.id);
+            RecordBuilder::baseline(&mut self.out, record.id, !shared.image_may_lack());
         }
         capture.anchor(&mut self.out);
         shared.set_owes_image(awaiting_baseline);

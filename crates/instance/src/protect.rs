@@ -82,10 +82,11 @@ pub fn is_protected(protected: &[DatabaseRecord], path: &Path) -> bool {
     known_as(protected, path).is_some()
 }
 
-/// Whether the name is that of a file that SQLite keeps beside a database.
+/// Whether the name is that of a file that SQLite, or this instance, keeps beside a database.
 fn is_companion(path: &Path) -> bool {
     let name = path.as_os_str().as_encoded_bytes();
     [b"-wal".as_slice(), b"-shm", b"-journal"].iter().any(|suffix| name.ends_with(suffix))
+        || crate::kept::is_named_so(path)
 }
 
 /// Must not be called for a database that this process has open: closing the file would drop its locks.
@@ -116,7 +117,11 @@ pub fn open_for_protection(
         if control.left_out_from(record.id).is_some() {
             return Err(InstanceError::refused(
                 format!("{what}, but could not be opened when the instance started"),
-                "restart the instance to try again; the alert log says what was wrong",
+                format!(
+                    "restart the instance to try again; the alert log says what was wrong, and `standfast database resolve {}` \
+                     what can be done",
+                    record.name
+                ),
             ));
         }
         return Err(InstanceError::refused(what, "nothing is to be done; `standfast status` shows it"));
@@ -218,7 +223,7 @@ pub fn renew_marker(
     Ok(Some(record.name.clone()))
 }
 
-fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
+pub(crate) fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
     let mut header = [0; 18];
     File::open(path)
         .and_then(|mut file| file.read_exact(&mut header))
@@ -230,6 +235,16 @@ fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
             "the file is damaged; restore it",
         )
     })
+}
+
+/// Whether the header of the database says that it is in WAL mode.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn is_in_wal_mode(path: &Path) -> io::Result<bool> {
+    let mut header = [0; 20];
+    File::open(path)?.read_exact(&mut header)?;
+    Ok(header[18..20] == [2, 2])
 }
 
 fn explain(path: &Path, error: InstanceError) -> InstanceError {

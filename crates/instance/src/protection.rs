@@ -112,6 +112,7 @@ impl TransportMonitor {
         threads.spawn("mmon", EVERY, running, move |running| {
             snapshots.look(running);
             running.verification().look(running);
+            crate::kept::look(running);
         })?;
         threads.spawn("mmnl", mmnl::EVERY, running, mmnl::look)?;
         Ok(TransportMonitor { _threads: threads, enabled })

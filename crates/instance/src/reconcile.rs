@@ -201,7 +201,7 @@ pub fn log_before(log: &RedoLog, from: Scn) -> Option<Scn> {
 }
 
 /// First record boundaries of the logs at hand that begin before `from`, the newest first.
-fn boundaries_before(log: &RedoLog, from: Scn) -> Vec<Scn> {
+pub(crate) fn boundaries_before(log: &RedoLog, from: Scn) -> Vec<Scn> {
     let switches = log.switches(Scn::ZERO, from).into_iter().rev();
     let boundaries = switches.map(|switch| switch.first_scn + u64::from(switch.first_record));
     boundaries.filter(|boundary| *boundary < from).collect()
@@ -382,7 +382,7 @@ fn note(histories: &mut BTreeMap<DatabaseId, History>, record: &Record<'_>, star
                 history.anchors.push(Anchor { position, scn, redo_from: scn, database_pages, frame_page });
             }
         }
-        Record::Baseline { database } => {
+        Record::Baseline { database, .. } => {
             let history = histories.entry(database).or_default();
             history.unfinished_baseline = true;
             history.open_since = None;
@@ -522,12 +522,11 @@ pub(crate) fn keep_or_fail_over(record: &DatabaseRecord) -> String {
     format!("restore the file that was here, fail over to a standby, or {}", give_up(record))
 }
 
-/// How to decide that what the file holds now counts.
+/// How to decide what counts, the file or the redo.
 pub(crate) fn give_up(record: &DatabaseRecord) -> String {
-    let (name, path) = (&record.name, record.path.display());
     format!(
-        "decide that what it holds now counts: `standfast unprotect {name}`, then `standfast protect {path}` \
-         puts that in the place of the standbys' copies"
+        "decide which of the two counts: `standfast database resolve {}` shows what each choice would lose, and how to make it",
+        record.name
     )
 }
 

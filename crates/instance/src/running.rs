@@ -444,7 +444,7 @@ impl Running {
     }
 
     /// Runs `work` on the primary.
-    fn with_primary<T>(
+    pub(crate) fn with_primary<T>(
         &self,
         work: impl FnOnce(&RunningPrimary) -> Result<T, InstanceError>,
     ) -> Result<T, InstanceError> {

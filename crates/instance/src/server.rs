@@ -12,6 +12,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::log_changes::LogChange;
 use crate::paths::Paths;
+use crate::resolve::Keep;
 use crate::running::{Running, TakenOver};
 use crate::verification::Wanted;
 use crate::view_request;
@@ -64,6 +65,20 @@ pub enum Request {
     Unprotect {
         /// Name or absolute path.
         name: String,
+    },
+    /// What the file of an offline database and its redo would lose, and the decision for one of them.
+    Resolve {
+        /// Name or absolute path.
+        name: String,
+        /// What counts; `None`: only show it.
+        keep: Option<Keep>,
+    },
+    /// The files that were set aside.
+    Kept,
+    /// Remove one of them.
+    RemoveKept {
+        /// Its path or file name.
+        file: String,
     },
     /// New log sequence.
     SwitchLogfile,
@@ -446,6 +461,9 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
         }
         Request::Protect { path, name } => json!({ "protected": running.protect(&path, name.as_deref())? }),
         Request::Unprotect { name } => json!({ "unprotected": running.unprotect(&name)? }),
+        Request::Resolve { name, keep } => running.resolve(&name, keep)?,
+        Request::Kept => json!({ "kept": crate::kept::sorted(running.kept_files()) }),
+        Request::RemoveKept { file } => json!({ "removed": running.remove_kept(&file)? }),
         Request::SwitchLogfile => json!({ "sequence": running.switch_logfile()? }),
         Request::ChangeLog { change } => running.change_log(change)?,
         Request::RegisterLogfile { path } => {

@@ -152,6 +152,7 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
             "page_size": record.page_size,
             "state": "left out",
             "redo_needed_from": from,
+            "why": running.environment.why_offline(record.id),
         }))
     });
     status["databases"] = shared

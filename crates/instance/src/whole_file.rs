@@ -8,7 +8,6 @@ use crate::control::{DatabaseRecord, FileStamp, WholeFile};
 use crate::database::Database;
 use crate::environment::Environment;
 use standfast_sqlite_wal::WalIndexHeader;
-use standfast_types::Scn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 

@@ -264,7 +264,11 @@ fn of_databases(status: &Status, role: &str, find: &mut impl FnMut(Severity, Str
     for (state, names) in bad {
         let severity = if state == "recovering" { Severity::Warning } else { Severity::Critical };
         let (count, names) = (names.len(), names[..names.len().min(NAMES)].join(", "));
-        find(severity, format!("databases in state `{state}`: {count} ({names})"));
+        let remedy = match state.as_str() {
+            "left out" if role == "primary" => "; decide with `standfast database resolve NAME`",
+            _ => "",
+        };
+        find(severity, format!("databases in state `{state}`: {count} ({names}){remedy}"));
     }
 }
 

@@ -431,7 +431,7 @@ impl MainFile {
                 code::IOERR,
                 format!(
                     "database {path} is offline at instance {name} ({directory}), which accepts no commits for it: its \
-                     alert log says why; `standfast status -D {directory}` shows whether it is served again"
+                     alert log and `standfast status -D {directory}` say why, and what can be done"
                 ),
             ),
             Refusal::Fenced => (

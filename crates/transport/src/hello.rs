@@ -11,7 +11,7 @@ use crate::source::LogSwitch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use standfast_format::{Frame, FrameKind, StreamCrc};
-use standfast_types::{InstanceId, Scn};
+use standfast_types::{DatabaseId, InstanceId, Scn};
 use std::time::{Duration, Instant};
 
 /// Silence after which a sender is given up, whatever it says.
@@ -132,6 +132,10 @@ pub enum Request {
         /// Only where its redo begins: it will have no databases.
         #[serde(default)]
         without_databases: bool,
+        /// Only this database, to make it again at its primary. A standby gives it, too: then it holds all commits before the
+        /// SCN that is said, and perhaps some of those after.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        only: Option<DatabaseId>,
     },
     /// What can be observed of the instance.
     Status {

@@ -63,7 +63,9 @@ pub use sender::{
     ArchiveTransport, Archivers, Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape,
 };
 pub use siblings::{Others, Siblings};
-pub use snapshot::{COPY_SILENCE, Manifest, SnapshotSink, SnapshotStart, fetch_snapshot, fetch_status};
+pub use snapshot::{
+    COPY_SILENCE, Manifest, SnapshotSink, SnapshotStart, fetch_database, fetch_snapshot, fetch_status,
+};
 pub use source::{ArchivedFile, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
 pub use standby::{
     ArchivePart, ArchiveStore, GivenUp, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart, Wish,

@@ -1,7 +1,7 @@
 //! Requests on fresh connections: copies of all databases for a new standby, and the state of an instance.
 //!
 //! ```text
-//!  Request {"request":"snapshot"}
+//!  Request {"request":"snapshot"}   with "only": a number, of that database alone
 //!      <── Data a=1            JSON Manifest
 //!          per database:
 //!      <── Data a=2 b=id       JSON DatabaseInfo
@@ -100,13 +100,14 @@ pub(crate) fn answer(
             let grant = service.certify(wish, right)?;
             writer.write_json(FrameKind::Done, 0, &grant).map_err(TransportError::io("answering"))
         }
-        Request::Snapshot { name, without_databases } => {
-            let Some(source) = service.source() else {
+        Request::Snapshot { name, without_databases, only } => {
+            let standby = || only.and_then(|_| service.copies());
+            let Some(source) = service.source().or_else(standby) else {
                 let text = "this instance is not a primary; ask the primary for a copy";
                 return Err(TransportError::Refused(Refusal::new(RefuseCode::Source, text)));
             };
             service.event(&ReceiverEvent::SnapshotStarted { standby: name.clone() });
-            let start = send_copies(&*source, *without_databases, &mut writer)?;
+            let start = send_copies(&*source, *without_databases, *only, &mut writer)?;
             service.event(&ReceiverEvent::SnapshotDone { standby: name.clone(), start });
             Ok(())
         }
@@ -116,6 +117,7 @@ pub(crate) fn answer(
 fn send_copies(
     source: &dyn RedoSource,
     without_databases: bool,
+    only: Option<DatabaseId>,
     writer: &mut FrameWriter<LinkEnd>,
 ) -> Result<Scn, TransportError> {
     let copying = TransportError::io("sending a copy");
@@ -123,6 +125,7 @@ fn send_copies(
     if without_databases {
         databases.clear();
     }
+    databases.retain(|database| only.is_none_or(|id| id == database.id));
     let manifest = Manifest { source: source.identity(), databases };
     writer.write_json(FrameKind::Data, MANIFEST, &manifest).map_err(&copying)?;
     // With no database at all the standby begins with what is durable now.
@@ -202,8 +205,32 @@ pub fn fetch_snapshot(
     sink: &mut dyn SnapshotSink,
 ) -> Result<SnapshotStart, TransportError> {
     let without_databases = !sink.wants_databases();
-    let request = Request::Snapshot { name: name.into(), without_databases };
-    let mut reader = ask(address, security, &request, COPY_SILENCE)?;
+    fetch(address, security, &Request::Snapshot { name: name.into(), without_databases, only: None }, sink)
+}
+
+/// Fetches a copy of one database of the instance at `address`, a primary or a standby, for the instance `name`. It holds all
+/// commits before its SCN, and perhaps some of those after.
+///
+/// # Errors
+/// As [`fetch_snapshot`].
+pub fn fetch_database(
+    address: &str,
+    security: &Security,
+    name: &str,
+    database: DatabaseId,
+    sink: &mut dyn SnapshotSink,
+) -> Result<SnapshotStart, TransportError> {
+    let request = Request::Snapshot { name: name.into(), without_databases: false, only: Some(database) };
+    fetch(address, security, &request, sink)
+}
+
+fn fetch(
+    address: &str,
+    security: &Security,
+    request: &Request,
+    sink: &mut dyn SnapshotSink,
+) -> Result<SnapshotStart, TransportError> {
+    let mut reader = ask(address, security, request, COPY_SILENCE)?;
     reader.allow_redo();
     reader.inner().allow_large_reads();
     let mut fetch = Fetch { sink, current: None, left: Vec::new(), manifest_seen: false };

@@ -251,6 +251,11 @@ pub trait ReceiverService: Send + Sync {
     /// The redo of this instance when it is a primary, for the creation of standbys.
     fn source(&self) -> Option<Arc<dyn RedoSource>>;
 
+    /// The redo of this instance when it is a standby, for a copy of one database.
+    fn copies(&self) -> Option<Arc<dyn RedoSource>> {
+        None
+    }
+
     /// What can be observed of this instance, as JSON text that fits into a frame; with `history` also what it has noted
     /// over time.
     fn status(&self, history: bool) -> String;

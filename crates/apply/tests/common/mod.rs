@@ -63,7 +63,12 @@ impl Primary {
     }
 
     pub fn baseline(&mut self, stream: &mut Stream) {
-        RecordBuilder::baseline(&mut stream.bytes, self.id);
+        self.image(stream, true);
+    }
+
+    /// A full image, which is known to hold all redo before it, or not.
+    pub fn image(&mut self, stream: &mut Stream, complete: bool) {
+        RecordBuilder::baseline(&mut stream.bytes, self.id, complete);
         self.images.clear();
         self.capture(stream);
     }

@@ -38,6 +38,7 @@ mod protection;
 mod readers;
 mod refused;
 mod register;
+mod resolve;
 mod roles;
 mod security;
 mod standby;

@@ -146,6 +146,7 @@ impl SwitchHelper for Helper {
     }
 
     fn resynchronised(&mut self, database: &Arc<Database>) {
+        database.set_image_may_lack(false);
         self.environment
             .alert
             .say(format!("database {}: the fresh copy is in the redo", database.record().name));

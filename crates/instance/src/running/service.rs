@@ -46,6 +46,14 @@ impl ReceiverService for Service {
         }
     }
 
+    fn copies(&self) -> Option<Arc<dyn RedoSource>> {
+        let running = self.running.upgrade()?;
+        match &*running.mode() {
+            Mode::Standby(standby) => Some(standby.forwarding.source()),
+            _ => None,
+        }
+    }
+
     fn status(&self, history: bool) -> String {
         self.running
             .upgrade()

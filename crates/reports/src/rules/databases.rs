@@ -11,7 +11,32 @@ pub(super) fn all(newest: &Observation) -> Vec<Finding> {
     let now_us = newest.status["time_us"].as_u64();
     let databases = newest.status["databases"].as_array().into_iter().flatten();
     let foreign = databases.filter_map(|database| foreign_commits(database, now_us?));
-    foreign.chain(unprotected(newest)).collect()
+    let all = newest.status["databases"].as_array().into_iter().flatten();
+    all.filter_map(offline).chain(foreign).chain(unprotected(newest)).collect()
+}
+
+/// R33: a database is offline since the start, because its file is not shown to descend from its redo.
+fn offline(database: &Value) -> Option<Finding> {
+    if database["state"] != "left out" {
+        return None;
+    }
+    let name = database["name"].as_str()?;
+    let title = format!("database {name} is offline: it is not shown that its file descends from its redo");
+    let mut finding = Finding::new("R33", Severity::Critical, UNPROTECTED, title).with(
+        "its redo is kept from SCN",
+        database["redo_needed_from"].as_f64(),
+        Unit::Count,
+    );
+    if let Some(why) = database["why"].as_str() {
+        finding = finding.saying(why.split('\n').next().unwrap_or_default());
+    }
+    let finding = finding
+        .remedy(format!(
+            "remove the cause and restart the instance, or decide what counts: `standfast database resolve {name}` shows what \
+             each choice would lose"
+        ))
+        .unless("a database that is open again a moment later");
+    Some(finding)
 }
 
 /// R31: databases in protected directories that are not protected.
@@ -76,6 +101,18 @@ mod tests {
         );
         assert_eq!(all(&observation(1_000_000 + LATELY_US)), []);
         assert_eq!(all(&Observation::default()), []);
+    }
+
+    #[test]
+    fn an_offline_database_is_named_with_the_command_that_decides() {
+        let status = json!({ "time_us": 1, "databases": [
+            { "name": "app.db", "state": "left out", "redo_needed_from": 70, "why": "another file is at /srv/app.db\nhint: x" },
+            { "name": "open.db", "state": "open" },
+        ] });
+        let found = all(&Observation { status, ..Observation::default() });
+        assert_eq!(found.len(), 1);
+        assert!(found[0].evidence.iter().any(|at| at.what == "another file is at /srv/app.db"));
+        assert!(found[0].remedy.contains("standfast database resolve app.db"));
     }
 
     #[test]

@@ -1,0 +1,345 @@
+//! A database is offline because its file does not descend from its redo, and an operator decides which of the two counts.
+
+use crate::support::{
+    INSERT, Place, add_destination, assert_same, await_alert, await_rows, await_status, must, refuses, rows,
+    start,
+};
+use standfast_campaign::instance::Instance;
+use standfast_campaign::status::Status;
+use std::path::{Path, PathBuf};
+
+/// Commits before the backup, and as many after it.
+const HALF: i64 = 40;
+
+fn with(path: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", path.display()))
+}
+
+fn insert(place: &Place, database: &Path, count: i64) {
+    let mut application = place.application(database);
+    for _ in 0..count {
+        application.run(INSERT);
+    }
+}
+
+/// Puts `other` in the place of a database.
+fn replace(database: &Path, other: &Path) {
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(with(database, suffix));
+    }
+    std::fs::rename(other, database).unwrap();
+}
+
+fn backup(place: &Place, database: &Path, name: &str) -> PathBuf {
+    let path = place.path(name);
+    let connection = rusqlite::Connection::open(database).unwrap();
+    connection.execute("VACUUM INTO ?1", [path.to_string_lossy()]).unwrap();
+    path
+}
+
+#[track_caller]
+fn await_offline(primary: &Instance, name: &str) {
+    await_status(primary, "the database is offline", |status: &Status| {
+        status.database_state(name) == "left out"
+    });
+}
+
+/// A pair whose primary is offline with a backup of half of the rows in the place of its database.
+fn with_a_restored_backup(place: &Place) -> (Instance, Instance, PathBuf) {
+    let (mut primary, standby, database) = place.pair(&[]);
+    insert(place, &database, HALF);
+    let backup = backup(place, &database, "backup.db");
+    insert(place, &database, HALF);
+    assert_same(&primary, &standby, &database);
+    primary.stop().unwrap();
+    replace(&database, &backup);
+    start(&mut primary);
+    await_offline(&primary, "app.db");
+    await_status(&primary, "the standby is connected", Status::streams);
+    (primary, standby, database)
+}
+
+/// What the remedy says.
+fn set_wal_mode(database: &Path) {
+    let connection = rusqlite::Connection::open(database).unwrap();
+    let mode: String = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get(0)).unwrap();
+    assert_eq!(mode, "wal");
+}
+
+/// The files that `standfast database kept` lists.
+fn kept(instance: &Instance) -> Vec<PathBuf> {
+    let answer: serde_json::Value =
+        serde_json::from_str(&must(instance, &["database", "kept", "--json"])).unwrap();
+    let files = answer["kept"].as_array().unwrap();
+    files.iter().map(|file| PathBuf::from(file["path"].as_str().unwrap())).collect()
+}
+
+/// Both ends are well, and take more.
+#[track_caller]
+fn assert_goes_on(place: &Place, primary: &Instance, standby: &Instance, database: &Path, expected: i64) {
+    assert_eq!(rows(database), expected, "{}", primary.alerts());
+    place.application(database).run(INSERT);
+    assert_same(primary, standby, database);
+    let name = database.file_name().unwrap().to_string_lossy();
+    assert_eq!(rows(&standby.standby_database(&name)), expected + 1);
+}
+
+#[test]
+fn keeping_the_redo_makes_the_file_again_from_a_standby() {
+    let place = Place::new("resolve-redo");
+    let (mut primary, standby, database) = with_a_restored_backup(&place);
+    // What is printed names both choices, and the remedy of every message is this command.
+    let shown = must(&primary, &["database", "resolve", "app.db"]);
+    for words in [
+        "standfast database resolve app.db --keep redo",
+        "by: what standby north holds",
+        "standfast database resolve app.db --keep file",
+        "commits that were acknowledged",
+        "it is another file than",
+        "it is not in WAL mode",
+    ] {
+        assert!(shown.contains(words), "`{words}` is not in: {shown}");
+    }
+    await_alert(&primary, "`standfast database resolve app.db`");
+    assert!(must(&primary, &["status"]).contains("`standfast database resolve app.db`"));
+    let diagnosis = primary.run(&["diagnose"]).unwrap().stdout;
+    assert!(diagnosis.contains("standfast database resolve app.db"), "{diagnosis}");
+    assert_eq!(rows(&database), 1 + HALF, "only asked");
+    await_offline(&primary, "app.db");
+
+    // Whoever has the file open would go on with it under its other name.
+    let reader = place.foreigner(&database);
+    refuses(
+        &primary,
+        &["database", "resolve", "app.db", "--keep", "redo"],
+        3,
+        &["is open in", "end these programs"],
+    );
+    reader.close();
+    let said = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
+    assert!(said.contains("the redo counts") && said.contains(".before-"), "{said}");
+    assert_goes_on(&place, &primary, &standby, &database, 1 + 2 * HALF);
+    let files = kept(&primary);
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert_eq!(rows(&files[0]), 1 + HALF, "the file that was there");
+    assert!(
+        !primary.alerts().contains("full image"),
+        "nothing is copied to the standby: {}",
+        primary.alerts()
+    );
+    for orderly in [true, false] {
+        if orderly {
+            primary.stop().unwrap();
+        } else {
+            primary.kill();
+        }
+        start(&mut primary);
+        await_status(&primary, "it is open", |status: &Status| status.database_state("app.db") == "open");
+    }
+    assert_goes_on(&place, &primary, &standby, &database, 2 + 2 * HALF);
+    let name = files[0].file_name().unwrap().to_string_lossy();
+    must(&primary, &["database", "kept", "--remove", &name]);
+    assert!(!files[0].exists() && kept(&primary).is_empty());
+    refuses(&primary, &["database", "kept", "--remove", &name], 3, &["is no file that this instance keeps"]);
+}
+
+#[test]
+fn keeping_the_redo_needs_no_standby_where_the_redo_has_an_image() {
+    let place = Place::new("resolve-image");
+    let (mut primary, mut standby, _database) = place.pair(&[]);
+    let other = place.database("other.db");
+    // With a standby there, protection begins with an image in the redo.
+    must(&primary, &["protect", &other.to_string_lossy()]);
+    insert(&place, &other, HALF);
+    assert_same(&primary, &standby, &other);
+    standby.stop().unwrap();
+    must(&primary, &["switch-logfile"]);
+    must(&primary, &["checkpoint"]);
+    primary.stop().unwrap();
+    replace(&other, &place.database("empty.db"));
+    start(&mut primary);
+    await_offline(&primary, "other.db");
+    let answer = must(&primary, &["database", "resolve", "other.db", "--keep", "redo", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    assert!(answer["by"].as_str().unwrap().contains("the full image in the redo"), "{answer}");
+    assert_eq!(rows(&PathBuf::from(answer["kept"].as_str().unwrap())), 1);
+    start(&mut standby);
+    await_status(&primary, "the standby is connected", Status::streams);
+    assert_goes_on(&place, &primary, &standby, &other, 1 + HALF);
+}
+
+#[test]
+fn keeping_the_redo_is_refused_where_nothing_proves_it() {
+    let place = Place::new("resolve-unproven");
+    let (mut primary, database) = place.protecting();
+    insert(&place, &database, HALF);
+    primary.stop().unwrap();
+    replace(&database, &place.database("empty.db"));
+    start(&mut primary);
+    await_offline(&primary, "app.db");
+    let words =
+        ["cannot be made again", "no full image", "no standby is configured", "hint: connect a standby"];
+    refuses(&primary, &["database", "resolve", "app.db", "--keep", "redo"], 3, &words);
+    await_offline(&primary, "app.db");
+    assert_eq!(rows(&database), 1, "the file is as it was");
+    assert_eq!(kept(&primary), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn a_file_that_is_gone_is_made_again_and_cannot_be_kept() {
+    let place = Place::new("resolve-gone");
+    let (mut primary, standby, database) = place.pair(&[]);
+    insert(&place, &database, HALF);
+    assert_same(&primary, &standby, &database);
+    primary.kill();
+    for suffix in ["", "-wal", "-shm"] {
+        std::fs::remove_file(with(&database, suffix)).unwrap();
+    }
+    start(&mut primary);
+    await_offline(&primary, "app.db");
+    await_status(&primary, "the standby is connected", Status::streams);
+    let shown = must(&primary, &["database", "resolve", "app.db"]);
+    assert!(shown.contains("there is no file") && shown.contains("not possible: "), "{shown}");
+    refuses(
+        &primary,
+        &["database", "resolve", "app.db", "--keep", "file"],
+        3,
+        &["cannot count", "--keep redo"],
+    );
+    must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
+    assert_goes_on(&place, &primary, &standby, &database, 1 + HALF);
+}
+
+#[test]
+fn a_copy_of_the_file_as_it_was_noted_is_rolled_forward() {
+    let place = Place::new("resolve-copy");
+    let (mut primary, database) = place.protecting();
+    insert(&place, &database, HALF);
+    primary.stop().unwrap();
+    // As `cp -p` restores it: another inode, the same size and time.
+    let copy = place.path("copy.db");
+    std::fs::copy(&database, &copy).unwrap();
+    let modified = std::fs::metadata(&database).unwrap().modified().unwrap();
+    std::fs::File::options().write(true).open(&copy).unwrap().set_modified(modified).unwrap();
+    replace(&database, &copy);
+    start(&mut primary);
+    await_offline(&primary, "app.db");
+    let said = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
+    assert!(said.contains("the file that is there"), "{said}");
+    assert_eq!(rows(&database), 1 + HALF);
+    place.application(&database).run(INSERT);
+}
+
+#[test]
+fn keeping_the_file_gives_it_to_the_standby_which_keeps_its_own() {
+    for crash in [false, true] {
+        let place = Place::new("resolve-file");
+        let (mut primary, mut standby, database) = with_a_restored_backup(&place);
+        let keep = ["database", "resolve", "app.db", "--keep", "file"];
+        refuses(&primary, &keep, 3, &["in journal mode delete", "PRAGMA journal_mode=WAL"]);
+        set_wal_mode(&database);
+        let said = must(&primary, &["database", "resolve", "app.db", "--keep", "file"]);
+        assert!(said.contains("its file counts"), "{said}");
+        await_alert(&primary, "an operator has decided that");
+        if crash {
+            primary.kill();
+            start(&mut primary);
+        }
+        let copy = standby.standby_database("app.db");
+        await_rows(&copy, 1 + HALF);
+        await_status(&primary, "it is open", |status: &Status| {
+            status.database_state("app.db") == "open" && status.settled()
+        });
+        await_alert(&standby, "what was here is kept as");
+        let files = kept(&standby);
+        assert!(!files.is_empty(), "{}", standby.alerts());
+        assert_eq!(files[0].parent(), copy.parent());
+        assert!(files.iter().any(|file| rows(file) == 1 + 2 * HALF), "all that was acknowledged is there");
+        assert_goes_on(&place, &primary, &standby, &database, 1 + HALF);
+        standby.stop().unwrap();
+        start(&mut standby);
+        await_status(&primary, "the standby is connected", Status::streams);
+        assert_goes_on(&place, &primary, &standby, &database, 2 + HALF);
+        assert!(files.iter().all(|file| file.exists()));
+        let name = files[0].to_string_lossy().into_owned();
+        must(&standby, &["database", "kept", "--remove", &name]);
+        assert!(!files[0].exists());
+    }
+}
+
+#[test]
+fn an_image_that_may_lack_redo_waits_until_what_it_replaces_can_be_kept() {
+    let place = Place::new("resolve-room");
+    let (primary, mut standby, database) = with_a_restored_backup(&place);
+    standby.stop().unwrap();
+    standby.configure("kept", "free_bytes_min", 1_i64 << 60).unwrap();
+    start(&mut standby);
+    await_status(&primary, "the standby is connected", Status::streams);
+    set_wal_mode(&database);
+    must(&primary, &["database", "resolve", "app.db", "--keep", "file"]);
+    await_alert(&standby, "what it would replace cannot be kept");
+    let copy = standby.standby_database("app.db");
+    assert_eq!(rows(&copy), 1 + 2 * HALF, "nothing replaces the copy that knows more");
+    assert!(kept(&standby).is_empty());
+    standby.stop().unwrap();
+    standby.configure("kept", "free_bytes_min", 0_i64).unwrap();
+    start(&mut standby);
+    await_status(&primary, "the standby is connected", Status::streams);
+    await_rows(&copy, 1 + HALF);
+    assert_eq!(rows(&kept(&standby)[0]), 1 + 2 * HALF);
+    assert_goes_on(&place, &primary, &standby, &database, 1 + HALF);
+}
+
+#[test]
+fn a_plain_write_on_an_earlier_state_can_be_given_up_or_kept() {
+    for keep in ["redo", "file"] {
+        let place = Place::new("resolve-plain");
+        let (mut primary, standby, database) = place.pair(&[]);
+        insert(&place, &database, HALF);
+        let read = |path: &Path| std::fs::read(path).unwrap();
+        let (content, wal) = (read(&database), read(&with(&database, "-wal")));
+        insert(&place, &database, HALF);
+        assert_same(&primary, &standby, &database);
+        primary.kill();
+        std::fs::write(&database, &content).unwrap();
+        std::fs::write(with(&database, "-wal"), &wal).unwrap();
+        std::fs::remove_file(with(&database, "-shm")).unwrap();
+        let mut writer = place.foreigner(&database);
+        writer.run("INSERT INTO t(x) VALUES('a plain process wrote this')");
+        writer.close();
+        start(&mut primary);
+        await_offline(&primary, "app.db");
+        await_status(&primary, "the standby is connected", Status::streams);
+        must(&primary, &["database", "resolve", "app.db", "--keep", keep]);
+        let (expected, other) = match keep {
+            "redo" => (1 + 2 * HALF, kept(&primary)),
+            _ => {
+                await_rows(&standby.standby_database("app.db"), 2 + HALF);
+                (2 + HALF, kept(&standby))
+            }
+        };
+        assert_goes_on(&place, &primary, &standby, &database, expected);
+        let given_up = if keep == "redo" { 2 + HALF } else { 1 + 2 * HALF };
+        assert_eq!(other.len(), 1, "{other:?}");
+        assert_eq!(rows(&other[0]), given_up, "what was given up is kept");
+    }
+}
+
+#[test]
+fn only_a_database_that_is_offline_is_resolved() {
+    let place = Place::new("resolve-open");
+    let (primary, database) = place.protecting();
+    for keep in [&["database", "resolve", "app.db"][..], &["database", "resolve", "app.db", "--keep", "file"]]
+    {
+        refuses(&primary, keep, 3, &["is not offline: there is nothing to decide", "standfast status"]);
+    }
+    let file = database.to_string_lossy();
+    refuses(&primary, &["database", "resolve", &file, "--keep", "redo"], 3, &["is not offline"]);
+    refuses(&primary, &["database", "resolve", "none.db"], 3, &["is not protected by this instance"]);
+    let standby = place.standby_of(&primary, "north");
+    add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
+    refuses(&standby, &["database", "resolve", "app.db"], 3, &["this instance is a standby"]);
+    insert(&place, &database, 1);
+    assert_same(&primary, &standby, &database);
+    assert!(must(&standby, &["database", "kept"]).contains("no file is kept"));
+}

@@ -1,0 +1,264 @@
+//! The file of a database made again out of the redo: from a full image that the redo holds, or from what a standby holds, and
+//! the redo since. Every page that the redo touches is verified against its checksum at the end.
+
+use crate::config::DestinationConfig;
+use crate::control::DatabaseRecord;
+use crate::destination_config::State;
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::kept::{REBUILDING, with_wal};
+use crate::reconcile;
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
+use standfast_format::{Record, StreamCrc, decode_record};
+use standfast_log::{RecordReader, RedoLog};
+use standfast_transport::{DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StationError, fetch_database};
+use standfast_types::{DatabaseId, PageNo, Scn};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a database can be made of, with the redo since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// The full image in the redo that begins here.
+    Image(Scn),
+    /// What a standby holds.
+    Standby {
+        /// Its name.
+        name: String,
+        /// Where it listens.
+        address: String,
+    },
+}
+
+impl std::fmt::Display for Base {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Base::Image(scn) => write!(f, "the full image in the redo at SCN {scn}, and the redo since"),
+            Base::Standby { name, .. } => write!(f, "what standby {name} holds, and the redo since"),
+        }
+    }
+}
+
+/// What there is to begin with, the cheapest first.
+pub fn bases(
+    log: &Arc<RedoLog>,
+    record: &DatabaseRecord,
+    end: Scn,
+    destinations: &[DestinationConfig],
+) -> Vec<Base> {
+    let image = last_image(log, record, end).map(Base::Image);
+    let standbys = destinations.iter().filter(|at| !at.is_local() && at.state == State::Enable);
+    let standbys = standbys.map(|at| Base::Standby { name: at.name.clone(), address: at.address.clone() });
+    image.into_iter().chain(standbys).collect()
+}
+
+/// Where the newest full image of the database begins that is complete in the redo at hand.
+fn last_image(log: &Arc<RedoLog>, record: &DatabaseRecord, end: Scn) -> Option<Scn> {
+    let boundaries = reconcile::boundaries_before(log, end);
+    let (mut next, mut step) = (0, 1);
+    while next < boundaries.len() {
+        let index = (next + step - 1).min(boundaries.len() - 1);
+        // Logs further back may be damaged, or gone meanwhile.
+        if let Some(found) = image_since(log, record, boundaries[index], end).ok()? {
+            return Some(found);
+        }
+        (next, step) = (index + 1, step * 2);
+    }
+    None
+}
+
+fn image_since(
+    log: &Arc<RedoLog>,
+    record: &DatabaseRecord,
+    from: Scn,
+    end: Scn,
+) -> Result<Option<Scn>, InstanceError> {
+    let mut reader = RecordReader::new(log.clone(), from, end);
+    let (mut start, mut begun, mut complete) = (from, None, None);
+    while let Some((bytes, scn)) = reader.next_record()? {
+        // The reader has decoded it already.
+        match decode_record(bytes).map(|(decoded, _)| decoded) {
+            Ok(Record::Baseline { database, .. }) if database == record.id && start >= record.start_scn => {
+                begun = Some(start);
+            }
+            Ok(Record::WalGeneration { database, restart: true, .. } | Record::Detach { database })
+                if database == record.id =>
+            {
+                begun = None;
+            }
+            Ok(Record::Commit { database, frame: 0, .. }) if database == record.id => {
+                complete = begun.take().or(complete);
+            }
+            _ => {}
+        }
+        start = scn;
+    }
+    Ok(complete)
+}
+
+/// Where the database is made.
+pub fn path_of(record: &DatabaseRecord) -> PathBuf {
+    let mut name = record.path.as_os_str().to_owned();
+    name.push(REBUILDING);
+    name.into()
+}
+
+/// Removes what is being made.
+pub fn discard(path: &Path) {
+    let mut index = path.as_os_str().to_owned();
+    index.push("-shm");
+    for file in [with_wal(path), index.into(), path.to_owned()] {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
+/// Makes the database as the redo has it at `end`, in one file without a WAL at [`path_of`], on the disk. `from`: redo that is
+/// applied to what a standby holds begins here at the latest.
+///
+/// # Errors
+/// Why it cannot be made of `base`. Nothing is left then.
+pub fn rebuild(
+    environment: &Environment,
+    log: &Arc<RedoLog>,
+    record: &DatabaseRecord,
+    base: &Base,
+    (from, end): (Scn, Scn),
+) -> Result<PathBuf, InstanceError> {
+    let path = path_of(record);
+    discard(&path);
+    let made = make(environment, log, record, base, (from, end), &path);
+    made.map(|()| path.clone()).inspect_err(|_| discard(&path))
+}
+
+fn make(
+    environment: &Environment,
+    log: &Arc<RedoLog>,
+    record: &DatabaseRecord,
+    base: &Base,
+    (from, end): (Scn, Scn),
+    path: &Path,
+) -> Result<(), InstanceError> {
+    create(record, path)?;
+    let from = match base {
+        Base::Image(scn) => {
+            let connection = Connection::open(path)?;
+            let bytes = record.page_size.bytes();
+            connection.execute_batch(&format!("PRAGMA page_size={bytes}; PRAGMA journal_mode=WAL"))?;
+            *scn
+        }
+        Base::Standby { name, address } => fetch(environment, log, record, (name, address), path)?.min(from),
+    };
+    let made = DatabaseRecord { path: path.to_owned(), ..record.clone() };
+    reconcile::reapply(log, &made, environment.vfs_base.as_deref(), from, end).map_err(
+        |error| match error {
+            InstanceError::Refused { what, .. } => {
+                InstanceError::Failed(format!("the redo does not lead on: {what}"))
+            }
+            other => other,
+        },
+    )?;
+    consolidate(path)
+}
+
+/// Moves the WAL into the file; what is there afterwards is one file, on the disk.
+fn consolidate(path: &Path) -> Result<(), InstanceError> {
+    let connection = Connection::open(path)?;
+    // A schema that only a newer SQLite understands does not matter here.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
+    let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
+    drop(connection);
+    let is_whole = busy == 0 && std::fs::metadata(with_wal(path)).map_or(true, |wal| wal.len() == 0);
+    if !is_whole {
+        return Err(InstanceError::Failed(format!("another process has opened {}", path.display())));
+    }
+    File::open(path)
+        .and_then(|file| file.sync_all())
+        .map_err(InstanceError::io("sync the rebuilt database", path))
+}
+
+/// An empty file that whoever may use the database may use.
+fn create(record: &DatabaseRecord, path: &Path) -> Result<File, InstanceError> {
+    let original = std::fs::metadata(&record.path).ok();
+    let mode = original.as_ref().map_or(0o600, |found| found.mode() & 0o7777);
+    let file = File::options().write(true).create_new(true).mode(mode).open(path);
+    let file = file.map_err(InstanceError::io("create", path))?;
+    if let Some(original) = original {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        let _ = std::fs::set_permissions(path, permissions);
+        // Only a privileged instance may give files away; the others made the file for themselves.
+        let _ = std::os::unix::fs::chown(path, Some(original.uid()), Some(original.gid()));
+    }
+    Ok(file)
+}
+
+/// Copies what a standby holds to `path`; returns the SCN before which all commits are in it.
+fn fetch(
+    environment: &Environment,
+    log: &Arc<RedoLog>,
+    record: &DatabaseRecord,
+    (name, address): (&str, &str),
+    path: &Path,
+) -> Result<Scn, InstanceError> {
+    let file = File::options().write(true).open(path).map_err(InstanceError::io("write", path))?;
+    let mut copy = Copy { record, manifest: None, file: BufWriter::with_capacity(1 << 20, file), info: None };
+    let own = &environment.config.instance.name;
+    let start = fetch_database(address, &environment.security(), own, record.id, &mut copy)
+        .map_err(|error| InstanceError::Failed(format!("standby {name} gives no copy: {error}")))?;
+    let (Some(manifest), Some(info)) = (copy.manifest, copy.info) else {
+        return Err(InstanceError::Failed(format!("standby {name} does not have the database")));
+    };
+    let family = environment.of_control(|control| control.family);
+    if manifest.source.family.is_some_and(|other| other != family) {
+        return Err(InstanceError::Failed(format!("{name} is a standby of other instances")));
+    }
+    let known = log.stream_crc(info.scn)?;
+    if start.start != info.scn || known != Some(StreamCrc(start.crc)) {
+        let what = match known {
+            None => format!(
+                "the redo from SCN {} on, where the copy of standby {name} begins, is not here",
+                info.scn
+            ),
+            Some(_) => format!("standby {name} has other redo before SCN {} than this instance", info.scn),
+        };
+        return Err(InstanceError::Failed(what));
+    }
+    Ok(info.scn)
+}
+
+/// Takes the copy of one database.
+struct Copy<'a> {
+    record: &'a DatabaseRecord,
+    manifest: Option<Manifest>,
+    file: BufWriter<File>,
+    info: Option<SnapshotInfo>,
+}
+
+impl SnapshotSink for Copy<'_> {
+    fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError> {
+        self.manifest = Some(manifest.clone());
+        Ok(())
+    }
+
+    fn begin(&mut self, database: &DatabaseInfo) -> Result<(), StationError> {
+        let record = self.record;
+        let is_it = database.id == record.id
+            && database.name == record.name
+            && database.page_size == record.page_size
+            && self.info.is_none();
+        if is_it { Ok(()) } else { Err(format!("it has another database of number {}", database.id).into()) }
+    }
+
+    fn pages(&mut self, _: DatabaseId, _: PageNo, bytes: &[u8]) -> Result<(), StationError> {
+        Ok(self.file.write_all(bytes)?)
+    }
+
+    fn end(&mut self, info: &SnapshotInfo) -> Result<(), StationError> {
+        self.file.flush()?;
+        self.info = Some(*info);
+        Ok(())
+    }
+}

@@ -1,0 +1,686 @@
+//! `standfast database resolve`: what the file of an offline database and its redo have that the other has not, and what becomes
+//! of it when an operator has decided which of the two counts.
+//!
+//! A start takes a database offline when its file is not shown to descend from the redo; both are kept then (decision 0041). With
+//! `--keep redo` the file is made again out of the redo (`rebuild`), and the one that was there is kept beside it. With `--keep
+//! file` the file counts as it is: a full image of it goes into the redo, marked as one that may lack redo of before, so that
+//! standbys keep what it replaces. The redo is archived as before. See `docs/decisions/0051-the-operator-decides.md`.
+
+use crate::baseline::{BaselineJob, owed_image};
+use crate::control::{DatabaseRecord, FileStamp, KeptFile, LastingIdentity, WholeFile};
+use crate::database::{Database, committed_pages, open_guarded};
+use crate::divergence::{Comparison, Divergence};
+use crate::error::InstanceError;
+use crate::evidence::Pages;
+use crate::foreign_processes::{self, KernelFile, Wanted};
+use crate::kept::with_wal;
+use crate::now_us;
+use crate::open_primary::{install_hooks, open_left_out};
+use crate::primary::Entry;
+use crate::protect;
+use crate::rebuild::{self, Base};
+use crate::reconcile;
+use crate::running::{Running, RunningPrimary};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use standfast_apply::path_of_kept;
+use standfast_log::{RecordReader, RedoLog};
+use standfast_session::DatabaseState;
+use standfast_sqlite_wal::guard::{Guard, GuardError};
+use standfast_sqlite_wal::state::PageFound;
+use standfast_types::{DatabaseId, PageNo, Scn};
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+/// Redo that is read to find out what a file holds, at most, beyond what is needed for the database anyway.
+const COMPARED_BYTES_MAX: u64 = 1 << 30;
+/// How long an attempt keeps other commands from their turn while it waits for a writer.
+const ATTEMPT: Duration = Duration::from_millis(500);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long writers are waited for.
+const WRITERS: Duration = Duration::from_secs(30);
+
+/// What is to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// The redo: the file is made again.
+    Redo,
+    /// The file as it is.
+    File,
+}
+
+/// A database that is offline, and where its redo stands.
+struct Offline {
+    record: DatabaseRecord,
+    log: Arc<RedoLog>,
+    /// The redo that it may lack begins here.
+    from: Scn,
+    /// The redo ends here; none of the database is added while it is offline.
+    end: Scn,
+}
+
+/// The file of an offline database.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FileFound {
+    /// It is there.
+    pub exists: bool,
+    /// It is the one that the instance had open last, by inode and time of creation; `None`: not known.
+    pub is_known: Option<bool>,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was last written to, microseconds since the Unix epoch.
+    pub modified_us: u64,
+    /// Size of its WAL; 0: there is none.
+    pub wal_bytes: u64,
+    /// When the WAL was last written to, microseconds since the Unix epoch.
+    pub wal_modified_us: Option<u64>,
+    /// What it was when it was last known to hold everything before a position.
+    pub noted: Option<Noted>,
+    /// It is not in WAL mode, as a copy that `VACUUM INTO` has made.
+    pub is_not_in_wal_mode: bool,
+    /// Why it cannot be used as it is.
+    pub unusable: Option<String>,
+}
+
+/// See [`FileFound::noted`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Noted {
+    /// The position.
+    pub scn: Scn,
+    /// Its size then.
+    pub bytes: u64,
+    /// When it had been written to, microseconds since the Unix epoch.
+    pub modified_us: u64,
+}
+
+/// Only one database is being decided about at a time.
+static RESOLVING: Mutex<()> = Mutex::new(());
+
+impl Running {
+    /// What each choice would lose, as JSON; with `keep` that choice is carried out first.
+    ///
+    /// # Errors
+    /// `Refused` when the database is not offline, or the choice cannot be carried out: nothing has changed then.
+    pub fn resolve(&self, name: &str, keep: Option<Keep>) -> Result<Value, InstanceError> {
+        let _one = match RESOLVING.try_lock() {
+            Ok(one) => one,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let hint = "try again when it has ended; the alert log says what it does";
+                return Err(InstanceError::refused("another database is being resolved", hint));
+            }
+        };
+        let offline = self.with_primary(|primary| self.find_offline(primary, name))?;
+        let file = self.look_at_file(&offline.record);
+        let compared = self.compare(&offline, &file);
+        let bases = rebuild::bases(&offline.log, &offline.record, offline.end, &self.configured());
+        let mut answer = json!({
+            "database": offline.record.name,
+            "path": offline.record.path,
+            "why": self.environment.why_offline(offline.record.id),
+            "redo_needed_from": offline.from,
+            "redo_end": offline.end,
+            "file": file,
+            "compared": compared.as_ref().ok(),
+            "not_compared": compared.as_ref().err(),
+            "redo_possible_by": bases.iter().map(Base::to_string).collect::<Vec<_>>(),
+            "kept": null,
+        });
+        match keep {
+            None => {}
+            Some(Keep::File) => self.keep_file(&offline, &file, compared.as_ref().ok())?,
+            Some(Keep::Redo) => {
+                let (by, kept) = self.keep_redo(&offline, &file, &bases)?;
+                answer["by"] = json!(by);
+                answer["kept"] = json!(kept);
+            }
+        }
+        answer["resolved"] = json!(keep);
+        Ok(answer)
+    }
+
+    fn find_offline(&self, primary: &RunningPrimary, name: &str) -> Result<Offline, InstanceError> {
+        let control = self.environment.control();
+        let canonical = Path::new(name).canonicalize().ok();
+        let by_path = canonical.as_ref().and_then(|path| path.to_str());
+        let found =
+            control.database_named(name).or_else(|| by_path.and_then(|path| control.database_named(path)));
+        let Some(record) = found.cloned() else {
+            let what = format!("{name} is not protected by this instance");
+            return Err(InstanceError::refused(what, "`standfast status` lists the protected databases"));
+        };
+        let (shared, name) = (primary.threads.shared(), record.name.clone());
+        if let Some(database) = shared.database(record.id) {
+            return Err(match database.failure() {
+                Some(why) => InstanceError::refused(
+                    format!(
+                        "database {name} has failed, and it is not known whether its file descends from the redo: {why}"
+                    ),
+                    "cure the cause, then restart the instance: a start finds out, and applies what is missing",
+                ),
+                None => InstanceError::refused(
+                    format!("database {name} is not offline: there is nothing to decide"),
+                    "`standfast status` shows the state of every database",
+                ),
+            });
+        }
+        if shared.segment.state(record.id.0) == DatabaseState::Recovering {
+            return Err(InstanceError::refused(
+                format!(
+                    "database {name} is not offline: it is opened when a transaction of before the start has ended"
+                ),
+                "end the transaction, or the process that has it open",
+            ));
+        }
+        let Some(from) = control.left_out_from(record.id) else {
+            let what = format!("database {name} is not offline: there is nothing to decide");
+            return Err(InstanceError::refused(what, "`standfast status` shows the state of every database"));
+        };
+        let (log, end) = (primary.source.redo_log().clone(), shared.buffer.durable());
+        Ok(Offline { record, log, from, end })
+    }
+
+    fn look_at_file(&self, record: &DatabaseRecord) -> FileFound {
+        let microseconds = |metadata: &std::fs::Metadata| {
+            u64::try_from(metadata.mtime()).unwrap_or(0) * 1_000_000 + metadata.mtime_nsec() as u64 / 1000
+        };
+        let control = self.environment.control();
+        let noted = control.whole_file(record.id).map(|whole| Noted {
+            scn: whole.scn,
+            bytes: whole.stamp.bytes,
+            modified_us: whole.stamp.modified_ns / 1000,
+        });
+        let wal = std::fs::metadata(with_wal(&record.path)).ok();
+        let mut found = FileFound {
+            noted,
+            wal_bytes: wal.as_ref().map_or(0, std::fs::Metadata::len),
+            wal_modified_us: wal.as_ref().map(microseconds),
+            ..FileFound::default()
+        };
+        let metadata = match std::fs::metadata(&record.path) {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                found.unusable = Some(format!("{}: {error}", record.path.display()));
+                return found;
+            }
+        };
+        (found.exists, found.bytes, found.modified_us) = (true, metadata.len(), microseconds(&metadata));
+        let known = control.known_file(record.id);
+        let identity = LastingIdentity::of(&record.path).ok();
+        found.is_known = known.zip(identity).map(|(known, found)| known.identity.may_be(&found));
+        found.is_not_in_wal_mode = protect::is_in_wal_mode(&record.path).is_ok_and(|is_in| !is_in);
+        found.unusable = match protect::page_size(&record.path) {
+            Err(error) => Some(error.to_string().replace('\n', " | ")),
+            Ok(size) if size != record.page_size => Some(format!(
+                "its page size is {}, and that of the database {}",
+                size.bytes(),
+                record.page_size.bytes()
+            )),
+            Ok(_) => None,
+        };
+        found
+    }
+
+    /// Compares what the file holds with the redo, as far back as it takes to explain all of its pages.
+    ///
+    /// # Errors
+    /// Why that is not possible, in words.
+    fn compare(&self, offline: &Offline, file: &FileFound) -> Result<Divergence, String> {
+        if let Some(why) = &file.unusable {
+            return Err(why.clone());
+        }
+        let record = &offline.record;
+        let words = |error: InstanceError| error.to_string().replace('\n', " | ");
+        let connection =
+            open_to_compare(record, file, self.environment.vfs_base.as_deref()).map_err(words)?;
+        connection.execute_batch("BEGIN").map_err(|error| error.to_string())?;
+        Database::recover_index(&connection).map_err(words)?;
+        let earlier = reconcile::boundaries_before(&offline.log, offline.from);
+        let (mut from, mut next, mut step) = (offline.from, 0, 1);
+        let mut last = None;
+        loop {
+            let found = compare_from(offline, from, &connection);
+            // Redo further back may be gone.
+            let found = match (found, last) {
+                (Err(_), Some(last)) => return Ok(last),
+                (found, _) => found?,
+            };
+            let is_explained = found.unexplained == 0 && found.commits.number > 0;
+            let is_enough = offline.end.0.saturating_sub(from.0) > COMPARED_BYTES_MAX;
+            if is_explained || is_enough || next >= earlier.len() {
+                return Ok(found);
+            }
+            let index = (next + step - 1).min(earlier.len() - 1);
+            (from, next, step, last) = (earlier[index], index + 1, step * 2, Some(found));
+        }
+    }
+
+    /// Takes the file as it is.
+    fn keep_file(
+        &self,
+        offline: &Offline,
+        file: &FileFound,
+        compared: Option<&Divergence>,
+    ) -> Result<(), InstanceError> {
+        let record = &offline.record;
+        if let Some(why) = &file.unusable {
+            let (name, path) = (&record.name, record.path.display());
+            return Err(InstanceError::refused(
+                format!("the file of {name} cannot count: {why}"),
+                format!(
+                    "`standfast database resolve {name} --keep redo` makes it again; a database that has nothing to do with \
+                     this one is taken up by `standfast unprotect {name}` and `standfast protect {path}`"
+                ),
+            ));
+        }
+        check_content(record, self.environment.vfs_base.as_deref())?;
+        let given_up = match compared {
+            Some(found) => format!(
+                "of the redo from SCN {} on its file lacks {} to {} of {} commits",
+                found.from, found.lacks_at_least.number, found.lacks_at_most.number, found.commits.number
+            ),
+            None => "what of the redo its file lacks is not known".to_owned(),
+        };
+        self.environment.alert.say(format!(
+            "database {}: an operator has decided that {} counts as it is: {given_up}; the redo up to SCN {} is archived as \
+             before, and standbys keep what the image of the file replaces",
+            record.name,
+            record.path.display(),
+            offline.end
+        ));
+        let end = Instant::now() + WRITERS;
+        loop {
+            match self.with_primary(|primary| self.take_file(primary, offline)) {
+                Err(InstanceError::Guard(GuardError::Busy { .. }))
+                    if Instant::now() < end && !self.is_stopping() =>
+                {
+                    // Nothing tells when a lock of another process is free.
+                    std::thread::sleep(ATTEMPT_PAUSE);
+                }
+                Err(InstanceError::Guard(error @ GuardError::Busy { .. })) => {
+                    let what = format!("database {} is still offline: {error}", record.name);
+                    let what = what.split('\n').next().unwrap_or_default().to_owned();
+                    return Err(InstanceError::refused(
+                        what,
+                        "end the transaction that writes to it, and try again",
+                    ));
+                }
+                taken => return taken,
+            }
+        }
+    }
+
+    /// Whatever can fail or has to be waited for comes first, on this thread; the log writer is handed what is ready.
+    fn take_file(&self, primary: &RunningPrimary, offline: &Offline) -> Result<(), InstanceError> {
+        self.check_still_offline(primary, offline)?;
+        let (environment, shared) = (&self.environment, primary.threads.shared());
+        let id = offline.record.id;
+        let _no_copy_begins = primary.source.hold_copies();
+        // Whoever looks for unprotected databases opens and closes files, which drops the locks of this process on them.
+        let _no_search = protect::hold_search();
+        let decided = shared.buffer.durable();
+        let record = DatabaseRecord { start_scn: decided, ..offline.record.clone() };
+        let database = Arc::new(Database::open(record.clone(), environment.vfs_base.as_deref())?);
+        database.set_image_may_lack(true);
+        complete_wal(&database)?;
+        install_hooks(environment, shared, &database, decided, Duration::from_secs(10))?;
+        let find = |connection: &Connection, header: &standfast_sqlite_wal::WalIndexHeader| {
+            Ok((header.position(), committed_pages(connection, header)?))
+        };
+        let (_, (position, pages)) = database.snapshot_within(ATTEMPT, find)?;
+        let capture = database.capture_from(position, pages)?;
+        let copy = BaselineJob::begin_within(&database, ATTEMPT)?;
+        let owed = owed_image(environment, &database, copy.position(), decided)?;
+        environment.write_marker(&record, database.file())?;
+        shared.segment.forget_generation(id.0);
+        shared.segment.reset_hints(id.0);
+        shared.segment.end_rewriting(id.0);
+        environment.update_control(|control| {
+            control
+                .databases
+                .iter_mut()
+                .filter(|known| known.id == id)
+                .for_each(|known| *known = record.clone());
+            control.know_file(id, LastingIdentity::of(&record.path).ok());
+            control.whole_files.retain(|whole| whole.database != id);
+            control.owe_image(owed);
+            served(control, id);
+        })?;
+        let serving = database.clone();
+        let begun = primary.threads.call(move |primary| {
+            primary.serve(serving, capture, Entry::NewWithCopy)?;
+            primary.start_baseline(copy);
+            Ok(())
+        });
+        self.end_resolving(primary, offline, begun)?;
+        environment.alert.say(format!(
+            "database {} is open: its file counts from SCN {decided} on, and a full image of it goes into the redo",
+            record.name
+        ));
+        Ok(())
+    }
+
+    /// Makes the file again. Returns what it was made of, and where the one that was there is kept.
+    fn keep_redo(
+        &self,
+        offline: &Offline,
+        file: &FileFound,
+        bases: &[Base],
+    ) -> Result<(String, Option<PathBuf>), InstanceError> {
+        let record = &offline.record;
+        let mut obstacles = Vec::new();
+        self.check_unused(record)?;
+        if file.exists && self.is_file_of_before(record, file) {
+            match self.with_primary(|primary| self.open_as_a_start_does(primary, offline)) {
+                Ok(()) => {
+                    let by = "the file that is there, which the redo leads on from";
+                    self.environment.alert.say(format!("database {} is open: {by}", record.name));
+                    return Ok((by.into(), None));
+                }
+                Err(error) => obstacles.push(format!(
+                    "what is there does not lead to the redo: {}",
+                    first_line(&error.to_string())
+                )),
+            }
+        }
+        if bases.is_empty() {
+            obstacles.push(
+                "there is no full image of it in the redo at hand, and no standby is configured".into(),
+            );
+        }
+        for base in bases {
+            self.environment.alert.say(format!("database {}: it is made again out of {base}", record.name));
+            let (environment, log) = (&self.environment, &offline.log);
+            let made = rebuild::rebuild(environment, log, record, base, (offline.from, offline.end));
+            let made = match made {
+                Ok(made) => made,
+                Err(error) => {
+                    let error = first_line(&error.to_string());
+                    environment.alert.say(format!("database {}: not out of {base}: {error}", record.name));
+                    obstacles.push(format!("not out of {base}: {error}"));
+                    continue;
+                }
+            };
+            let kept = self.with_primary(|primary| self.take_rebuilt(primary, offline, &made));
+            let kept = kept.inspect_err(|_| rebuild::discard(&made))?;
+            let shown = kept.as_ref().map_or("nothing was there".to_owned(), |kept| {
+                format!("the file that was there is kept as {}", kept.display())
+            });
+            environment.alert.say(format!(
+                "database {} is open: an operator has decided that the redo counts, and it was made again out of {base}; {shown}",
+                record.name
+            ));
+            return Ok((base.to_string(), kept));
+        }
+        Err(InstanceError::refused(
+            format!("{} cannot be made again out of the redo: {}", record.name, obstacles.join("; ")),
+            "connect a standby that has applied the redo and try again, put archived logs back that hold a full image and \
+             what follows, or fail over to a standby",
+        ))
+    }
+
+    /// Whether a start may use the file: it is the one of before, or a copy of it as it was when it held everything.
+    fn is_file_of_before(&self, record: &DatabaseRecord, file: &FileFound) -> bool {
+        if file.is_known != Some(false) {
+            return true;
+        }
+        let stamp = FileStamp::of(self.environment.disk.as_ref(), &record.path);
+        let noted = self.environment.control().whole_file(record.id).map(|whole| whole.stamp);
+        file.wal_bytes == 0 && stamp.is_some() && stamp == noted
+    }
+
+    fn open_as_a_start_does(&self, primary: &RunningPrimary, offline: &Offline) -> Result<(), InstanceError> {
+        self.check_still_offline(primary, offline)?;
+        let (environment, record) = (&self.environment, &offline.record);
+        let before = environment.control().known_file(record.id);
+        let found = LastingIdentity::of(&record.path).ok();
+        environment.update_control(|control| control.know_file(record.id, found))?;
+        open_left_out(environment, &primary.threads, &offline.log, record, false).inspect_err(|_| {
+            // It is remembered as the file that is to be there, or found again by the next attempt.
+            let known = before.map(|known| known.identity);
+            let _ = environment.update_control(|control| control.know_file(record.id, known));
+            primary.threads.shared().segment.set_state(record.id.0, DatabaseState::Offline);
+        })
+    }
+
+    /// Puts `made` in the place of the file of the database and serves it. Returns where the other one is kept.
+    fn take_rebuilt(
+        &self,
+        primary: &RunningPrimary,
+        offline: &Offline,
+        made: &Path,
+    ) -> Result<Option<PathBuf>, InstanceError> {
+        self.check_still_offline(primary, offline)?;
+        self.check_unused(&offline.record)?;
+        let (environment, shared) = (&self.environment, primary.threads.shared());
+        let record = &offline.record;
+        let (id, end) = (record.id, shared.buffer.durable());
+        let _no_copy_begins = primary.source.hold_copies();
+        let _no_search = protect::hold_search();
+        let kept = set_aside(record, made, end)?;
+        let stamp = FileStamp::of(environment.disk.as_ref(), &record.path);
+        environment.update_control(|control| {
+            control.know_file(id, LastingIdentity::of(&record.path).ok());
+            control.replays.retain(|(other, _)| *other != id);
+            control.owed_images.retain(|owed| owed.database != id);
+            control.whole_files.retain(|whole| whole.database != id);
+            if let Some(stamp) = stamp {
+                control.note_whole(WholeFile { database: id, scn: offline.end, stamp });
+            }
+            if let Some(kept) = &kept {
+                control.note_kept(kept.clone());
+            }
+        })?;
+        let database = Arc::new(Database::open(record.clone(), environment.vfs_base.as_deref())?);
+        install_hooks(environment, shared, &database, offline.end, Duration::from_secs(10))?;
+        let find = |connection: &Connection, header: &standfast_sqlite_wal::WalIndexHeader| {
+            Ok((header.position(), committed_pages(connection, header)?))
+        };
+        let (_, (position, pages)) = database.snapshot_within(ATTEMPT, find)?;
+        let capture = database.capture_from(position, pages)?;
+        environment.write_marker(record, database.file())?;
+        shared.segment.forget_generation(id.0);
+        shared.segment.reset_hints(id.0);
+        shared.segment.end_rewriting(id.0);
+        let begun = primary.threads.call(move |primary| primary.serve(database, capture, Entry::Known));
+        self.end_resolving(primary, offline, begun)?;
+        environment.update_control(|control| served(control, id))?;
+        Ok(kept.map(|kept| kept.path))
+    }
+
+    /// Lets sessions in when the log writer serves the database; else it is offline as before.
+    fn end_resolving(
+        &self,
+        primary: &RunningPrimary,
+        offline: &Offline,
+        begun: Result<(), InstanceError>,
+    ) -> Result<(), InstanceError> {
+        let (segment, id) = (primary.threads.shared().segment, offline.record.id);
+        if begun.is_ok() {
+            self.environment.note_offline(id, None);
+            segment.set_state(id.0, DatabaseState::Open);
+        } else {
+            self.environment.update_control(|control| control.leave_out(id, offline.from))?;
+            segment.set_state(id.0, DatabaseState::Offline);
+        }
+        begun
+    }
+
+    /// Other commands had their turn meanwhile.
+    fn check_still_offline(&self, primary: &RunningPrimary, offline: &Offline) -> Result<(), InstanceError> {
+        let now = self.find_offline(primary, &offline.record.name)?;
+        if now.record == offline.record {
+            return Ok(());
+        }
+        let what = format!("another database has been protected as {} meanwhile", offline.record.name);
+        Err(InstanceError::refused(what, "`standfast status` shows the state of every database"))
+    }
+
+    /// A process that has the file open would go on with it under its new name.
+    fn check_unused(&self, record: &DatabaseRecord) -> Result<(), InstanceError> {
+        let Some(file) = KernelFile::of(&record.path) else { return Ok(()) };
+        let segment = self.environment.segment_path.file_name().unwrap_or_default().to_string_lossy();
+        let wanted = [Wanted { file, sessions: BTreeSet::new() }];
+        let found: Vec<String> = foreign_processes::find(&wanted, &segment)
+            .into_iter()
+            .flatten()
+            .map(|process| format!("{} (pid {})", process.name, process.pid))
+            .collect();
+        if found.is_empty() {
+            return Ok(());
+        }
+        Err(InstanceError::refused(
+            format!("{} is open in {}", record.path.display(), found.join(", ")),
+            "end these programs, or have them close the database, and try again: they would go on with the file that is set \
+             aside",
+        ))
+    }
+}
+
+/// Nothing is kept for the database as one that is offline.
+fn served(control: &mut crate::control::Control, id: DatabaseId) {
+    control.replays.retain(|(other, _)| *other != id);
+    control.left_out.retain(|(other, _)| *other != id);
+}
+
+fn first_line(text: &str) -> String {
+    text.split('\n').next().unwrap_or_default().to_owned()
+}
+
+/// A file that is not in WAL mode is opened for reading only: whatever it is, nothing of it changes.
+fn open_to_compare(
+    record: &DatabaseRecord,
+    file: &FileFound,
+    vfs_base: Option<&str>,
+) -> Result<Connection, InstanceError> {
+    if !file.is_not_in_wal_mode {
+        return open_guarded(&record.path, vfs_base);
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(&record.path, flags)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
+    Ok(connection)
+}
+
+fn compare_from(offline: &Offline, from: Scn, connection: &Connection) -> Result<Divergence, String> {
+    let record = &offline.record;
+    let pages = PagesOf { connection };
+    let mut comparison = Comparison::new(record.id, record.page_size, record.start_scn, pages);
+    let mut reader = RecordReader::new(offline.log.clone(), from, offline.end);
+    while let Some((bytes, end)) =
+        reader.next_record().map_err(|error| error.to_string().replace('\n', " | "))?
+    {
+        comparison.take(bytes, end)?;
+    }
+    Ok(comparison.finish(from))
+}
+
+/// The pages that a read transaction sees.
+struct PagesOf<'a> {
+    connection: &'a Connection,
+}
+
+impl Pages for PagesOf<'_> {
+    fn read(&mut self, page_no: PageNo, image: &mut [u8]) -> std::io::Result<PageFound> {
+        let sql = "SELECT data FROM sqlite_dbpage('main') WHERE pgno = ?1";
+        let mut statement = self.connection.prepare_cached(sql).map_err(std::io::Error::other)?;
+        let copied = statement.query_row([page_no], |row| {
+            let data = row.get_ref(0)?.as_blob()?;
+            let is_page = data.len() == image.len();
+            if is_page {
+                image.copy_from_slice(data);
+            }
+            Ok(is_page)
+        });
+        match copied.optional().map_err(std::io::Error::other)? {
+            Some(true) => Ok(PageFound::There),
+            _ => Ok(PageFound::Absent),
+        }
+    }
+}
+
+/// What takes the place of the standbys' copies must be a database that can be read.
+fn check_content(record: &DatabaseRecord, vfs_base: Option<&str>) -> Result<(), InstanceError> {
+    let connection = open_guarded(&record.path, vfs_base)?;
+    let said: Result<String, _> = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0));
+    match said {
+        Ok(said) if said == "ok" => Ok(()),
+        Ok(said) => Err(InstanceError::refused(
+            format!("{} is damaged: {said}", record.path.display()),
+            format!("`standfast database resolve {} --keep redo` makes it again", record.name),
+        )),
+        // The schema may need a newer SQLite, or modules of the application.
+        Err(_) => Ok(()),
+    }
+}
+
+/// Frames that SQLite before 3.50.2 has left without checksums get them: a later start reads the WAL without its index.
+fn complete_wal(database: &Database) -> Result<(), InstanceError> {
+    let path = &database.record().path;
+    let connection = database.connection();
+    let guard = Guard::of(&connection)?;
+    guard.hold_write_lock_within(ATTEMPT)?;
+    let completed =
+        guard.wal_header().map_err(InstanceError::from).and_then(|header| match header.frames() {
+            0 => Ok(None),
+            _ => guard
+                .complete_frames(&mut database.wal_file()?, 1)
+                .map_err(InstanceError::io("complete the frames of the write-ahead log of", path)),
+        });
+    guard.release_write_lock();
+    completed.map(drop)
+}
+
+/// Gives the file of the database its name as one that is kept, and `made` that of the database. After a crash in between both
+/// names are there, or the database is absent and kept.
+fn set_aside(record: &DatabaseRecord, made: &Path, scn: Scn) -> Result<Option<KeptFile>, InstanceError> {
+    let (path, wal) = (&record.path, with_wal(&record.path));
+    let mut index = path.as_os_str().to_owned();
+    index.push("-shm");
+    // What an interrupted attempt has kept stays.
+    let mut name = scn;
+    while path_of_kept(path, name).exists() || with_wal(&path_of_kept(path, name)).exists() {
+        name = name + 1;
+    }
+    let kept = path_of_kept(path, name);
+    link(&wal, &with_wal(&kept))?;
+    link(path, &kept)?;
+    sync_directory(path)?;
+    for file in [wal, index.into()] {
+        match std::fs::remove_file(&file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(InstanceError::io("remove", &file)(error));
+            }
+            _ => {}
+        }
+    }
+    std::fs::rename(made, path).map_err(InstanceError::io("give its name to", made))?;
+    sync_directory(path)?;
+    let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let total = bytes(&kept) + bytes(&with_wal(&kept));
+    let is_there = kept.exists() || with_wal(&kept).exists();
+    let name = record.name.clone();
+    Ok(is_there.then(|| KeptFile { name, path: kept, scn, bytes: total, kept_us: now_us() }))
+}
+
+/// A second name for a file, if there is one; where the file system has no links the other one goes.
+fn link(from: &Path, to: &Path) -> Result<(), InstanceError> {
+    match std::fs::hard_link(from, to) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(_) => std::fs::rename(from, to).map_err(InstanceError::io("keep", from)),
+    }
+}
+
+fn sync_directory(path: &Path) -> Result<(), InstanceError> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    std::fs::File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(InstanceError::io("sync the directory", directory))
+}

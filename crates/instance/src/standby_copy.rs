@@ -1,0 +1,77 @@
+//! A copy of one database of a standby, for a primary that makes the database again because its own file does not descend from
+//! its redo (`resolve`).
+
+use crate::database::{Database, open_guarded};
+use crate::environment::Environment;
+use crate::error::InstanceError;
+use crate::standby::StandbyShared;
+use rusqlite::Connection;
+use standfast_sqlite_wal::snapshot::read_pages;
+use standfast_transport::{DatabaseInfo, SnapshotInfo, SourceError};
+use standfast_types::{DatabaseId, PageNo, Scn};
+
+/// What there is to be copied.
+pub fn databases(environment: &Environment) -> Vec<DatabaseInfo> {
+    let info = |record: &crate::control::DatabaseRecord| DatabaseInfo {
+        id: record.id,
+        name: record.name.clone(),
+        page_size: record.page_size,
+        path: record.path.display().to_string(),
+    };
+    environment.control().databases.iter().map(info).collect()
+}
+
+/// Copies what the database holds. The SCN says which commits are in it for certain; later ones may be.
+///
+/// # Errors
+/// When redo is not applied to the database here, or it cannot be read.
+pub fn copy(
+    environment: &Environment,
+    shared: &StandbyShared,
+    id: DatabaseId,
+    sink: &mut dyn FnMut(PageNo, &[u8]) -> std::io::Result<()>,
+) -> Result<SnapshotInfo, SourceError> {
+    // Read before the snapshot is begun: it holds all of that.
+    let scn = shared.applied();
+    let reader = begin(environment, shared, id, scn).map_err(failed)?;
+    let copied =
+        read_pages::<CopyError>(&reader, |page_no, image| sink(page_no, image).map_err(CopyError::Sink))
+            .map_err(|error| match error {
+                CopyError::Sink(error) => SourceError::Sink(error),
+                CopyError::Sqlite(error) => failed(error.into()),
+            })?;
+    Ok(SnapshotInfo { database: id, scn, pages: copied })
+}
+
+fn begin(
+    environment: &Environment,
+    shared: &StandbyShared,
+    id: DatabaseId,
+    scn: Scn,
+) -> Result<Connection, InstanceError> {
+    let control = environment.control();
+    let record = control.databases.iter().find(|record| record.id == id);
+    let record = record.ok_or_else(|| InstanceError::Failed(format!("database {id} is not here")))?;
+    if scn == Scn::ZERO || shared.stopped().databases.iter().any(|at| at.database == record.name) {
+        return Err(InstanceError::Failed(format!("redo is not applied to database {} here", record.name)));
+    }
+    let reader = open_guarded(&record.path, environment.vfs_base.as_deref())?;
+    reader.execute_batch("PRAGMA mmap_size=0; BEGIN")?;
+    Database::recover_index(&reader)?;
+    Ok(reader)
+}
+
+fn failed(error: InstanceError) -> SourceError {
+    SourceError::Failed(Box::new(error))
+}
+
+enum CopyError {
+    Sink(std::io::Error),
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for CopyError {
+    fn from(error: rusqlite::Error) -> Self {
+        CopyError::Sqlite(error)
+    }
+}
