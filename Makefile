@@ -25,7 +25,7 @@ bench: ## speed beside stock SQLite, Litestream and PostgreSQL; results in targe
 	@scripts/setup.sh bench
 	@scripts/bench.sh
 
-figures: ## the table of bars and aims [GROUP=commit,apply,log,kill,power,idle,net,transport,instruments] [COUNT=n]; results in target/figures.json
+figures: ## the table of bars and aims [GROUP=commit,apply,log,kill,power,promise,idle,net,transport,instruments] [COUNT=n]; results in target/figures.json
 	@scripts/setup.sh bench
 	@GROUP="$(GROUP)" COUNT="$(COUNT)" scripts/figures.sh
 
@@ -44,8 +44,14 @@ campaign-faults: ## standbys, disks and links that fail, in every mode of transp
 	cargo build --release --workspace --locked
 	$(target)/release/standfast-campaign faults --count $(or $(COUNT),20)
 
+campaign-differential: ## random programs on stock SQLite and through the VFS, [COUNT=200 with each SQLite]
+	@scripts/setup.sh test
+	@scripts/sqlites.sh
+	cargo build --release --workspace --locked
+	$(target)/release/standfast-campaign differential --programs $(or $(COUNT),200)
+
 fuzz: ## all decoders of bytes from files, peers and operators [MINUTES=30 each] [TARGETS="transport redo"]
 	@scripts/setup.sh build
 	@MINUTES="$(MINUTES)" TARGETS="$(TARGETS)" scripts/fuzz.sh
 
-.PHONY: help build demo test bench figures campaign-kill campaign-power campaign-faults fuzz
+.PHONY: help build demo test bench figures campaign-kill campaign-power campaign-faults campaign-differential fuzz

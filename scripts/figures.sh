@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The table of bars and aims. GROUP names groups (commit,apply,log,kill,power,idle,net,transport,instruments; all when empty), COUNT
-# the runs of a speed, the cycles of `kill` and the seeds of `power`. Results: target/figures.json. Exit code 1 when a
-# bar is missed. Arguments go to `standfast-bench figures`. Group net takes ten minutes and wants root: it emulates
-# links, and runs what measures a latency before other programs. Group transport emulates links, too, and writes plots
-# to target/figures-transport.html.
+# The table of bars and aims. GROUP names groups (commit,apply,log,kill,power,promise,idle,net,transport,instruments;
+# all when empty), COUNT the runs of a speed, the cycles of `kill`, the seeds of `power` and the programs of `promise`
+# with each SQLite. Results: target/figures.json. Exit code 1 when a bar is missed. Arguments go to `standfast-bench
+# figures`. Group net takes ten minutes and wants root: it emulates links, and runs what measures a latency before other
+# programs. Group transport emulates links, too, and writes plots to target/figures-transport.html.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -12,6 +12,7 @@ cd "$root"
 cargo build --release --workspace --locked >&2
 case ",${GROUP:-commit}," in *,commit,*) bench/rivals.sh litestream postgres >&2 ;; esac
 case ",${GROUP:-net}," in *,net,* | *,transport,* | *,instruments,*) bench/rivals.sh network >&2 ;; esac
+case ",${GROUP:-promise}," in *,promise,*) scripts/sqlites.sh ;; esac
 # What the instruments cost is measured against programs without them.
 case ",${GROUP:-instruments}," in *,instruments,*)
   cargo build --release --locked -p standfast-cli -p standfast-sqlite-ext -p standfast-instruments \

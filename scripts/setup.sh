@@ -42,7 +42,7 @@ case "${1:?build, demo, test or bench}" in
     wants need python3 python3 -c 'import sqlite3'
     wants need sqlite3 has sqlite3
     wants like iproute2 has ip
-    # For better-sqlite3, which npm may have to compile against Debian's node headers.
+    # For better-sqlite3, which npm may have to compile against Debian's node headers, and for scripts/sqlites.sh.
     wants like nodejs has node
     wants like npm has npm
     wants like libnode-dev test -d /usr/include/node
@@ -51,6 +51,9 @@ case "${1:?build, demo, test or bench}" in
   bench)
     build
     browser
+    # For scripts/sqlites.sh.
+    wants need python3 has python3
+    wants like npm has npm
     # Litestream is built from its Go module by bench/rivals.sh, with a newer Go than Debian 12 has.
     wants like postgresql bash -c 'ls /usr/lib/postgresql/*/bin/initdb'
     ;;

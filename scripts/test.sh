@@ -2,7 +2,7 @@
 # Everything that CI runs, in the order from cheap to dear; stops at the first step that fails. The last line counts
 # the tests. On two cores it takes well under 40 minutes from a clean checkout.
 #
-# KILL_CYCLES, FAULTS and POWER_SEEDS set the size of the campaigns.
+# KILL_CYCLES, FAULTS, POWER_SEEDS and PROGRAMS set the size of the campaigns.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -59,6 +59,8 @@ if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi
 check "kill campaign" "$STANDFAST_BIN/standfast-campaign" kill --cycles "${KILL_CYCLES:-20}"
 check "fault campaign" "$STANDFAST_BIN/standfast-campaign" faults --count "${FAULTS:-1}"
 check "power campaign" "$STANDFAST_BIN/standfast-campaign" power --seeds "${POWER_SEEDS:-300}" --boundaries
+step "SQLites" scripts/sqlites.sh
+check "differential campaign" "$STANDFAST_BIN/standfast-campaign" differential --programs "${PROGRAMS:-20}"
 check "demo" demo/run --quick --no-build
 # Without a standby that commits wait for, and without a link to it, the same demo must find a loss.
 loses_something() {

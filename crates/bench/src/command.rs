@@ -122,7 +122,7 @@ pub struct FiguresArgs {
     /// Groups to measure; all when not given
     #[arg(long, value_enum, value_delimiter = ',')]
     group: Vec<Group>,
-    /// Runs of a speed, cycles of `kill`, seeds of `power`
+    /// Runs of a speed, cycles of `kill`, seeds of `power`, programs of `promise` with each SQLite
     #[arg(long)]
     count: Option<u64>,
 }

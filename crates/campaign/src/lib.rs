@@ -13,10 +13,12 @@
 //! - [`application`]: the worker process that writes; every thread notes what it was told is committed.
 //! - [`kill`]: the campaign that kills them.
 //! - [`faults`]: the campaign of faults of standbys, disks and links, in every mode of transport.
+//! - [`differential`]: random programs on stock SQLite and through the VFS, compared step by step.
 //! - [`power`]: the campaign that cuts the power of simulated machines; it needs no processes.
 
 pub mod acknowledgements;
 pub mod application;
+pub mod differential;
 mod error;
 pub mod faults;
 pub mod instance;

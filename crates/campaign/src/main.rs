@@ -1,8 +1,9 @@
-//! `standfast-campaign`: what must hold when processes are killed.
+//! `standfast-campaign`: what must hold when processes are killed, and what must be as without Standfast.
 
 use clap::{Args, Parser, Subcommand};
 use standfast_campaign::Result;
 use standfast_campaign::application::{self, ApplicationConfig};
+use standfast_campaign::differential::{self, DifferentialConfig, worker::WorkerConfig};
 use standfast_campaign::faults::{self, ARRANGEMENTS, FaultsConfig};
 use standfast_campaign::kill::{self, KillConfig};
 use standfast_campaign::power::{self, PowerConfig};
@@ -30,6 +31,11 @@ enum Command {
     Power(PowerArguments),
     /// Let standbys, their disks and the links to them fail in every way and every mode of transport.
     Faults(FaultsArguments),
+    /// Run random programs on stock SQLite and through the VFS, and compare every outcome.
+    Differential(DifferentialArguments),
+    /// Runs one program of the differential campaign.
+    #[command(hide = true)]
+    DifferentialWorker(WorkerArguments),
     /// The application of a campaign.
     #[command(hide = true)]
     App(AppArguments),
@@ -148,6 +154,39 @@ struct FaultsArguments {
     site: SiteArguments,
 }
 
+#[derive(Args)]
+struct DifferentialArguments {
+    /// Programs with each version.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    programs: u64,
+    /// Versions of SQLite, as 3.40.1 or 3.40.1-setlk, or 3.40 for all variants; else all that are there.
+    #[arg(long, value_name = "VERSION", value_delimiter = ',')]
+    sqlite: Vec<String>,
+    /// Where `scripts/sqlites.sh` has put them; else `sqlite` beside the directory of the programs.
+    #[arg(long, value_name = "DIR")]
+    libraries: Option<PathBuf>,
+    /// Versions at the same time; else one per processor.
+    #[arg(long)]
+    jobs: Option<usize>,
+    /// Show a program that fails as it is, instead of looking for what of it is needed.
+    #[arg(long)]
+    whole: bool,
+    #[command(flatten)]
+    site: SiteArguments,
+}
+
+#[derive(Args)]
+struct WorkerArguments {
+    #[arg(long)]
+    library: PathBuf,
+    #[arg(long)]
+    extension: Option<PathBuf>,
+    #[arg(long)]
+    program: PathBuf,
+    #[arg(long)]
+    shim: bool,
+}
+
 fn arrangement_names() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(ARRANGEMENTS.iter().map(|arrangement| arrangement.name))
 }
@@ -176,6 +215,8 @@ fn main() -> ExitCode {
         Command::Kill(arguments) => kill(arguments),
         Command::Power(arguments) => cut_power(&arguments),
         Command::Faults(arguments) => faults(arguments),
+        Command::Differential(arguments) => differ(arguments),
+        Command::DifferentialWorker(arguments) => work(arguments).map(|()| true),
         Command::App(arguments) => app(arguments).map(|()| true),
         Command::Client { extension, database } => {
             application::client::serve(extension.as_deref(), &database).map(|()| true)
@@ -235,6 +276,33 @@ fn kill(arguments: KillArguments) -> Result<bool> {
     Ok(report.passed())
 }
 
+/// Whether everything was equal that has to be.
+fn differ(arguments: DifferentialArguments) -> Result<bool> {
+    let seed = arguments.site.seed();
+    eprintln!("seed {seed}, {} programs with each SQLite", arguments.programs);
+    let site = arguments.site.site()?;
+    let beside = || site.programs.campaign.parent().map(|programs| programs.join("../sqlite"));
+    let report = differential::run(&DifferentialConfig {
+        libraries: arguments.libraries.or_else(beside).unwrap_or_else(|| PathBuf::from("sqlite")),
+        site,
+        programs: arguments.programs,
+        seed,
+        versions: arguments.sqlite,
+        jobs: arguments.jobs.unwrap_or_else(processors),
+        whole: arguments.whole,
+    });
+    eprintln!("{report}");
+    if arguments.site.json {
+        println!("{}", serde_json::json!(report));
+    }
+    Ok(report.passed())
+}
+
+fn work(arguments: WorkerArguments) -> Result<()> {
+    let WorkerArguments { library, extension, program, shim } = arguments;
+    differential::worker::serve(&WorkerConfig { library, extension, program, shim })
+}
+
 /// Whether every promise was kept.
 fn cut_power(arguments: &PowerArguments) -> Result<bool> {
     if arguments.trace {
@@ -244,12 +312,11 @@ fn cut_power(arguments: &PowerArguments) -> Result<bool> {
         println!("{}", serde_json::json!(part.run()));
         return Ok(true);
     }
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
     let report = power::run(&PowerConfig {
         seeds: arguments.seeds,
         seed: arguments.seed,
         boundaries: arguments.boundaries,
-        jobs: arguments.jobs.unwrap_or(processors),
+        jobs: arguments.jobs.unwrap_or_else(processors),
         verbose: !arguments.quiet,
         trace: arguments.trace,
     })?;
@@ -258,6 +325,10 @@ fn cut_power(arguments: &PowerArguments) -> Result<bool> {
         println!("{}", serde_json::json!(report));
     }
     Ok(report.passed())
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
 }
 
 fn now_seconds() -> u64 {

@@ -153,7 +153,7 @@ fn die_with_parent(command: &mut Command) {
 }
 
 /// What a finished program left behind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Finished {
     program: String,
     /// Exit code; 128 and the signal when it was killed, as shells have it.

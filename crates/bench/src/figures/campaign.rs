@@ -1,4 +1,4 @@
-//! Campaigns are programs of their own, `standfast-campaign kill|power`: they run for long, and what they do
+//! Campaigns are programs of their own, `standfast-campaign kill|power|differential`: they run for long, and what they do
 //! to processes must not happen to the harness.
 
 use std::collections::BTreeMap;
@@ -19,15 +19,18 @@ use crate::{BenchError, Context, Result, interrupt};
 /// The last line of a campaign's output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CampaignReport {
-    /// Cycles (kill) or seeds (power) that ran to their end.
-    #[serde(alias = "cycles", alias = "seeds")]
+    /// Cycles (kill), seeds (power) or programs (differential) that ran to their end.
+    #[serde(alias = "cycles", alias = "seeds", alias = "programs")]
     pub runs: u64,
-    /// Acknowledged commits that were not found afterwards.
+    /// Acknowledged commits that were not found afterwards; databases with another content than on stock SQLite (differential).
     pub lost: u64,
     /// Databases that failed integrity_check.
     pub integrity_failures: u64,
     /// Pages that differed between primary and standby after catching up.
     pub page_differences: u64,
+    /// Programs a statement of which had another outcome than on stock SQLite (differential).
+    #[serde(default)]
+    pub differing: u64,
     /// Whatever else the campaign says.
     #[serde(flatten)]
     pub details: BTreeMap<String, Value>,
@@ -41,7 +44,7 @@ impl CampaignReport {
 
     /// The number of runs, when it is enough to say something.
     pub fn enough(&self, least: u64) -> std::result::Result<f64, Missing> {
-        if self.runs < least && self.lost == 0 && self.damaged() == 0 {
+        if self.runs < least && self.lost == 0 && self.damaged() == 0 && self.differing == 0 {
             return Err(Missing::Skipped(format!(
                 "COUNT={} is below the {least} that the bar asks for",
                 self.runs
@@ -111,6 +114,7 @@ mod tests {
             lost,
             integrity_failures: 0,
             page_differences: 0,
+            differing: 0,
             details: BTreeMap::new(),
         };
         assert!(matches!(of(10, 0).enough(200), Err(Missing::Skipped(_))));

@@ -8,7 +8,9 @@ use super::campaign::{CampaignReport, campaign};
 use super::idle::{IdleResult, idle};
 use super::instruments::{InstrumentsResult, instruments};
 use super::net::{NetResult, net};
-use super::table::{APPLY_DATABASES, EIGHT, EIGHT_EACH, FORTY, FORTY_EACH, KILL_CYCLES, ONE, POWER_SEEDS};
+use super::table::{
+    APPLY_DATABASES, EIGHT, EIGHT_EACH, FORTY, FORTY_EACH, KILL_CYCLES, ONE, POWER_SEEDS, PROGRAMS_EACH,
+};
 use super::transport::{TransportResult, transport};
 use crate::process::make_on_disk;
 use crate::raw::{self, RawLimits};
@@ -61,6 +63,8 @@ pub struct Measured {
     pub kill: Outcome<CampaignReport>,
     /// The power-loss campaign.
     pub power: Outcome<CampaignReport>,
+    /// The differential campaign.
+    pub promise: Outcome<CampaignReport>,
     /// An idle instance.
     pub idle: Outcome<IdleResult>,
     /// Assessment of links.
@@ -86,6 +90,7 @@ impl Default for Measured {
             log: not_asked(),
             kill: not_asked(),
             power: not_asked(),
+            promise: not_asked(),
             idle: not_asked(),
             net: not_asked(),
             transport: not_asked(),
@@ -135,6 +140,9 @@ impl Measured {
                     &[OsStr::new("--boundaries")],
                 ))?
             }
+            Group::Promise => {
+                self.promise = outcome(differential(context, count.unwrap_or(PROGRAMS_EACH)))?;
+            }
             Group::Idle => self.idle = outcome(idle(context))?,
             Group::Net => self.net = outcome(net(context, rounds))?,
             Group::Transport => self.transport = outcome(transport(context, rounds))?,
@@ -168,6 +176,13 @@ impl Measured {
 fn kill(context: &Context, cycles: u64) -> Result<CampaignReport> {
     make_on_disk(&context.base)?;
     campaign(context, "kill", "--cycles", cycles, &[OsStr::new("--directory"), context.base.as_os_str()])
+}
+
+/// As [`kill`].
+fn differential(context: &Context, programs: u64) -> Result<CampaignReport> {
+    make_on_disk(&context.base)?;
+    let directory = [OsStr::new("--directory"), context.base.as_os_str()];
+    campaign(context, "differential", "--programs", programs, &directory)
 }
 
 fn apply(

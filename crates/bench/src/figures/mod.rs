@@ -38,6 +38,8 @@ pub enum Group {
     Kill,
     /// Simulated power loss.
     Power,
+    /// Random programs that must have the results of stock SQLite.
+    Promise,
     /// An instance that has nothing to do.
     Idle,
     /// Assessment of links, and emulated ones.
@@ -193,7 +195,7 @@ impl Figure {
 pub struct FiguresConfig {
     /// Groups, in this order; no group twice.
     pub groups: Vec<Group>,
-    /// Runs of a speed, cycles of `kill`, seeds of `power`; None takes each group's own.
+    /// Runs of a speed, cycles of `kill`, seeds of `power`, programs of `promise` with each SQLite; None takes each group's own.
     pub count: Option<u64>,
     /// Where the JSON goes.
     pub out: PathBuf,

@@ -1,7 +1,7 @@
 //! The table: what is measured, and what it must come to. Speeds are ratios of medians within one run.
 
 use super::Better::{Higher, Lower};
-use super::Group::{Apply, Commit, Idle, Instruments, Kill, Log, Net, Power, Transport};
+use super::Group::{Apply, Commit, Idle, Instruments, Kill, Log, Net, Power, Promise, Transport};
 use super::instruments::InstrumentsResult;
 use super::net::{LEAST_LINKS, NetResult};
 use super::transport::TransportResult;
@@ -27,6 +27,10 @@ pub(super) const APPLY_DATABASES: usize = 40;
 pub(super) const KILL_CYCLES: u64 = 200;
 /// Seeds of the power campaign below which its bar says nothing.
 pub(super) const POWER_SEEDS: u64 = 2000;
+/// Programs of the differential campaign, with all SQLites together, below which its bar says nothing.
+const PROMISE_PROGRAMS: u64 = 2000;
+/// Programs with each of the ten SQLites that `scripts/sqlites.sh` makes.
+pub(super) const PROGRAMS_EACH: u64 = PROMISE_PROGRAMS / 10;
 
 /// No commit of the long run may take longer.
 const WORST_BAR_MS: f64 = 50.0;
@@ -119,6 +123,15 @@ pub const FIGURES: &[Figure] = &[
     }),
     figure(Power, "seeds", "seeds", 0, limits(POWER_SEEDS as f64, 10_000.0), Higher, |m| {
         m.power.as_ref().map_err(Clone::clone)?.enough(POWER_SEEDS)
+    }),
+    figure(Promise, "differing", "programs", 0, limits(0.0, 0.0), Lower, |m| {
+        m.promise.as_ref().map(|report| report.differing as f64).map_err(Clone::clone)
+    }),
+    figure(Promise, "damaged", "databases or pages", 0, limits(0.0, 0.0), Lower, |m| {
+        m.promise.as_ref().map(|report| (report.lost + report.damaged()) as f64).map_err(Clone::clone)
+    }),
+    figure(Promise, "programs", "programs", 0, limits(PROMISE_PROGRAMS as f64, 20_000.0), Higher, |m| {
+        m.promise.as_ref().map_err(Clone::clone)?.enough(PROMISE_PROGRAMS)
     }),
     figure(Idle, "cpu", "%", 3, limits(0.5, 0.1), Lower, |m| {
         m.idle.as_ref().map(|result| result.cpu_percent).map_err(Clone::clone)

@@ -1,0 +1,108 @@
+//! Where Standfast is documented to answer otherwise than stock SQLite. Anything else that differs is a finding.
+//!
+//! `docs/differences.md` has the same table; a test compares them.
+
+use super::connection::code;
+use super::program::{Outcome, Step};
+
+/// A documented difference.
+#[derive(Clone, Copy, Debug)]
+pub struct Difference {
+    /// Short name, as in the document.
+    pub name: &'static str,
+    /// Whether what became of a step is this difference.
+    pub applies: fn(&Step, &Outcome, &Outcome) -> bool,
+}
+
+/// All of them.
+pub const DIFFERENCES: &[Difference] = &[
+    Difference { name: "wal-only", applies: |step, _, ours| refused(step, ours, "journal_mode") },
+    Difference { name: "no-exclusive-locking", applies: |step, _, ours| refused(step, ours, "locking_mode") },
+    Difference {
+        name: "rollback-journals-beside",
+        // BUSY: another connection of the program has the write lock of a database.
+        applies: |step, _, ours| {
+            matches!(step, Step::RefusedTogether { .. })
+                && matches!(ours.code & 0xFF, code::READONLY | code::BUSY | LOCKED)
+        },
+    },
+    Difference { name: "checkpoints", applies: checkpoint },
+    Difference { name: "snapshots", applies: snapshot },
+    Difference { name: "stale-snapshot", applies: stale },
+];
+
+const LOCKED: i32 = 6;
+
+/// The documented difference that this is, if it is one.
+pub fn documented(step: &Step, stock: &Outcome, ours: &Outcome) -> Option<&'static Difference> {
+    DIFFERENCES.iter().find(|difference| (difference.applies)(step, stock, ours))
+}
+
+fn refused(step: &Step, ours: &Outcome, pragma: &str) -> bool {
+    matches!(step, Step::Refused { sql, .. } if sql.contains(pragma))
+        && (ours.code == code::NOT_RUN
+            || ours.code == code::ERROR && ours.message.contains("is protected by Standfast"))
+}
+
+/// The instance alone moves frames: it is said that somebody else does so now.
+fn checkpoint(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
+    let Step::Checkpoint { protected: true, pragma, .. } = step else { return false };
+    match pragma {
+        // Numbers of frames depend on when the instance has moved them.
+        true => stock.code == code::OK && ours.code == code::OK && stock.state == ours.state,
+        // Nobody gets as far as to meet an error of its own.
+        false => ours.code == code::BUSY,
+    }
+}
+
+/// When the frames of a snapshot are moved depends on the instance; one that a reader keeps is always there. There is none of
+/// an empty log, and when it is empty depends on the instance, too.
+fn snapshot(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
+    let Step::Snapshot { kept, .. } = step else { return false };
+    let outcomes = |code| matches!(code, code::OK | code::ERROR_SNAPSHOT);
+    let is_got = |row: &String| row.starts_with("get");
+    let got = |outcome: &Outcome| outcome.rows.iter().any(|row| row.starts_with("get 0"));
+    let others = |outcome: &Outcome| -> Vec<String> {
+        outcome.rows.iter().filter(|row| !is_got(row)).cloned().collect()
+    };
+    let moved = !kept && stock.code != ours.code && outcomes(stock.code) && outcomes(ours.code);
+    others(stock) == others(ours) && (moved || got(stock) != got(ours))
+}
+
+/// SQLite finds out that a snapshot is too old to be written upon once it has the write lock, the shim before.
+fn stale(_: &Step, stock: &Outcome, ours: &Outcome) -> bool {
+    stock.code == code::BUSY
+        && ours.code == code::BUSY_SNAPSHOT
+        && (&stock.message, &stock.rows, &stock.state) == (&ours.message, &ours.rows, &ours.state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_every_difference_and_no_other() {
+        let page = include_str!("../../../../docs/differences.md");
+        let listed: Vec<&str> =
+            page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+        let names: Vec<&str> = DIFFERENCES.iter().map(|difference| difference.name).collect();
+        assert_eq!(listed, names);
+    }
+
+    #[test]
+    fn differences_cover_what_they_name_and_nothing_else() {
+        let outcome = |code, message: &str| Outcome { code, message: message.into(), ..Outcome::default() };
+        let (ok, busy) = (outcome(code::OK, ""), outcome(code::BUSY, "database is locked"));
+        let asked =
+            |protected| Step::Checkpoint { connection: 0, schema: None, mode: 0, pragma: false, protected };
+        assert!(documented(&asked(true), &ok, &busy).is_some_and(|found| found.name == "checkpoints"));
+        assert!(documented(&asked(false), &ok, &busy).is_none(), "an unprotected one is checkpointed");
+        let mode = Step::Refused { connection: 0, sql: "PRAGMA journal_mode=DELETE".into() };
+        let refusal = outcome(code::ERROR, "database x is protected by Standfast and must");
+        assert!(documented(&mode, &outcome(code::NOT_RUN, ""), &refusal).is_some());
+        assert!(documented(&mode, &outcome(code::NOT_RUN, ""), &ok).is_none(), "it was not refused");
+        let write = Step::Run { connection: 0, sql: "DELETE FROM t".into(), values: Vec::new() };
+        assert!(documented(&write, &ok, &busy).is_none());
+        assert!(documented(&write, &busy, &outcome(code::BUSY_SNAPSHOT, "database is locked")).is_some());
+    }
+}

@@ -1,0 +1,106 @@
+//! What a differential campaign found.
+
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The outcome of a campaign.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DifferentialReport {
+    /// Programs that ran to their end, over all versions.
+    pub programs: u64,
+    /// Steps whose outcomes were compared.
+    pub steps: u64,
+    /// Steps that failed in the same way.
+    pub errors: u64,
+    /// Documented differences, by name.
+    pub documented: BTreeMap<String, u64>,
+    /// Programs a step of which had another outcome than on stock SQLite.
+    pub differing: u64,
+    /// Databases whose content at the primary was not that on stock SQLite.
+    pub lost: u64,
+    /// Databases that `PRAGMA integrity_check` objects to.
+    pub integrity_failures: u64,
+    /// Pages that differ between primary and standby.
+    pub page_differences: u64,
+    /// Repeats the programs.
+    pub seed: u64,
+    /// Versions of SQLite, with the programs that ran with each.
+    pub versions: BTreeMap<String, u64>,
+    /// What was found first, without what is by chance: to tell whether a smaller program fails in the same way.
+    #[serde(skip)]
+    pub kind: String,
+    /// Each finding in words.
+    #[serde(skip)]
+    pub notes: Vec<String>,
+    /// Why the campaign ended early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Where everything was kept, after a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+}
+
+impl DifferentialReport {
+    /// Whether everything was equal that has to be, and every program ran.
+    pub fn passed(&self) -> bool {
+        self.error.is_none() && self.none_found()
+    }
+
+    /// Whether nothing was found so far.
+    pub fn none_found(&self) -> bool {
+        self.differing + self.lost + self.integrity_failures + self.page_differences == 0
+    }
+
+    /// Adds what another part of the campaign found.
+    pub fn add(&mut self, other: DifferentialReport) {
+        self.programs += other.programs;
+        self.steps += other.steps;
+        self.errors += other.errors;
+        self.differing += other.differing;
+        self.lost += other.lost;
+        self.integrity_failures += other.integrity_failures;
+        self.page_differences += other.page_differences;
+        for (name, count) in other.documented {
+            *self.documented.entry(name).or_default() += count;
+        }
+        for (name, count) in other.versions {
+            *self.versions.entry(name).or_default() += count;
+        }
+        self.notes.extend(other.notes);
+        if self.kind.is_empty() {
+            self.kind = other.kind;
+        }
+        self.error = self.error.take().or(other.error);
+    }
+}
+
+impl std::fmt::Display for DifferentialReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.notes.iter().try_for_each(|note| writeln!(f, "FOUND {note}"))?;
+        if let Some(error) = &self.error {
+            writeln!(f, "ERROR {error}")?;
+        }
+        let versions: Vec<String> =
+            self.versions.iter().map(|(name, count)| format!("{name}: {count}")).collect();
+        writeln!(
+            f,
+            "{} programs ({}), {} steps, {} of them errors",
+            self.programs,
+            versions.join(", "),
+            self.steps,
+            self.errors
+        )?;
+        let documented: Vec<String> =
+            self.documented.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        writeln!(f, "documented differences: {}", documented.join(", "))?;
+        write!(
+            f,
+            "differing {}, other contents {}, integrity failures {}, differing pages {}",
+            self.differing, self.lost, self.integrity_failures, self.page_differences
+        )?;
+        if let Some(kept) = &self.kept {
+            write!(f, "\nkept in {kept}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Nothing: the packages around it are there for their dependencies.
