@@ -153,6 +153,8 @@ pub(crate) struct MainFile {
     pub snapshot: Cell<Option<LogPoint>>,
     /// The log as the last transaction saw it, whose pages SQLite may still have.
     pub cached: Cell<Option<LogPoint>>,
+    /// The checkpoint lock is held, shared: a snapshot is being opened.
+    pub opens_snapshot: Cell<bool>,
     pub write_lock: Cell<WriteLock>,
     /// Which session had the write lock when this one came for it, and when that was first seen.
     pub owner_seen: Cell<Option<(Owner, u64)>>,
@@ -224,6 +226,7 @@ impl MainFile {
             durable_ns: Cell::new(0),
             snapshot: Cell::new(None),
             cached: Cell::new(None),
+            opens_snapshot: Cell::new(false),
             write_lock: Cell::new(WriteLock::Free),
             owner_seen: Cell::new(None),
             owner_asked_ns: Cell::new(0),

@@ -25,6 +25,10 @@ const MARK_BEHIND_AT_MOST: u32 = 64;
 /// statement is still open. That one is told by the pages that it reads, or by taking longer.
 const ENDS_WITHIN_NS: u64 = 20_000_000;
 
+/// Whoever opens a snapshot waits for so long at most while the instance decides upon a checkpoint, which takes microseconds.
+const DECISION_WAIT: Duration = Duration::from_millis(20);
+const DECISION_LOOK: Duration = Duration::from_micros(50);
+
 /// A session that has had the write lock for so long is not one of many in turn: the lock itself may be asked.
 const OWNER_DOUBTED_NS: u64 = 5_000_000;
 
@@ -38,6 +42,11 @@ impl MainFile {
             // The instance is the only one that checkpoints: the log may hold what is not captured yet. A
             // range that begins here is the rebuilding of the wal-index, which moves no frames.
             (shm::CHECKPOINT_LOCK, true) if count == 1 && lock => code::BUSY,
+            (shm::CHECKPOINT_LOCK, false) if count == 1 && lock => self.lock_snapshot(flags),
+            (shm::CHECKPOINT_LOCK, false) if count == 1 => {
+                self.opens_snapshot.set(false);
+                self.real_shm_lock(offset, count, flags)
+            }
             // The instance died while it wrote the log anew, and then everybody who had the database open: what the log
             // holds by itself is an earlier state. The instance puts that right at its start.
             (shm::CHECKPOINT_LOCK, true) | (shm::RECOVER_LOCK, false) if lock && self.is_rewriting() => {
@@ -60,6 +69,21 @@ impl MainFile {
         }
     }
 
+    /// `sqlite3_snapshot_open`: no checkpoint may be decided upon while SQLite looks whether the frames are still there.
+    fn lock_snapshot(&self, flags: c_int) -> c_int {
+        let begun = monotonic_ns();
+        loop {
+            let result = self.real_shm_lock(shm::CHECKPOINT_LOCK, 1, flags);
+            let waited = Duration::from_nanos(monotonic_ns().saturating_sub(begun));
+            if result & 0xFF != code::BUSY || waited >= DECISION_WAIT {
+                self.opens_snapshot.set(result == code::OK);
+                return result;
+            }
+            // Nothing tells when the instance has given up the lock.
+            std::thread::sleep(DECISION_LOOK);
+        }
+    }
+
     /// Whether a transaction that is about to begin finds a read mark that serves. Where SQLite finds none that is exactly
     /// its snapshot, it takes a lock for itself to move one there, and gives it back: two system calls a transaction, on
     /// a database that is written to all the time. Told that somebody holds it, SQLite takes the best mark that there is.
@@ -68,7 +92,9 @@ impl MainFile {
             let marks = self.read_marks()?.into_iter().filter(|mark| *mark <= frame);
             Some(frame - marks.max()?)
         };
+        // A snapshot that is opened is an older one than that of the header.
         self.read_locks.get() == 0
+            && !self.opens_snapshot.get()
             && self.log_point().and_then(behind).is_some_and(|behind| behind <= MARK_BEHIND_AT_MOST)
     }
 

@@ -174,17 +174,24 @@ impl<'c> Guard<'c> {
     }
 
     /// Takes the checkpoint lock and keeps it until the connection closes: from now on only this connection
-    /// can move frames into the database file. Does not wait.
+    /// can move frames into the database file. Others may share it, to open snapshots. Does not wait.
     ///
     /// # Errors
     /// `Busy` when somebody is checkpointing.
     pub fn hold_checkpoint_lock(&self) -> Result<(), GuardError> {
-        self.hold(&self.state()?.checkpoint_held, CHECKPOINT)
+        let state = self.state()?;
+        let is_new = !state.checkpoint_held.load(SeqCst);
+        self.hold(&state.checkpoint_held, CHECKPOINT)?;
+        if is_new {
+            state.checkpoint_lock_taken();
+        }
+        Ok(())
     }
 
     /// Lets others checkpoint again.
     pub fn release_checkpoint_lock(&self) {
         if let Ok(state) = self.state() {
+            state.checkpoint_lock.given_back();
             self.release(&state.checkpoint_held, CHECKPOINT);
         }
     }
@@ -444,6 +451,45 @@ mod tests {
         let fresh = Connection::open(&*path).unwrap();
         let verdict: String = fresh.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!((verdict.as_str(), total(&fresh)), ("ok", 36_001));
+    }
+
+    /// How this process has the checkpoint lock of a database, as the kernel says.
+    fn checkpoint_lock_of(path: &std::path::Path) -> Option<String> {
+        use std::os::unix::fs::MetadataExt;
+        let inode = std::fs::metadata(format!("{}-shm", path.display())).unwrap().ino();
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().find_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            // Number, POSIX, ADVISORY, kind, process, file, first and last byte: neighbours of one kind are one lock.
+            let [_, _, _, kind, process, file, first, last] = words[..] else { return None };
+            let has = (first.parse().ok()?..=last.parse().ok()?).contains(&121u64);
+            let ours = process == std::process::id().to_string() && file.ends_with(&format!(":{inode}"));
+            (has && ours).then(|| kind.to_owned())
+        })
+    }
+
+    #[test]
+    fn the_checkpoint_lock_is_exclusive_only_while_a_checkpoint_is_decided_upon() {
+        let (path, connection) = database("shared");
+        assert_eq!(checkpoint_lock_of(&path), None);
+        let guard = Guard::of(&connection).unwrap();
+        guard.hold_checkpoint_lock().unwrap();
+        assert_eq!(checkpoint_lock_of(&path).as_deref(), Some("READ"));
+        let (seen, place) = (std::sync::Arc::new(Mutex::new(None)), path.to_path_buf());
+        let noted = std::sync::Arc::clone(&seen);
+        let note = move || {
+            *noted.lock().unwrap() = checkpoint_lock_of(&place);
+            true
+        };
+        guard.before_backfill(Box::new(note)).unwrap();
+        for mode in ["PASSIVE", "TRUNCATE"] {
+            connection.execute_batch("INSERT INTO t VALUES(2)").unwrap();
+            connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).unwrap();
+            assert_eq!(seen.lock().unwrap().take().as_deref(), Some("WRITE"), "{mode}");
+            assert_eq!(checkpoint_lock_of(&path).as_deref(), Some("READ"), "{mode}");
+        }
+        guard.release_checkpoint_lock();
+        assert_eq!(checkpoint_lock_of(&path), None);
     }
 
     #[test]

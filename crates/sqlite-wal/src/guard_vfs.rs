@@ -1,6 +1,7 @@
 //! The VFS under the instance's own connections. It forwards everything to the VFS below, and
 //! - keeps the locks that the instance holds for good: the connection's own lock and unlock calls for them
-//!   do nothing, so that SQLite's code can "take" a lock that we have already;
+//!   do nothing, so that SQLite's code can "take" a lock that we have already; that of checkpoints is shared
+//!   while none is decided upon ([`crate::checkpoint_lock`]);
 //! - asks before the WAL is synced for a checkpoint, so that nothing reaches the database file that is not
 //!   captured and durable in the redo log (redo before data);
 //! - writes the frames of a transaction at once;
@@ -10,6 +11,7 @@
 
 #![allow(clippy::missing_safety_doc)]
 
+use crate::checkpoint_lock::CheckpointLock;
 use crate::mapped::{self, MappedRegions};
 use crate::pace::{AfterPortion, PAUSE_MAX, Portions};
 use crate::wal_index::{WalIndexHeader, WalIndexView};
@@ -19,7 +21,7 @@ use standfast_io::part::PartlySynced;
 use standfast_types::{FrameRun, PageNo};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -36,6 +38,9 @@ pub type AllMoved = Box<dyn Fn(u32) -> bool + Send + Sync>;
 pub struct GuardState {
     pub write_held: AtomicBool,
     pub checkpoint_held: AtomicBool,
+    pub(crate) checkpoint_lock: CheckpointLock,
+    /// Of the database file.
+    path: PathBuf,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
     pub all_moved: Mutex<Option<AllMoved>>,
     portions: Mutex<Portions>,
@@ -133,6 +138,11 @@ impl GuardState {
 
     fn mapped(&self) -> MutexGuard<'_, MappedRegions> {
         self.mapped.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The checkpoint lock was taken for good.
+    pub fn checkpoint_lock_taken(&self) {
+        self.checkpoint_lock.taken(&self.path);
     }
 
     /// See [`crate::guard::Guard::is_index_lost`].
@@ -290,7 +300,13 @@ unsafe extern "C" fn open(
         (*guard).kind = Kind::Other;
         if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 {
             (*guard).kind = Kind::Main;
-            (*guard).state = Box::into_raw(Box::default());
+            let path = if name.is_null() {
+                PathBuf::new()
+            } else {
+                PathBuf::from(OsStr::from_bytes(CStr::from_ptr(name).to_bytes()))
+            };
+            let path = if is_sqlites_own(lower) { path } else { PathBuf::new() };
+            (*guard).state = Box::into_raw(Box::new(GuardState { path, ..GuardState::default() }));
         } else if flags & ffi::SQLITE_OPEN_WAL != 0 {
             (*guard).kind = Kind::Wal;
             if let Some(main) = guard_of(ffi::sqlite3_database_file_object(name)) {
@@ -363,6 +379,8 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         && let Some(state) = guard.state()
     {
         state.seen.store(guard.index_header().map_or(0, |header| header.frames()), SeqCst);
+        // The index says how far the checkpoint goes: whoever opens a snapshot now sees it.
+        state.checkpoint_lock.share();
     }
     // SAFETY: as above.
     let code = unsafe { sync_kind(file, flags) };
@@ -449,6 +467,13 @@ unsafe extern "C" fn shm_lock(
             (offset, count) = (offset + 1, count - 1);
         }
         if count > 0 && offset == CHECKPOINT_LOCK && state.checkpoint_held.load(SeqCst) {
+            if flags & ffi::SQLITE_SHM_EXCLUSIVE != 0 {
+                match flags & ffi::SQLITE_SHM_LOCK != 0 {
+                    true if !state.checkpoint_lock.exclude() => return ffi::SQLITE_BUSY,
+                    true => {}
+                    false => state.checkpoint_lock.share(),
+                }
+            }
             (offset, count) = (offset + 1, count - 1);
         }
     }
@@ -578,6 +603,9 @@ unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c
             *state.mapped() = MappedRegions::default();
             for (held, lock) in [(&state.write_held, WRITE_LOCK), (&state.checkpoint_held, CHECKPOINT_LOCK)] {
                 if held.swap(false, SeqCst) {
+                    if lock == CHECKPOINT_LOCK {
+                        state.checkpoint_lock.given_back();
+                    }
                     guard.shm_lock(lock, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE);
                 }
             }

@@ -2,11 +2,12 @@
 //! (capture), and copying a database at a known position (snapshot).
 //!
 //! The instance is the only checkpointer of a protected database. It holds SQLite's checkpoint lock for as
-//! long as it serves the database ([`guard`]), so nobody can move frames into the database file, and hence
+//! long as it serves the database ([`guard`]), shared but for moments, so nobody can move frames into the database file, and hence
 //! nobody can reset the log, before they are captured.
 
 mod bare_log;
 pub mod capture;
+mod checkpoint_lock;
 pub mod first_pages;
 pub mod guard;
 mod guard_vfs;

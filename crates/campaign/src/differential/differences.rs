@@ -49,7 +49,10 @@ fn checkpoint(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
     let Step::Checkpoint { protected: true, pragma, .. } = step else { return false };
     match pragma {
         // Numbers of frames depend on when the instance has moved them.
-        true => stock.code == code::OK && ours.code == code::OK && stock.state == ours.state,
+        true => {
+            let is_busy = || ours.rows.iter().any(|row| row.starts_with("1|"));
+            ours.code == code::OK && stock.state == ours.state && (stock.code == code::OK || is_busy())
+        }
         // Nobody gets as far as to meet an error of its own.
         false => ours.code == code::BUSY,
     }
