@@ -50,8 +50,13 @@ campaign-differential: ## random programs on stock SQLite and through the VFS, [
 	cargo build --release --workspace --locked
 	$(target)/release/standfast-campaign differential --programs $(or $(COUNT),200)
 
+campaign-isolation: ## a fault in one of 40 databases under load, and what the others notice [FAULTS=a,b,...]
+	@scripts/setup.sh build
+	cargo build --release --workspace --locked
+	$(target)/release/standfast-campaign isolation $(if $(FAULTS),--faults $(FAULTS))
+
 fuzz: ## all decoders of bytes from files, peers and operators [MINUTES=30 each] [TARGETS="transport redo"]
 	@scripts/setup.sh build
 	@MINUTES="$(MINUTES)" TARGETS="$(TARGETS)" scripts/fuzz.sh
 
-.PHONY: help build demo test bench figures campaign-kill campaign-power campaign-faults campaign-differential fuzz
+.PHONY: help build demo test bench figures campaign-kill campaign-power campaign-faults campaign-differential campaign-isolation fuzz

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The table of bars and aims. GROUP names groups (commit,apply,log,kill,power,promise,idle,net,transport,instruments;
 # all when empty), COUNT the runs of a speed, the cycles of `kill`, the seeds of `power` and the programs of `promise`
-# with each SQLite. Results: target/figures.json. Exit code 1 when a bar is missed. Arguments go to `standfast-bench
+# with each SQLite, whose faults take half an hour besides. Results: target/figures.json. Exit code 1 when a bar is missed. Arguments go to `standfast-bench
 # figures`. Group net takes ten minutes and wants root: it emulates links, and runs what measures a latency before other
 # programs. Group transport emulates links, too, and writes plots to target/figures-transport.html.
 set -euo pipefail

@@ -58,6 +58,8 @@ for script in $(scripts_in tests/demo tests/hosts tests/browser); do check "$scr
 if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi
 check "kill campaign" "$STANDFAST_BIN/standfast-campaign" kill --cycles "${KILL_CYCLES:-20}"
 check "fault campaign" "$STANDFAST_BIN/standfast-campaign" faults --count "${FAULTS:-1}"
+# States and content only: how fast the others commit is measured by figures, where nothing else runs.
+check "isolation campaign" "$STANDFAST_BIN/standfast-campaign" isolation --databases 8 --seconds 0.4 --rounds 1 --states-only
 check "power campaign" "$STANDFAST_BIN/standfast-campaign" power --seeds "${POWER_SEEDS:-300}" --boundaries
 step "SQLites" scripts/sqlites.sh
 check "differential campaign" "$STANDFAST_BIN/standfast-campaign" differential --programs "${PROGRAMS:-20}"

@@ -14,6 +14,7 @@
 //! - [`kill`]: the campaign that kills them.
 //! - [`faults`]: the campaign of faults of standbys, disks and links, in every mode of transport.
 //! - [`differential`]: random programs on stock SQLite and through the VFS, compared step by step.
+//! - [`isolation`]: the campaign of faults in one of many databases, which must cost the others nothing.
 //! - [`power`]: the campaign that cuts the power of simulated machines; it needs no processes.
 
 pub mod acknowledgements;
@@ -22,6 +23,7 @@ pub mod differential;
 mod error;
 pub mod faults;
 pub mod instance;
+pub mod isolation;
 pub mod kill;
 pub mod power;
 pub mod process;

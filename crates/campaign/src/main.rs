@@ -5,6 +5,8 @@ use standfast_campaign::Result;
 use standfast_campaign::application::{self, ApplicationConfig};
 use standfast_campaign::differential::{self, DifferentialConfig, worker::WorkerConfig};
 use standfast_campaign::faults::{self, ARRANGEMENTS, FaultsConfig};
+use standfast_campaign::isolation::load::{self, LoadConfig};
+use standfast_campaign::isolation::{self, Fault, IsolationConfig};
 use standfast_campaign::kill::{self, KillConfig};
 use standfast_campaign::power::{self, PowerConfig};
 use standfast_campaign::programs::Programs;
@@ -12,6 +14,7 @@ use standfast_campaign::scene::ScenePlan;
 use standfast_campaign::site::Site;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 #[derive(Parser)]
 #[command(
@@ -36,6 +39,11 @@ enum Command {
     /// Runs one program of the differential campaign.
     #[command(hide = true)]
     DifferentialWorker(WorkerArguments),
+    /// Put a fault into one of many databases under load, and look whether the others notice.
+    Isolation(IsolationArguments),
+    /// The load of an isolation campaign.
+    #[command(hide = true)]
+    Load(LoadArguments),
     /// The application of a campaign.
     #[command(hide = true)]
     App(AppArguments),
@@ -48,12 +56,19 @@ enum Command {
     },
 }
 
-/// Of campaigns with real processes.
+/// Of campaigns with real processes whose strikes are drawn.
 #[derive(Args)]
 struct SiteArguments {
     /// Repeats the strikes of an earlier campaign; else a new one is drawn.
     #[arg(long)]
     seed: Option<u64>,
+    #[command(flatten)]
+    place: PlaceArguments,
+}
+
+/// Of campaigns with real processes.
+#[derive(Args)]
+struct PlaceArguments {
     /// Write the report as JSON to standard output.
     #[arg(long)]
     json: bool,
@@ -72,7 +87,9 @@ impl SiteArguments {
     fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now_seconds() << 20)
     }
+}
 
+impl PlaceArguments {
     /// Programs, and a directory of this campaign alone.
     fn site(&self) -> Result<Site> {
         let programs = Programs::find(self.bin.as_deref())?;
@@ -187,6 +204,39 @@ struct WorkerArguments {
     shim: bool,
 }
 
+#[derive(Args)]
+struct IsolationArguments {
+    /// Protected databases.
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u16).range(2..=200))]
+    databases: u16,
+    /// Which faults, in this order; else all.
+    #[arg(long, value_name = "FAULT", value_delimiter = ',')]
+    faults: Vec<Fault>,
+    /// Count commits for so long before, during and after a fault, each time.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// How often each fault strikes.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// Show commits per second and do not judge them, because this machine does other things as well.
+    #[arg(long)]
+    states_only: bool,
+    #[command(flatten)]
+    place: PlaceArguments,
+}
+
+#[derive(Args)]
+struct LoadArguments {
+    #[arg(long)]
+    extension: PathBuf,
+    #[arg(long)]
+    acknowledgements: PathBuf,
+    #[arg(long = "database", required = true)]
+    databases: Vec<PathBuf>,
+    #[arg(long = "writer", required = true)]
+    writers: Vec<usize>,
+}
+
 fn arrangement_names() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(ARRANGEMENTS.iter().map(|arrangement| arrangement.name))
 }
@@ -217,6 +267,8 @@ fn main() -> ExitCode {
         Command::Faults(arguments) => faults(arguments),
         Command::Differential(arguments) => differ(arguments),
         Command::DifferentialWorker(arguments) => work(arguments).map(|()| true),
+        Command::Isolation(arguments) => isolate(arguments),
+        Command::Load(arguments) => load(arguments).map(|()| true),
         Command::App(arguments) => app(arguments).map(|()| true),
         Command::Client { extension, database } => {
             application::client::serve(extension.as_deref(), &database).map(|()| true)
@@ -237,7 +289,7 @@ fn faults(arguments: FaultsArguments) -> Result<bool> {
     let seed = arguments.site.seed();
     eprintln!("seed {seed}, every fault {} times in every arrangement", arguments.count);
     let report = faults::run(&FaultsConfig {
-        site: arguments.site.site()?,
+        site: arguments.site.place.site()?,
         count: arguments.count,
         seed,
         only: arguments.only,
@@ -245,7 +297,7 @@ fn faults(arguments: FaultsArguments) -> Result<bool> {
         demand_all: arguments.demand_all,
     });
     eprintln!("{report}");
-    if arguments.site.json {
+    if arguments.site.place.json {
         println!("{}", serde_json::json!(report));
     }
     Ok(report.passed())
@@ -256,7 +308,7 @@ fn kill(arguments: KillArguments) -> Result<bool> {
     let seed = arguments.site.seed();
     eprintln!("seed {seed}, {} cycles", arguments.cycles);
     let report = kill::run(&KillConfig {
-        site: arguments.site.site()?,
+        site: arguments.site.place.site()?,
         cycles: arguments.cycles,
         seed,
         plan: ScenePlan {
@@ -270,7 +322,7 @@ fn kill(arguments: KillArguments) -> Result<bool> {
         failover_every: arguments.failover_every,
     });
     eprintln!("{report}");
-    if arguments.site.json {
+    if arguments.site.place.json {
         println!("{}", serde_json::json!(report));
     }
     Ok(report.passed())
@@ -298,9 +350,36 @@ fn differ(arguments: DifferentialArguments) -> Result<bool> {
     Ok(report.passed())
 }
 
+/// Whether the faults stayed where they were put.
+fn isolate(arguments: IsolationArguments) -> Result<bool> {
+    let faults = if arguments.faults.is_empty() { Fault::all() } else { arguments.faults };
+    let report = isolation::run(&IsolationConfig {
+        site: arguments.place.site()?,
+        databases: arguments.databases.into(),
+        faults,
+        phase: Duration::from_secs_f64(arguments.seconds.clamp(0.1, 3600.0)),
+        rounds: arguments.rounds,
+        states_only: arguments.states_only,
+    });
+    eprintln!("{report}");
+    if arguments.place.json {
+        println!("{}", serde_json::json!(report));
+    }
+    Ok(report.passed())
+}
+
 fn work(arguments: WorkerArguments) -> Result<()> {
     let WorkerArguments { library, extension, program, shim } = arguments;
     differential::worker::serve(&WorkerConfig { library, extension, program, shim })
+}
+
+fn load(arguments: LoadArguments) -> Result<()> {
+    load::run(&LoadConfig {
+        extension: arguments.extension,
+        databases: arguments.databases,
+        acknowledgements: arguments.acknowledgements,
+        writers: arguments.writers,
+    })
 }
 
 /// Whether every promise was kept.

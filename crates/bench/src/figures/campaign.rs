@@ -7,6 +7,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -63,6 +64,17 @@ pub(super) fn campaign(
     count: u64,
     more: &[&OsStr],
 ) -> Result<CampaignReport> {
+    last_line(context, name, option, count, more)
+}
+
+/// As [`campaign`], for any form of its last line.
+pub(super) fn last_line<T: DeserializeOwned>(
+    context: &Context,
+    name: &str,
+    option: &str,
+    count: u64,
+    more: &[&OsStr],
+) -> Result<T> {
     let remedy =
         "standfast-campaign is not built beside this program: run `cargo build --release --workspace`";
     let mut command = Command::new(need(&context.programs.campaign, remedy)?);
@@ -82,7 +94,7 @@ pub(super) fn campaign(
     })
 }
 
-fn report(output: &str) -> Option<CampaignReport> {
+fn report<T: DeserializeOwned>(output: &str) -> Option<T> {
     let line = output.lines().rev().find(|line| !line.trim().is_empty())?;
     serde_json::from_str(line).ok()
 }
@@ -93,18 +105,24 @@ mod tests {
 
     #[test]
     fn the_last_line_of_a_campaign_counts_and_keeps_its_details() {
-        let kill =
+        let kill: CampaignReport =
             report("starting\n{\"cycles\": 200, \"lost\": 0, \"integrity_failures\": 0, \"page_differences\": 0, \"seed\": 613}\n\n").unwrap();
         assert_eq!((kill.runs, kill.lost, kill.damaged()), (200, 0, 0));
         assert_eq!(kill.details["seed"], 613);
         assert_eq!(
-            report("{\"seeds\":5,\"lost\":1,\"integrity_failures\":2,\"page_differences\":1}")
-                .unwrap()
-                .damaged(),
+            report::<CampaignReport>(
+                "{\"seeds\":5,\"lost\":1,\"integrity_failures\":2,\"page_differences\":1}"
+            )
+            .unwrap()
+            .damaged(),
             3
         );
-        assert_eq!(report("killed\n"), None);
-        assert_eq!(report("{\"cycles\": 5, \"lost\": 0}"), None, "a report that checked less is no report");
+        assert_eq!(report::<CampaignReport>("killed\n"), None);
+        assert_eq!(
+            report::<CampaignReport>("{\"cycles\": 5, \"lost\": 0}"),
+            None,
+            "a report that checked less is no report"
+        );
     }
 
     #[test]

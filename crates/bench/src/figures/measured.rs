@@ -7,6 +7,7 @@ use super::Group;
 use super::campaign::{CampaignReport, campaign};
 use super::idle::{IdleResult, idle};
 use super::instruments::{InstrumentsResult, instruments};
+use super::isolation::{self, IsolationReport};
 use super::net::{NetResult, net};
 use super::table::{
     APPLY_DATABASES, EIGHT, EIGHT_EACH, FORTY, FORTY_EACH, KILL_CYCLES, ONE, POWER_SEEDS, PROGRAMS_EACH,
@@ -65,6 +66,8 @@ pub struct Measured {
     pub power: Outcome<CampaignReport>,
     /// The differential campaign.
     pub promise: Outcome<CampaignReport>,
+    /// The isolation campaign.
+    pub isolation: Outcome<IsolationReport>,
     /// An idle instance.
     pub idle: Outcome<IdleResult>,
     /// Assessment of links.
@@ -91,6 +94,7 @@ impl Default for Measured {
             kill: not_asked(),
             power: not_asked(),
             promise: not_asked(),
+            isolation: not_asked(),
             idle: not_asked(),
             net: not_asked(),
             transport: not_asked(),
@@ -142,6 +146,7 @@ impl Measured {
             }
             Group::Promise => {
                 self.promise = outcome(differential(context, count.unwrap_or(PROGRAMS_EACH)))?;
+                self.isolation = outcome(isolation::isolation(context, isolation::ROUNDS))?;
             }
             Group::Idle => self.idle = outcome(idle(context))?,
             Group::Net => self.net = outcome(net(context, rounds))?,

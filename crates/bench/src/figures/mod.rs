@@ -3,6 +3,7 @@
 mod campaign;
 mod idle;
 mod instruments;
+mod isolation;
 mod measured;
 mod net;
 mod table;
@@ -38,7 +39,7 @@ pub enum Group {
     Kill,
     /// Simulated power loss.
     Power,
-    /// Random programs that must have the results of stock SQLite.
+    /// Random programs that must have the results of stock SQLite, and faults that must stay where they are.
     Promise,
     /// An instance that has nothing to do.
     Idle,

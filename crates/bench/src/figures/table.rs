@@ -133,6 +133,24 @@ pub const FIGURES: &[Figure] = &[
     figure(Promise, "programs", "programs", 0, limits(PROMISE_PROGRAMS as f64, 20_000.0), Higher, |m| {
         m.promise.as_ref().map_err(Clone::clone)?.enough(PROMISE_PROGRAMS)
     }),
+    figure(
+        Promise,
+        "isolation_rate",
+        "x before the fault, of all others, at worst",
+        3,
+        limits(0.9, 0.97),
+        Higher,
+        |m| m.isolation.as_ref().map_err(Clone::clone)?.worst_ratio(),
+    ),
+    figure(
+        Promise,
+        "isolation_spread",
+        "changes, failed commits, differences",
+        0,
+        (Some(0.0), None),
+        Lower,
+        |m| m.isolation.as_ref().map_err(Clone::clone)?.spread(),
+    ),
     figure(Idle, "cpu", "%", 3, limits(0.5, 0.1), Lower, |m| {
         m.idle.as_ref().map(|result| result.cpu_percent).map_err(Clone::clone)
     }),

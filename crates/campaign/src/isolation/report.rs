@@ -1,0 +1,261 @@
+//! What an isolation campaign found.
+
+use super::fault::Fault;
+use crate::verify::Findings;
+use serde::Serialize;
+
+/// The least share of their commits per second that the others keep while a fault lasts.
+pub const LEAST_RATIO: f64 = 0.9;
+
+/// Commits of the other databases while nothing changes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Phase {
+    /// Commits per second, window by window.
+    pub rates: Vec<f64>,
+    /// The longest COMMIT, milliseconds.
+    pub longest_ms: u64,
+}
+
+impl Phase {
+    fn rate(&self) -> f64 {
+        median(&self.rates)
+    }
+}
+
+/// One time that a fault has struck.
+#[derive(Clone, Debug, Serialize)]
+pub struct Round {
+    /// Before it.
+    pub before: Phase,
+    /// While it lasts.
+    pub during: Phase,
+    /// When it is over.
+    pub after: Phase,
+}
+
+impl Round {
+    fn ratio(&self) -> f64 {
+        self.during.rate() / self.before.rate()
+    }
+}
+
+impl std::fmt::Display for Round {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Round { before, during, after } = self;
+        write!(
+            f,
+            "{:.0}, {:.0}, {:.0} commits/s before, during, after; x {:.3}, longest {} ms",
+            before.rate(),
+            during.rate(),
+            after.rate(),
+            self.ratio(),
+            during.longest_ms
+        )
+    }
+}
+
+/// One fault, over all its rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct FaultResult {
+    /// The fault.
+    pub fault: Fault,
+    /// How often it struck in all.
+    pub acts: u64,
+    /// State of the database it was put into, at the end of the last round.
+    pub victim: String,
+    /// Commits per second of the others during the fault by those before it: median of the rounds. None when it was skipped.
+    pub ratio: Option<f64>,
+    /// Commits of the others that failed.
+    pub refused: u64,
+    /// What became of the instance or another database, in words.
+    pub changed: Vec<String>,
+    /// Every time.
+    pub rounds: Vec<Round>,
+    /// Why this machine could not do it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+impl FaultResult {
+    /// One without rounds.
+    pub fn new(fault: Fault) -> FaultResult {
+        FaultResult {
+            fault,
+            acts: 0,
+            victim: String::new(),
+            ratio: None,
+            refused: 0,
+            changed: Vec::new(),
+            rounds: Vec::new(),
+            skipped: None,
+        }
+    }
+
+    /// Computes what the rounds come to.
+    pub fn settle(&mut self) {
+        let ratios: Vec<f64> = self.rounds.iter().map(Round::ratio).collect();
+        self.ratio = (!ratios.is_empty()).then(|| median(&ratios));
+        if self.acts == 0 {
+            self.changed.push("the fault did not take place".into());
+        }
+        self.changed.sort();
+        self.changed.dedup();
+    }
+
+    /// Over all rounds: before, during, after.
+    fn rates(&self) -> [f64; 3] {
+        let of = |phase: fn(&Round) -> &Phase| {
+            median(&self.rounds.iter().map(|round| phase(round).rate()).collect::<Vec<_>>())
+        };
+        [of(|round| &round.before), of(|round| &round.during), of(|round| &round.after)]
+    }
+
+    fn longest_ms(&self) -> u64 {
+        self.rounds.iter().map(|round| round.during.longest_ms).max().unwrap_or(0)
+    }
+}
+
+/// The outcome of a campaign.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct IsolationReport {
+    /// Protected databases.
+    pub databases: u64,
+    /// How long commits were counted before, during and after each fault, seconds.
+    pub phase_s: f64,
+    /// Commits per second were not judged.
+    pub states_only: bool,
+    /// Fault by fault.
+    pub faults: Vec<FaultResult>,
+    /// Broken promises about what is in the databases in the end.
+    #[serde(flatten)]
+    pub findings: Findings,
+    /// Why the campaign ended early.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Where everything was kept, after a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
+}
+
+impl IsolationReport {
+    /// The lowest ratio of all faults.
+    pub fn worst_ratio(&self) -> Option<f64> {
+        self.faults.iter().filter_map(|fault| fault.ratio).reduce(f64::min)
+    }
+
+    /// Whether the faults stayed in their databases.
+    pub fn passed(&self) -> bool {
+        let slow = self.worst_ratio().is_some_and(|ratio| ratio < LEAST_RATIO) && !self.states_only;
+        self.error.is_none() && self.findings.none() && !slow && self.unchanged()
+    }
+
+    fn unchanged(&self) -> bool {
+        self.faults.iter().all(|fault| fault.changed.is_empty() && fault.refused == 0)
+    }
+}
+
+impl std::fmt::Display for IsolationReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "{:<20} {:>6} {:>8} {:>8} {:>8} {:>6} {:>8} {:>7}  victim",
+            "fault", "acts", "before/s", "during/s", "after/s", "x", "longest", "refused"
+        )?;
+        for fault in &self.faults {
+            let name = fault.fault.name();
+            let Some(ratio) = fault.ratio else {
+                writeln!(f, "{name:<20} skipped: {}", fault.skipped.as_deref().unwrap_or_default())?;
+                continue;
+            };
+            let [before, during, after] = fault.rates();
+            writeln!(
+                f,
+                "{name:<20} {:>6} {before:>8.0} {during:>8.0} {after:>8.0} {ratio:>6.3} {:>5} ms {:>7}  {}",
+                fault.acts,
+                fault.longest_ms(),
+                fault.refused,
+                if fault.victim.is_empty() { "not protected" } else { &fault.victim }
+            )?;
+        }
+        for fault in &self.faults {
+            for changed in &fault.changed {
+                writeln!(f, "FOUND {}: {changed}", fault.fault.name())?;
+            }
+        }
+        let Findings { lost, integrity_failures, page_differences, notes, .. } = &self.findings;
+        notes.iter().try_for_each(|note| writeln!(f, "FOUND {note}"))?;
+        if let Some(error) = &self.error {
+            writeln!(f, "ERROR {error}")?;
+        }
+        let worst = self.worst_ratio().map_or("-".into(), |ratio| format!("{ratio:.3}"));
+        write!(
+            f,
+            "{} databases, worst ratio {worst}{}, lost {lost}, integrity failures {integrity_failures}, differing pages {page_differences}",
+            self.databases,
+            if self.states_only { " (not judged)" } else { "" }
+        )?;
+        if let Some(kept) = &self.kept {
+            write!(f, "\nkept in {kept}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Median; 0 of nothing.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => sorted[count / 2],
+        count => (sorted[count / 2 - 1] + sorted[count / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn phase(rate: f64) -> Phase {
+        Phase { rates: vec![rate; 3], longest_ms: 7 }
+    }
+
+    fn report(during: f64) -> IsolationReport {
+        let round = Round { before: phase(100.0), during: phase(during), after: phase(100.0) };
+        let mut fault = FaultResult::new(Fault::BadSize);
+        (fault.rounds, fault.acts) = (vec![round], 1);
+        fault.settle();
+        IsolationReport { databases: 2, faults: vec![fault], ..IsolationReport::default() }
+    }
+
+    #[test]
+    fn others_may_lose_a_tenth_of_their_commits_and_no_more() {
+        assert!(report(90.0).passed());
+        assert!(!report(89.0).passed());
+        assert!(IsolationReport { states_only: true, ..report(89.0) }.passed());
+    }
+
+    #[test]
+    fn a_state_that_changed_or_a_fault_that_did_not_happen_fails_whatever_the_rate() {
+        let mut changed = report(100.0);
+        changed.states_only = true;
+        changed.faults[0].changed.push("db07.db is failed".into());
+        assert!(!changed.passed() && changed.to_string().contains("FOUND bad-size: db07.db is failed"));
+        let mut nothing = FaultResult::new(Fault::BadSize);
+        nothing.settle();
+        assert!(!IsolationReport { faults: vec![nothing], ..IsolationReport::default() }.passed());
+    }
+
+    #[test]
+    fn json_has_ratio_and_findings() {
+        let json = serde_json::to_value(report(95.0)).unwrap();
+        assert_eq!(json["faults"][0]["ratio"], 0.95);
+        assert_eq!(json["faults"][0]["fault"], "bad-size");
+        assert!(json["lost"] == 0 && json["page_differences"] == 0);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between() {
+        assert_eq!((median(&[]), median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0])), (0.0, 2.0, 2.5));
+    }
+}

@@ -1,0 +1,415 @@
+//! How each fault is brought about and taken away.
+
+use super::application::Application;
+use super::fault::Fault;
+use super::stage::Stage;
+use super::wal_index::{Number, path_of, publish};
+use crate::application::client::Answer;
+use crate::instance::PATIENCE;
+use crate::process::{Process, await_condition, run};
+use crate::{CampaignError, During, Result};
+use rusqlite::Connection;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// From the one act of an agent to the next: often enough to be a fault that lasts, rarely enough that what an agent itself
+/// costs the machine does not count.
+const PACE: Duration = Duration::from_millis(250);
+/// Of writers that are to restart a WAL or to let it grow.
+const QUICK_PACE: Duration = Duration::from_millis(10);
+/// Room that is left on the volume that is to be filled.
+const ROOM: u64 = 1 << 20;
+/// Bytes of a frame of the databases here.
+const FRAME_BYTES: u64 = 4096 + 24;
+/// The first SQLite that gives frames their checksums after ROLLBACK TO.
+const MENDED: [u32; 3] = [3, 50, 2];
+
+/// Frames are overwritten, given up, and written again before the first one that was overwritten; a SQLite before 3.50.2 leaves
+/// these without salts and checksums.
+const ZEROED: &str = "PRAGMA busy_timeout=30000; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=5; \
+    BEGIN; SAVEPOINT s; \
+    UPDATE bulk SET x = randomblob(900) WHERE id BETWEEN 100 AND 200; \
+    UPDATE bulk SET x = randomblob(900) WHERE id BETWEEN 195 AND 200; \
+    UPDATE bulk SET x = randomblob(900) WHERE id > 150; \
+    ROLLBACK TO s; \
+    UPDATE bulk SET x = randomblob(899) WHERE id <= 20; \
+    COMMIT;";
+
+/// Spills its pages, then reads and changes them again.
+const SPILLS: &str = "PRAGMA cache_size=5; BEGIN; \
+    UPDATE bulk SET x = randomblob(900); UPDATE bulk SET x = zeroblob(900) WHERE id % 2; COMMIT";
+
+/// What ends all agents, also one that waits.
+#[derive(Default)]
+struct Stop {
+    ordered: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    fn order(&self) {
+        *self.ordered.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether it is ordered within `time`.
+    fn comes_within(&self, time: Duration) -> bool {
+        let ordered = self.ordered.lock().unwrap_or_else(PoisonError::into_inner);
+        *self
+            .changed
+            .wait_timeout_while(ordered, time, |ordered| !*ordered)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
+    }
+}
+
+/// A fault that is under way.
+pub struct Strike {
+    fault: Fault,
+    victim: usize,
+    stop: Arc<Stop>,
+    /// How often it has done what it is about.
+    acts: Arc<AtomicU64>,
+    agents: Vec<JoinHandle<Result<()>>>,
+    applications: Vec<Application>,
+    /// Of plain processes, with open transactions.
+    connections: Vec<Connection>,
+    commands: Vec<Process>,
+}
+
+/// Why this machine cannot bring a fault about; `None` when it can.
+pub fn skipped(fault: Fault, has_volume: bool) -> Option<String> {
+    match fault {
+        Fault::FullVolume if !has_volume => Some("a small volume cannot be mounted here".into()),
+        Fault::ZeroedFrames => match old_sqlite() {
+            Ok(version) if version < MENDED => None,
+            Ok([major, minor, patch]) => {
+                Some(format!("the sqlite3 here is {major}.{minor}.{patch}, which has not that fault"))
+            }
+            Err(error) => Some(format!("no sqlite3 of before 3.50.2: {error}")),
+        },
+        _ => None,
+    }
+}
+
+/// Version of the `sqlite3` of this machine.
+fn old_sqlite() -> Result<[u32; 3]> {
+    let mut command = Command::new("sqlite3");
+    command.arg("--version");
+    let text = run(command)?.ok()?;
+    let mut numbers = text.split([' ', '.']).map_while(|part| part.parse().ok());
+    let mut next = || numbers.next().unwrap_or(0);
+    Ok([next(), next(), next()])
+}
+
+impl Strike {
+    /// Puts `fault` into `victim`.
+    ///
+    /// # Errors
+    /// When it cannot be brought about.
+    pub fn begin(stage: &mut Stage, victim: usize, fault: Fault) -> Result<Strike> {
+        let mut strike = Strike {
+            fault,
+            victim,
+            stop: Arc::default(),
+            acts: Arc::default(),
+            agents: Vec::new(),
+            applications: Vec::new(),
+            connections: Vec::new(),
+            commands: Vec::new(),
+        };
+        let path = stage.databases[victim].path.clone();
+        match fault {
+            Fault::ZeroedFrames => strike.zeroed_frames(stage, path),
+            Fault::SpillError => strike.spill_error(stage, path)?,
+            Fault::ProtectBackfilled => strike.protect_backfilled(stage, path)?,
+            Fault::TruncatedIndex => {
+                let index = path_of(&path);
+                let file = std::fs::OpenOptions::new().write(true).open(&index);
+                let cut = file.and_then(|file| file.set_len(0));
+                cut.during(|| format!("truncate {}", index.display()))?;
+                strike.acted();
+            }
+            Fault::BadFrameCount => strike.publish(stage, &path, Number::Frames(1 << 20))?,
+            Fault::BadSize => strike.publish(stage, &path, Number::Pages(1 << 31))?,
+            Fault::FullVolume => strike.full_volume(stage, &path)?,
+            Fault::LongReader => strike.long_reader(stage, &path)?,
+            Fault::OpenOverRestart => {
+                stage.stop_victim();
+                let mut application = strike.application(stage, &path)?;
+                application.must("BEGIN IMMEDIATE; UPDATE bulk SET x = 'open' WHERE id = 1", PATIENCE)?;
+                strike.applications.push(application);
+                stage.restart_primary()?;
+                strike.acted();
+            }
+            Fault::LockedProtect => {
+                stage.stop_victim();
+                stage.primary.must(&["unprotect", &stage.databases[victim].name])?;
+                strike.connections.push(open_transaction(&path, "BEGIN IMMEDIATE")?);
+                strike.commands.push(stage.primary.begin(&["protect", &path.to_string_lossy()])?);
+                strike.acted();
+            }
+            Fault::StuckApplication => {
+                let mut application = strike.application(stage, &path)?;
+                application.must("BEGIN IMMEDIATE; UPDATE bulk SET x = 'stuck' WHERE id = 1", PATIENCE)?;
+                application.freeze();
+                strike.applications.push(application);
+                if let Some(load) = stage.victim() {
+                    load.freeze(true);
+                }
+                strike.acted();
+            }
+            Fault::FrozenPrimary => {
+                if let Some(primary) = stage.primary.process() {
+                    primary.freeze(true);
+                }
+                strike.acted();
+            }
+        }
+        Ok(strike)
+    }
+
+    /// Waits until it has struck once.
+    ///
+    /// # Errors
+    /// When that takes too long, or an agent has failed.
+    pub fn await_act(&self) -> Result<()> {
+        await_condition(&format!("{} takes place", self.fault.name()), PATIENCE, || {
+            let waits = self.acts.load(SeqCst) == 0 && !self.agents.iter().any(JoinHandle::is_finished);
+            Ok(if waits { Err(String::new()) } else { Ok(()) })
+        })
+    }
+
+    /// What keeps the instance from answering is over.
+    pub fn thaw(&self, stage: &Stage) {
+        if self.fault == Fault::FrozenPrimary
+            && let Some(primary) = stage.primary.process()
+        {
+            primary.freeze(false);
+        }
+    }
+
+    fn acted(&self) {
+        self.acts.fetch_add(1, SeqCst);
+    }
+
+    fn application(&self, stage: &Stage, path: &Path) -> Result<Application> {
+        Application::start(&stage.programs, path, &stage.directory.join("application.out"))
+    }
+
+    /// Repeats `act` until the end; true when it has done what the fault is about.
+    fn agent(&mut self, pace: Duration, mut act: impl FnMut() -> Result<bool> + Send + 'static) {
+        self.paced_agent(move || Ok((act()?, pace)));
+    }
+
+    /// As [`Strike::agent`]; `act` says how long to wait before the next time.
+    fn paced_agent(&mut self, mut act: impl FnMut() -> Result<(bool, Duration)> + Send + 'static) {
+        let (stop, acts) = (self.stop.clone(), self.acts.clone());
+        self.agents.push(std::thread::spawn(move || {
+            let mut pace = Duration::ZERO;
+            while !stop.comes_within(pace) {
+                let (done, next) = act()?;
+                acts.fetch_add(u64::from(done), SeqCst);
+                pace = next;
+            }
+            Ok(())
+        }));
+    }
+
+    fn zeroed_frames(&mut self, stage: &mut Stage, path: PathBuf) {
+        // A process that asks for the lock without the queue would not get it beside one that commits all the time.
+        stage.stop_victim();
+        let load = format!(".load {}\n.open {}", stage.programs.extension.display(), path.display());
+        let mut plain = false;
+        self.agent(PACE, move || {
+            plain = !plain;
+            sqlite3(if plain { None } else { Some(&load) }, &path)?;
+            Ok(true)
+        });
+    }
+
+    fn spill_error(&mut self, stage: &mut Stage, path: PathBuf) -> Result<()> {
+        let mut application = self.application(stage, &path)?;
+        let mut number = 0;
+        self.agent(PACE, move || {
+            number += 1;
+            // At one frame after another, and now and then not at all.
+            let room = (number % 40) * FRAME_BYTES;
+            let used = wal_bytes(&path)?;
+            application.limit_files((number % 5 != 0).then_some(used + room));
+            application.send(SPILLS)?;
+            let failed = matches!(application.answer(PATIENCE), Some(Answer::Failed { .. }));
+            application.limit_files(None);
+            if failed {
+                application.send("ROLLBACK")?;
+                let _ = application.answer(PATIENCE);
+            }
+            Ok(failed)
+        });
+        Ok(())
+    }
+
+    fn protect_backfilled(&mut self, stage: &mut Stage, path: PathBuf) -> Result<()> {
+        stage.stop_victim();
+        let connection = plain(&path)?;
+        connection.execute_batch("PRAGMA synchronous=OFF").during(|| "write without syncs".into())?;
+        self.agent(QUICK_PACE, move || {
+            // Whatever becomes of it: while the database is protected it is refused now and then.
+            let _ = connection.execute_batch(
+                "UPDATE bulk SET x = randomblob(900) WHERE id = 1; PRAGMA wal_checkpoint(PASSIVE)",
+            );
+            Ok(false)
+        });
+        let (standfast, directory) = (stage.programs.standfast.clone(), stage.primary.directory.clone());
+        self.agent(PACE, move || {
+            for word in ["unprotect", "protect"] {
+                let mut command = Command::new(&standfast);
+                command.arg(word).arg(&path).arg("-D").arg(&directory);
+                // A refusal is an answer, too: what counts is what becomes of the others.
+                run(command)?;
+            }
+            Ok(true)
+        });
+        Ok(())
+    }
+
+    /// The load does not run meanwhile: it would do in its own process what the numbers say.
+    fn publish(&mut self, stage: &mut Stage, path: &Path, number: Number) -> Result<()> {
+        stage.stop_victim();
+        publish(path, number)?;
+        self.acted();
+        Ok(())
+    }
+
+    fn full_volume(&mut self, stage: &mut Stage, path: &Path) -> Result<()> {
+        if let Some(volume) = &stage.volume {
+            volume.fill(ROOM)?;
+        }
+        let mut application = self.application(stage, path)?;
+        // More rows than there is room for, each far smaller than what is left.
+        let (mut number, mut pace) = (0, QUICK_PACE);
+        self.paced_agent(move || {
+            number = (number + 1) % 60;
+            let id = 1000 + number;
+            application.send(&format!("INSERT OR REPLACE INTO bulk VALUES ({id}, randomblob(200000))"))?;
+            let failed = matches!(application.answer(PATIENCE), Some(Answer::Failed { .. }));
+            if failed {
+                pace = PACE;
+            }
+            Ok((failed, pace))
+        });
+        Ok(())
+    }
+
+    fn long_reader(&mut self, stage: &mut Stage, path: &Path) -> Result<()> {
+        self.connections.push(open_transaction(path, "BEGIN; SELECT count(*) FROM t")?);
+        let mut application = self.application(stage, path)?;
+        self.agent(QUICK_PACE, move || {
+            application.must("INSERT OR REPLACE INTO bulk VALUES (999, randomblob(20000))", PATIENCE)?;
+            Ok(true)
+        });
+        Ok(())
+    }
+
+    /// Takes the fault away, as far as it can be. Returns how often it has struck.
+    ///
+    /// # Errors
+    /// When what brought it about has failed itself.
+    pub fn end(mut self, stage: &mut Stage) -> Result<u64> {
+        self.stop.order();
+        for agent in self.agents.drain(..) {
+            agent.join().map_err(|_| CampaignError::Unreadable {
+                what: format!("what became of {}", self.fault.name()),
+                detail: "its thread died".into(),
+            })??;
+        }
+        for connection in self.connections.drain(..) {
+            // A reader has nothing to commit, and its transaction ends all the same.
+            connection.execute_batch("COMMIT").during(|| "end a transaction".into())?;
+        }
+        if self.fault == Fault::OpenOverRestart {
+            for application in &mut self.applications {
+                // Its outcome is known or not: the instance was away while it was open.
+                application.send("COMMIT")?;
+                let _ = application.answer(PATIENCE);
+            }
+        }
+        self.applications.clear();
+        for command in self.commands.drain(..) {
+            command.wait_for_end(PATIENCE)?;
+        }
+        match self.fault {
+            Fault::FullVolume => {
+                if let Some(volume) = &stage.volume {
+                    volume.empty();
+                }
+            }
+            Fault::StuckApplication => {
+                if let Some(load) = stage.victim() {
+                    load.freeze(false);
+                }
+            }
+            _ => {}
+        }
+        if !self.fault.spoils_files() && self.fault != Fault::TruncatedIndex {
+            stage.start_victim(self.victim)?;
+        }
+        Ok(self.acts.load(SeqCst))
+    }
+}
+
+impl Drop for Strike {
+    fn drop(&mut self) {
+        self.stop.order();
+    }
+}
+
+/// Runs [`ZEROED`] in the `sqlite3` of this machine, through the VFS where `load` says how.
+fn sqlite3(load: Option<&str>, path: &Path) -> Result<()> {
+    let during = || "run sqlite3".to_owned();
+    let mut command = Command::new("sqlite3");
+    command.arg("-bail").arg(if load.is_some() { Path::new(":memory:") } else { path });
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut process = command.spawn().during(during)?;
+    if let Some(mut input) = process.stdin.take() {
+        let text = format!("{}\n{ZEROED}\n", load.unwrap_or_default());
+        input.write_all(text.as_bytes()).during(during)?;
+    }
+    let output = process.wait_with_output().during(during)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(CampaignError::Program {
+        program: "sqlite3".into(),
+        problem: output.status.to_string(),
+        output: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// Opens a database in this process, which has no VFS of Standfast.
+fn plain(path: &Path) -> Result<Connection> {
+    let connection = Connection::open(path).during(|| format!("open {}", path.display()))?;
+    connection.busy_timeout(Duration::from_secs(5)).during(|| "set the busy timeout".into())?;
+    Ok(connection)
+}
+
+fn open_transaction(path: &Path, sql: &str) -> Result<Connection> {
+    let connection = plain(path)?;
+    connection.execute_batch(sql).during(|| format!("{sql} in {}", path.display()))?;
+    Ok(connection)
+}
+
+/// Bytes of the WAL that its index says are in use.
+fn wal_bytes(database: &Path) -> Result<u64> {
+    use std::os::unix::fs::FileExt;
+    let index = path_of(database);
+    let mut frames = [0; 4];
+    let read = std::fs::File::open(&index).and_then(|file| file.read_exact_at(&mut frames, 16));
+    read.during(|| format!("read {}", index.display()))?;
+    Ok(32 + u64::from(u32::from_ne_bytes(frames)) * FRAME_BYTES)
+}
