@@ -108,9 +108,10 @@ impl Campaign<'_> {
     ) -> Result<Round> {
         stage.start_load(victim)?;
         stage.await_progress(|_| true)?;
+        let mut strike = Strike::prepare(stage, victim, fault)?;
         let (alerts, refused) = (stage.alert_bytes(), refusals(stage, victim));
         let before = self.phase(stage, victim);
-        let strike = Strike::begin(stage, victim, fault)?;
+        strike.begin(stage)?;
         if fault.restarts_primary() {
             stage.await_progress(|number| number != victim)?;
         }

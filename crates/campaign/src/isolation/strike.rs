@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,21 +22,24 @@ use std::time::Duration;
 const PACE: Duration = Duration::from_millis(250);
 /// Of writers that are to restart a WAL or to let it grow.
 const QUICK_PACE: Duration = Duration::from_millis(10);
-/// Room that is left on the volume that is to be filled.
-const ROOM: u64 = 1 << 20;
+/// Rows that fill a volume, and that let a WAL grow.
+const FILLING: &str = "randomblob(200000)";
+const GROWING: &str = "randomblob(20000)";
+/// Room that is left on the volume that is to be filled: less than the WAL may take of it.
+const ROOM: u64 = 256 << 10;
 /// Bytes of a frame of the databases here.
 const FRAME_BYTES: u64 = 4096 + 24;
 /// The first SQLite that gives frames their checksums after ROLLBACK TO.
 const MENDED: [u32; 3] = [3, 50, 2];
 
 /// Frames are overwritten, given up, and written again before the first one that was overwritten; a SQLite before 3.50.2 leaves
-/// these without salts and checksums.
+/// these without salts and checksums. `END s` is to be put in.
 const ZEROED: &str = "PRAGMA busy_timeout=30000; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=5; \
     BEGIN; SAVEPOINT s; \
     UPDATE bulk SET x = randomblob(900) WHERE id BETWEEN 100 AND 200; \
     UPDATE bulk SET x = randomblob(900) WHERE id BETWEEN 195 AND 200; \
     UPDATE bulk SET x = randomblob(900) WHERE id > 150; \
-    ROLLBACK TO s; \
+    END s; \
     UPDATE bulk SET x = randomblob(899) WHERE id <= 20; \
     COMMIT;";
 
@@ -73,6 +76,8 @@ pub struct Strike {
     fault: Fault,
     victim: usize,
     stop: Arc<Stop>,
+    /// From then on what its agents do is the fault.
+    begun: Arc<AtomicBool>,
     /// How often it has done what it is about.
     acts: Arc<AtomicU64>,
     agents: Vec<JoinHandle<Result<()>>>,
@@ -108,15 +113,17 @@ fn old_sqlite() -> Result<[u32; 3]> {
 }
 
 impl Strike {
-    /// Puts `fault` into `victim`.
+    /// Prepares `fault` in `victim`: the processes run that will bring it about, and do what costs the machine as much without
+    /// being a fault.
     ///
     /// # Errors
-    /// When it cannot be brought about.
-    pub fn begin(stage: &mut Stage, victim: usize, fault: Fault) -> Result<Strike> {
+    /// When one cannot be started.
+    pub fn prepare(stage: &mut Stage, victim: usize, fault: Fault) -> Result<Strike> {
         let mut strike = Strike {
             fault,
             victim,
             stop: Arc::default(),
+            begun: Arc::default(),
             acts: Arc::default(),
             agents: Vec::new(),
             applications: Vec::new(),
@@ -128,50 +135,79 @@ impl Strike {
             Fault::ZeroedFrames => strike.zeroed_frames(stage, path),
             Fault::SpillError => strike.spill_error(stage, path)?,
             Fault::ProtectBackfilled => strike.protect_backfilled(stage, path)?,
+            Fault::FullVolume => strike.bulk(stage, &path, FILLING, PACE, false)?,
+            Fault::LongReader => strike.bulk(stage, &path, GROWING, QUICK_PACE, true)?,
+            // Nothing else is to write there. What a wild number says the load would do in its own process.
+            Fault::BadFrameCount | Fault::BadSize | Fault::OpenOverRestart | Fault::LockedProtect => {
+                stage.stop_victim();
+            }
+            Fault::TruncatedIndex | Fault::StuckApplication | Fault::FrozenPrimary => {}
+        }
+        Ok(strike)
+    }
+
+    /// Puts the fault into the victim.
+    ///
+    /// # Errors
+    /// When it cannot be brought about.
+    pub fn begin(&mut self, stage: &mut Stage) -> Result<()> {
+        let path = stage.databases[self.victim].path.clone();
+        match self.fault {
+            Fault::ZeroedFrames | Fault::SpillError | Fault::ProtectBackfilled => {}
             Fault::TruncatedIndex => {
                 let index = path_of(&path);
                 let file = std::fs::OpenOptions::new().write(true).open(&index);
                 let cut = file.and_then(|file| file.set_len(0));
                 cut.during(|| format!("truncate {}", index.display()))?;
-                strike.acted();
+                self.acted();
             }
-            Fault::BadFrameCount => strike.publish(stage, &path, Number::Frames(1 << 20))?,
-            Fault::BadSize => strike.publish(stage, &path, Number::Pages(1 << 31))?,
-            Fault::FullVolume => strike.full_volume(stage, &path)?,
-            Fault::LongReader => strike.long_reader(stage, &path)?,
+            Fault::BadFrameCount | Fault::BadSize => {
+                let is_size = self.fault == Fault::BadSize;
+                publish(&path, if is_size { Number::Pages(1 << 31) } else { Number::Frames(1 << 20) })?;
+                self.acted();
+            }
+            Fault::FullVolume => {
+                if let Some(volume) = &stage.volume {
+                    volume.fill(ROOM)?;
+                }
+                // Or the WAL would be reset and the room that it has be enough.
+                self.connections.push(open_transaction(&path, "BEGIN; SELECT count(*) FROM t")?);
+            }
+            Fault::LongReader => {
+                self.connections.push(open_transaction(&path, "BEGIN; SELECT count(*) FROM t")?);
+            }
             Fault::OpenOverRestart => {
-                stage.stop_victim();
-                let mut application = strike.application(stage, &path)?;
+                let mut application = self.application(stage, &path)?;
                 application.must("BEGIN IMMEDIATE; UPDATE bulk SET x = 'open' WHERE id = 1", PATIENCE)?;
-                strike.applications.push(application);
+                self.applications.push(application);
                 stage.restart_primary()?;
-                strike.acted();
+                self.acted();
             }
             Fault::LockedProtect => {
-                stage.stop_victim();
-                stage.primary.must(&["unprotect", &stage.databases[victim].name])?;
-                strike.connections.push(open_transaction(&path, "BEGIN IMMEDIATE")?);
-                strike.commands.push(stage.primary.begin(&["protect", &path.to_string_lossy()])?);
-                strike.acted();
+                stage.primary.must(&["unprotect", &stage.databases[self.victim].name])?;
+                self.connections.push(open_transaction(&path, "BEGIN IMMEDIATE")?);
+                self.commands.push(stage.primary.begin(&["protect", &path.to_string_lossy()])?);
+                self.acted();
             }
             Fault::StuckApplication => {
-                let mut application = strike.application(stage, &path)?;
+                let mut application = self.application(stage, &path)?;
                 application.must("BEGIN IMMEDIATE; UPDATE bulk SET x = 'stuck' WHERE id = 1", PATIENCE)?;
                 application.freeze();
-                strike.applications.push(application);
+                self.applications.push(application);
                 if let Some(load) = stage.victim() {
                     load.freeze(true);
                 }
-                strike.acted();
+                self.acted();
             }
             Fault::FrozenPrimary => {
                 if let Some(primary) = stage.primary.process() {
                     primary.freeze(true);
                 }
-                strike.acted();
+                self.acted();
             }
         }
-        Ok(strike)
+        self.begun.store(true, SeqCst);
+        Ok(())
     }
 
     /// Waits until it has struck once.
@@ -202,20 +238,15 @@ impl Strike {
         Application::start(&stage.programs, path, &stage.directory.join("application.out"))
     }
 
-    /// Repeats `act` until the end; true when it has done what the fault is about.
-    fn agent(&mut self, pace: Duration, mut act: impl FnMut() -> Result<bool> + Send + 'static) {
-        self.paced_agent(move || Ok((act()?, pace)));
-    }
-
-    /// As [`Strike::agent`]; `act` says how long to wait before the next time.
-    fn paced_agent(&mut self, mut act: impl FnMut() -> Result<(bool, Duration)> + Send + 'static) {
-        let (stop, acts) = (self.stop.clone(), self.acts.clone());
+    /// Repeats `act` until the end. It is told whether the fault has begun, and says whether it has done what that is about.
+    fn agent(&mut self, pace: Duration, mut act: impl FnMut(bool) -> Result<bool> + Send + 'static) {
+        let (stop, acts, begun) = (self.stop.clone(), self.acts.clone(), self.begun.clone());
         self.agents.push(std::thread::spawn(move || {
-            let mut pace = Duration::ZERO;
             while !stop.comes_within(pace) {
-                let (done, next) = act()?;
-                acts.fetch_add(u64::from(done), SeqCst);
-                pace = next;
+                let begun = begun.load(SeqCst);
+                if act(begun)? && begun {
+                    acts.fetch_add(1, SeqCst);
+                }
             }
             Ok(())
         }));
@@ -226,9 +257,10 @@ impl Strike {
         stage.stop_victim();
         let load = format!(".load {}\n.open {}", stage.programs.extension.display(), path.display());
         let mut plain = false;
-        self.agent(PACE, move || {
+        self.agent(PACE, move |begun| {
             plain = !plain;
-            sqlite3(if plain { None } else { Some(&load) }, &path)?;
+            let end = if begun { "ROLLBACK TO s" } else { "RELEASE s" };
+            sqlite3(if plain { None } else { Some(&load) }, &ZEROED.replace("END s", end), &path)?;
             Ok(true)
         });
     }
@@ -236,12 +268,12 @@ impl Strike {
     fn spill_error(&mut self, stage: &mut Stage, path: PathBuf) -> Result<()> {
         let mut application = self.application(stage, &path)?;
         let mut number = 0;
-        self.agent(PACE, move || {
+        self.agent(PACE, move |begun| {
             number += 1;
             // At one frame after another, and now and then not at all.
             let room = (number % 40) * FRAME_BYTES;
             let used = wal_bytes(&path)?;
-            application.limit_files((number % 5 != 0).then_some(used + room));
+            application.limit_files((begun && number % 5 != 0).then_some(used + room));
             application.send(SPILLS)?;
             let failed = matches!(application.answer(PATIENCE), Some(Answer::Failed { .. }));
             application.limit_files(None);
@@ -258,7 +290,7 @@ impl Strike {
         stage.stop_victim();
         let connection = plain(&path)?;
         connection.execute_batch("PRAGMA synchronous=OFF").during(|| "write without syncs".into())?;
-        self.agent(QUICK_PACE, move || {
+        self.agent(QUICK_PACE, move |_| {
             // Whatever becomes of it: while the database is protected it is refused now and then.
             let _ = connection.execute_batch(
                 "UPDATE bulk SET x = randomblob(900) WHERE id = 1; PRAGMA wal_checkpoint(PASSIVE)",
@@ -266,10 +298,14 @@ impl Strike {
             Ok(false)
         });
         let (standfast, directory) = (stage.programs.standfast.clone(), stage.primary.directory.clone());
-        self.agent(PACE, move || {
-            for word in ["unprotect", "protect"] {
+        self.agent(PACE, move |begun| {
+            // Before the fault, commands that cost the machine as much.
+            for word in if begun { ["unprotect", "protect"] } else { ["status", "status"] } {
                 let mut command = Command::new(&standfast);
-                command.arg(word).arg(&path).arg("-D").arg(&directory);
+                command.arg(word).arg("-D").arg(&directory);
+                if begun {
+                    command.arg(&path);
+                }
                 // A refusal is an answer, too: what counts is what becomes of the others.
                 run(command)?;
             }
@@ -278,40 +314,22 @@ impl Strike {
         Ok(())
     }
 
-    /// The load does not run meanwhile: it would do in its own process what the numbers say.
-    fn publish(&mut self, stage: &mut Stage, path: &Path, number: Number) -> Result<()> {
-        stage.stop_victim();
-        publish(path, number)?;
-        self.acted();
-        Ok(())
-    }
-
-    fn full_volume(&mut self, stage: &mut Stage, path: &Path) -> Result<()> {
-        if let Some(volume) = &stage.volume {
-            volume.fill(ROOM)?;
-        }
+    /// Overwrites one row of many in turn by `row`. `counts`: each of them is an act, not only one that fails.
+    fn bulk(
+        &mut self,
+        stage: &mut Stage,
+        path: &Path,
+        row: &'static str,
+        pace: Duration,
+        counts: bool,
+    ) -> Result<()> {
         let mut application = self.application(stage, path)?;
-        // More rows than there is room for, each far smaller than what is left.
-        let (mut number, mut pace) = (0, QUICK_PACE);
-        self.paced_agent(move || {
-            number = (number + 1) % 60;
-            let id = 1000 + number;
-            application.send(&format!("INSERT OR REPLACE INTO bulk VALUES ({id}, randomblob(200000))"))?;
-            let failed = matches!(application.answer(PATIENCE), Some(Answer::Failed { .. }));
-            if failed {
-                pace = PACE;
-            }
-            Ok((failed, pace))
-        });
-        Ok(())
-    }
-
-    fn long_reader(&mut self, stage: &mut Stage, path: &Path) -> Result<()> {
-        self.connections.push(open_transaction(path, "BEGIN; SELECT count(*) FROM t")?);
-        let mut application = self.application(stage, path)?;
-        self.agent(QUICK_PACE, move || {
-            application.must("INSERT OR REPLACE INTO bulk VALUES (999, randomblob(20000))", PATIENCE)?;
-            Ok(true)
+        let mut number = 0;
+        self.agent(pace, move |_| {
+            number = (number + 1) % 20;
+            application.send(&format!("INSERT OR REPLACE INTO bulk VALUES ({}, {row})", 1000 + number))?;
+            let answer = application.answer(PATIENCE);
+            Ok(counts || matches!(answer, Some(Answer::Failed { .. })))
         });
         Ok(())
     }
@@ -369,15 +387,15 @@ impl Drop for Strike {
     }
 }
 
-/// Runs [`ZEROED`] in the `sqlite3` of this machine, through the VFS where `load` says how.
-fn sqlite3(load: Option<&str>, path: &Path) -> Result<()> {
+/// Runs `sql` in the `sqlite3` of this machine, through the VFS where `load` says how.
+fn sqlite3(load: Option<&str>, sql: &str, path: &Path) -> Result<()> {
     let during = || "run sqlite3".to_owned();
     let mut command = Command::new("sqlite3");
     command.arg("-bail").arg(if load.is_some() { Path::new(":memory:") } else { path });
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut process = command.spawn().during(during)?;
     if let Some(mut input) = process.stdin.take() {
-        let text = format!("{}\n{ZEROED}\n", load.unwrap_or_default());
+        let text = format!("{}\n{sql}\n", load.unwrap_or_default());
         input.write_all(text.as_bytes()).during(during)?;
     }
     let output = process.wait_with_output().during(during)?;
