@@ -118,6 +118,9 @@ struct KillArguments {
     /// Every scene ships FASTSYNC; else this is drawn.
     #[arg(long)]
     fastsync: bool,
+    /// Processes without the extension are refused, so that writers take the inner lock.
+    #[arg(long)]
+    refuse: bool,
     /// Control experiment: commits do not wait for the standby, so failovers must lose some.
     #[arg(long, hide = true)]
     unprotected: bool,
@@ -317,6 +320,7 @@ fn kill(arguments: KillArguments) -> Result<bool> {
             late: false,
             fastsync: arguments.fastsync,
             unprotected: arguments.unprotected,
+            refuse: arguments.refuse,
         },
         check_every: arguments.check_every,
         failover_every: arguments.failover_every,

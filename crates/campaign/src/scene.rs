@@ -32,6 +32,8 @@ pub struct ScenePlan {
     /// The control experiment: commits do not wait for the standby, which is slow. A campaign that finds
     /// nothing lost then cannot find anything.
     pub unprotected: bool,
+    /// Processes without the extension are refused, by both instances.
+    pub refuse: bool,
 }
 
 /// See the module. Everything is killed on drop; the directory stays unless [`Scene::discard`]ed.
@@ -69,12 +71,17 @@ impl Scene {
         let told = Acknowledgements::create(&directory.join("acknowledged"), plan.processes * plan.threads)?;
         let mut primary =
             Instance::init(programs, &directory.join("primary"), "south", &["--group-bytes", GROUP_BYTES])?;
+        let refuse = |instance: &Instance| {
+            if plan.refuse { instance.configure("instance", "foreign_writers", "refuse") } else { Ok(()) }
+        };
+        refuse(&primary)?;
         primary.start()?;
         let early = databases.len() - usize::from(plan.late);
         for database in &databases[..early] {
             primary.must(&["protect", &database.to_string_lossy()])?;
         }
         let mut standby = Instance::standby_of(&primary, &directory.join("standby"), STANDBY)?;
+        refuse(&standby)?;
         if plan.unprotected {
             standby.faults = Some("received=sleep:40@1+".into());
         }

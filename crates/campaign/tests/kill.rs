@@ -16,7 +16,14 @@ fn campaign(name: &str, cycles: u64, failover_every: u64, unprotected: bool) -> 
         site: Site::new(programs, directory, true).unwrap(),
         cycles,
         seed: 20,
-        plan: ScenePlan { processes: 2, threads: 3, late: false, fastsync: false, unprotected },
+        plan: ScenePlan {
+            processes: 2,
+            threads: 3,
+            late: false,
+            fastsync: false,
+            unprotected,
+            refuse: false,
+        },
         check_every: 5,
         failover_every,
     })

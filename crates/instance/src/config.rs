@@ -6,6 +6,7 @@ use crate::address::{ADDRESS_RULE, NAME_RULE, is_address, is_name};
 use crate::alert_config::AlertConfig;
 use crate::destination_config::{self, BrokenRule};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -100,6 +101,29 @@ pub struct InstanceConfig {
     pub insecure: bool,
     /// Permissions of the shared memory and the control socket, octal: who may write protected databases.
     pub mode: String,
+    /// Processes that write to a protected database without the extension: "count", their commits are captured and counted, but
+    /// wait for no standby; "refuse", they get `database is locked`, as on a standby, while the instance runs.
+    pub foreign_writers: ForeignWriters,
+    /// The same for single databases, by name: `"orders.db" = "refuse"`.
+    pub foreign_writers_of: BTreeMap<String, ForeignWriters>,
+}
+
+/// What becomes of processes that write to a protected database without the VFS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ForeignWriters {
+    /// Their commits are captured and counted; they wait for no standby.
+    #[default]
+    Count,
+    /// They find the database locked.
+    Refuse,
+}
+
+impl InstanceConfig {
+    /// What becomes of processes that write to the database called `name` without the VFS.
+    pub fn foreign_writers(&self, name: &str) -> ForeignWriters {
+        self.foreign_writers_of.get(name).copied().unwrap_or(self.foreign_writers)
+    }
 }
 
 impl Default for InstanceConfig {
@@ -109,6 +133,8 @@ impl Default for InstanceConfig {
             listen: String::new(),
             insecure: false,
             mode: "0600".into(),
+            foreign_writers: ForeignWriters::Count,
+            foreign_writers_of: BTreeMap::new(),
         }
     }
 }

@@ -61,10 +61,23 @@ pub struct Database {
     foreign_commits: AtomicU64,
     foreign_seen_us: AtomicU64,
     foreign_processes: Mutex<Vec<ForeignProcess>>,
+    door: Mutex<Door>,
     /// Its WAL for syncing. One descriptor for all who sync: the kernel tells each descriptor of an error once.
     wal: Mutex<Option<VfsFile>>,
     /// Why nothing that its files are said to hold is believed any more.
     failure: OnceLock<String>,
+}
+
+/// Whether processes without the VFS are kept from writing to a database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Door {
+    /// Not settled since the database was opened.
+    #[default]
+    Unknown,
+    /// They find it locked.
+    Closed,
+    /// They write, and are counted.
+    Open,
 }
 
 impl Database {
@@ -103,6 +116,7 @@ impl Database {
             foreign_commits: AtomicU64::new(0),
             foreign_seen_us: AtomicU64::new(0),
             foreign_processes: Mutex::default(),
+            door: Mutex::default(),
             wal: Mutex::new(None),
             failure: OnceLock::new(),
         })
@@ -246,6 +260,30 @@ impl Database {
         // What capture has found meanwhile stays.
         let _ = self.unsummed.compare_exchange(from, 0, SeqCst, SeqCst);
         Ok(completed)
+    }
+
+    /// Keeps processes without the VFS from writing until the database is closed; false while one of them writes. `None` when
+    /// the connection is in use.
+    pub fn refuse_others(&self) -> Option<bool> {
+        let connection = self.try_connection()?;
+        Some(Guard::of(&connection).is_ok_and(|guard| guard.refuse_others().is_ok()))
+    }
+
+    /// Whether connections hold the write lock shared. `None` when that cannot be told now: one writes, or the connection is in
+    /// use.
+    pub fn is_write_lock_shared(&self) -> Option<bool> {
+        let connection = self.try_connection()?;
+        Guard::of(&connection).ok()?.is_write_lock_shared()
+    }
+
+    /// Whether processes without the VFS are kept out.
+    pub fn door(&self) -> Door {
+        *self.door.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// See [`Database::door`].
+    pub fn set_door(&self, door: Door) {
+        *self.door.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = door;
     }
 
     /// Whether its wal-index was lost: another process has made the `-shm` file shorter. One load while there is none.

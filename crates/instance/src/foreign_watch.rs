@@ -1,11 +1,14 @@
 //! The thread `fmon`: who commits without the VFS. Capture counts such commits on the log writer's thread; looking for the
-//! processes takes the time of reading `/proc`, and the alert log may be slow, so both are done here.
+//! processes takes the time of reading `/proc`, and the alert log may be slow, so both are done here. Where such processes are
+//! to be refused, it keeps them out.
 
-use crate::database::Database;
+use crate::config::ForeignWriters;
+use crate::database::{Database, Door};
 use crate::environment::Environment;
 use crate::foreign_processes::{self, ForeignProcess, KernelFile, Wanted};
 use crate::primary::PrimaryShared;
 use crate::protect;
+use standfast_session::OtherWriters;
 use standfast_types::DatabaseId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,6 +63,7 @@ impl ForeignWatch {
     pub fn round(&mut self) {
         let databases = self.shared.all_databases();
         self.told.retain(|id, _| databases.iter().any(|database| database.id() == *id));
+        self.keep_doors(&databases);
         let now = Instant::now();
         if self.scanned.is_none_or(|at| now.saturating_duration_since(at) >= SCAN_EVERY) {
             self.scan(&databases, now);
@@ -76,6 +80,39 @@ impl ForeignWatch {
                 (told.alerted, told.at) = (told.scanned, Some(now));
                 let text = alert(&database.record().name, fresh, &database.foreign_processes());
                 self.environment.alert.say(text);
+            }
+        }
+    }
+
+    /// Keeps processes without the VFS out of the databases from which they are refused. What the shared memory says goes
+    /// first: sessions that take the lock as it was before would find it busy.
+    fn keep_doors(&self, databases: &[Arc<Database>]) {
+        for database in databases {
+            let wanted = self.environment.config.instance.foreign_writers(&database.record().name);
+            let (segment, id, door) = (&self.shared.segment, database.id().0, database.door());
+            match (wanted, door) {
+                (ForeignWriters::Refuse, Door::Unknown) => {
+                    segment.set_other_writers(id, OtherWriters::Refused);
+                    // Else one of them writes at the moment, or the connection is in use.
+                    if database.refuse_others() == Some(true) {
+                        database.set_door(Door::Closed);
+                        self.environment.alert.say(format!(
+                            "database {}: processes without Standfast find it locked when they write",
+                            database.record().name
+                        ));
+                    }
+                }
+                (ForeignWriters::Count, Door::Unknown) => {
+                    if segment.other_writers(id) != OtherWriters::Counted {
+                        segment.set_other_writers(id, OtherWriters::CountedAgain);
+                    }
+                    // Connections of before a change of the setting may hold it shared for as long as they are idle.
+                    let Some(is_shared) = database.is_write_lock_shared() else { continue };
+                    let writers = if is_shared { OtherWriters::CountedAgain } else { OtherWriters::Counted };
+                    segment.set_other_writers(id, writers);
+                    database.set_door(Door::Open);
+                }
+                (_, Door::Closed | Door::Open) => {}
             }
         }
     }

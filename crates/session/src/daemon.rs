@@ -2,7 +2,7 @@
 
 use crate::bits::set_bits;
 use crate::futex;
-use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, Slot};
+use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, OtherWriters, Slot};
 use crate::segment::{Segment, SegmentConfig};
 use crate::session::{CLAIMING, WORD_WAITING};
 use crate::sleepers::Sleepers;
@@ -187,6 +187,12 @@ impl Segment {
     /// Sets the state of a database.
     pub fn set_state(&self, database: u16, state: DatabaseState) {
         self.database(database).state.store(state as u32, SeqCst);
+    }
+
+    /// Says what becomes of processes without the VFS that write to a database. Any order of this and of what sessions do is
+    /// right: a writer excludes all others in either form.
+    pub fn set_other_writers(&self, database: u16, writers: OtherWriters) {
+        self.database(database).other_writers.store(writers as u32, SeqCst);
     }
 
     /// Publishes the SCN of the last captured commit.

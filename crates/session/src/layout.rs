@@ -7,7 +7,7 @@ use crate::durations::{Cell, SessionWait};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Sessions (connections to protected databases) of one instance at a time.
 pub const SESSIONS_MAX: usize = 1024;
 pub const DATABASES: usize = standfast_types_databases();
@@ -59,6 +59,27 @@ impl DatabaseState {
             .into_iter()
             .find(|state| *state as u32 == value)
             .unwrap_or(Absent)
+    }
+}
+
+/// What becomes of processes without the VFS that write to a database; how sessions take the write lock follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum OtherWriters {
+    /// They are counted: sessions take the lock as SQLite does.
+    Counted = 0,
+    /// They are refused: sessions take the [inner lock](crate::InnerLock), and hold the lock shared for good.
+    Refused = 1,
+    /// They are counted, and some connection may still hold the lock shared: sessions take the inner lock, and the lock
+    /// shared for each transaction.
+    CountedAgain = 2,
+}
+
+impl OtherWriters {
+    pub(crate) fn from_u32(value: u32) -> OtherWriters {
+        use OtherWriters::*;
+        // Garbage is taken for what is right in every mixture.
+        [Counted, Refused].into_iter().find(|writers| *writers as u32 == value).unwrap_or(CountedAgain)
     }
 }
 
@@ -138,6 +159,9 @@ pub struct DatabaseEntry {
     /// 1: the instance writes the log anew; who finds it so with the wal-index lost must not make one from the log. 2: an
     /// instance has started since, which may have made one.
     pub rewriting: AtomicU32,
+    /// [`OtherWriters`].
+    pub other_writers: AtomicU32,
+    pub spare: AtomicU32,
     /// Last commit's SCN, for `standfast_scn()`.
     pub scn: AtomicU64,
     pub lock: WriteLockLine,

@@ -15,6 +15,7 @@ mod bits;
 mod daemon;
 mod durations;
 mod futex;
+mod inner_lock;
 mod layout;
 mod marker;
 mod queue;
@@ -25,7 +26,8 @@ mod spin;
 
 pub use daemon::{DirtySet, SessionCounts};
 pub use durations::{BUCKETS, OuterWait, SessionActivity, SessionWait, WaitCounts, bucket_of};
-pub use layout::{DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
+pub use inner_lock::InnerLock;
+pub use layout::{DatabaseState, OtherWriters, RELEASE_STALL_MS, SESSIONS_MAX};
 pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};
 pub use queue::{Owner, TurnTicket};
 pub use segment::{Segment, SegmentConfig, SegmentError};

@@ -1,7 +1,7 @@
 //! Creating and mapping the segment. A mapping in use is never unmapped: sessions keep plain references, and a
 //! process maps a segment once.
 
-use crate::layout::{DatabaseEntry, DatabaseState, Header, Layout, MAGIC, Slot, VERSION};
+use crate::layout::{DatabaseEntry, DatabaseState, Header, Layout, MAGIC, OtherWriters, Slot, VERSION};
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::mem::offset_of;
@@ -278,6 +278,11 @@ impl Segment {
     /// Whether what the wal-index shows may be an earlier state, see [`Segment::doubt_rewriting`].
     pub fn is_log_in_doubt(&self, database: u16) -> bool {
         self.database(database).rewriting.load(SeqCst) == 2
+    }
+
+    /// What becomes of processes without the VFS that write to a database.
+    pub fn other_writers(&self, database: u16) -> OtherWriters {
+        OtherWriters::from_u32(self.database(database).other_writers.load(SeqCst))
     }
 
     /// SCN of the last captured commit of a database.

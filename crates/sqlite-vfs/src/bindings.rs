@@ -183,6 +183,7 @@ pub mod code {
     pub const IOERR_WRITE: c_int = IOERR | 3 << 8;
     pub const IOERR_FSYNC: c_int = IOERR | 4 << 8;
     pub const IOERR_DELETE: c_int = IOERR | 10 << 8;
+    pub const IOERR_LOCK: c_int = IOERR | 15 << 8;
     /// The extension stays loaded when the connection closes.
     pub const OK_LOAD_PERMANENTLY: c_int = 1 << 8;
 }

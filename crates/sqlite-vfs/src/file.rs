@@ -471,7 +471,9 @@ unsafe extern "C" fn shm_barrier(file: *mut File) {
 unsafe extern "C" fn shm_unmap(file: *mut File, _delete: c_int) -> c_int {
     shield(|| {
         // SAFETY: SQLite passes an open file of ours.
-        unsafe { parts(file) }.1.wal_index.set(std::ptr::null_mut());
+        let main = unsafe { parts(file) }.1;
+        main.forget_write_lock();
+        main.wal_index.set(std::ptr::null_mut());
         // Never deleted: the instance has it mapped.
         real!(file, shm_unmap(0))
     })

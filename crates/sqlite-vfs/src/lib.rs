@@ -32,6 +32,7 @@ mod super_journal;
 mod turn;
 mod vfs;
 mod views;
+mod writers_lock;
 
 pub use bindings::Sqlite3;
 pub use host::{ExtensionInit, Host, OLDEST_HOST};

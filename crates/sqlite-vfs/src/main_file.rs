@@ -6,6 +6,7 @@ use crate::connection::Connection;
 use crate::instance;
 use crate::report::{Cause, report};
 use crate::turn;
+use crate::writers_lock::WritersLock;
 use standfast_session::{
     CommitMode, DatabaseState, FileId, Marker, Owner, Segment, SegmentError, Session, marker_path,
     monotonic_ns,
@@ -156,6 +157,8 @@ pub(crate) struct MainFile {
     /// The checkpoint lock is held, shared: a snapshot is being opened.
     pub opens_snapshot: Cell<bool>,
     pub write_lock: Cell<WriteLock>,
+    /// How the write lock is taken and held.
+    pub writers: WritersLock,
     /// Which session had the write lock when this one came for it, and when that was first seen.
     pub owner_seen: Cell<Option<(Owner, u64)>>,
     /// When it was last asked whether such a session's process has ended.
@@ -228,6 +231,7 @@ impl MainFile {
             cached: Cell::new(None),
             opens_snapshot: Cell::new(false),
             write_lock: Cell::new(WriteLock::Free),
+            writers: WritersLock::default(),
             owner_seen: Cell::new(None),
             owner_asked_ns: Cell::new(0),
             at_lock: Cell::new(None),

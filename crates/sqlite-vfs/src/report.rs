@@ -36,6 +36,8 @@ pub(crate) enum Cause {
     Exclusive,
     /// A transaction whose COMMIT would ignore that a wait has failed.
     SuperJournal,
+    /// The lock of writers cannot be taken.
+    Lock,
     /// A connection to a protected database that does not use the VFS.
     Unprotected,
 }

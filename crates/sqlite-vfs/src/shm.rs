@@ -59,7 +59,7 @@ impl MainFile {
         }
     }
 
-    fn real_shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
+    pub(crate) fn real_shm_lock(&self, offset: c_int, count: c_int, flags: c_int) -> c_int {
         // SAFETY: the real file is open as long as this state exists, and its methods are constant.
         let method = unsafe { (*(*self.real).methods).shm_lock };
         match method {
@@ -173,6 +173,7 @@ impl MainFile {
             self.cached.set(self.snapshot.take());
             self.note_end();
             turn::snapshot_dropped(self.id);
+            self.let_others_write();
         }
         result
     }
@@ -252,7 +253,7 @@ impl MainFile {
     /// Takes the real lock. Without a turn (the last sleep timed out) the hints may be stale, left by a
     /// process that was killed, and the lock itself tells.
     fn lock_in_turn(&self, session: Session, granted: bool) -> c_int {
-        let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::LOCK | shm::EXCLUSIVE);
+        let result = self.take_write_lock();
         if result == code::OK {
             if granted {
                 session.lock_taken();
@@ -288,7 +289,7 @@ impl MainFile {
     }
 
     fn lock_for_recovery(&self) -> c_int {
-        let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::LOCK | shm::EXCLUSIVE);
+        let result = self.take_write_lock();
         if result == code::OK {
             self.at_lock.set(self.log_point());
             self.write_lock.set(WriteLock::Recovery);
@@ -319,7 +320,7 @@ impl MainFile {
                 if let Some(target) = target {
                     self.pending.set(Some(Pending::At { session, target }));
                 }
-                let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);
+                let result = self.drop_write_lock();
                 if let Some(target) = target {
                     let mode = self.commit_mode();
                     let awaited = (!mode.nowait).then_some(target);
@@ -332,7 +333,7 @@ impl MainFile {
             (held, session) => {
                 // A transaction that began in shared memory that the instance no longer looks at has no position to wait
                 // for: those of the new one count from elsewhere. It stays `Pending::Lost`.
-                let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::UNLOCK | shm::EXCLUSIVE);
+                let result = self.drop_write_lock();
                 if held == WriteLock::Held {
                     self.write_lock_released();
                 }

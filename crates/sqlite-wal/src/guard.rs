@@ -110,7 +110,11 @@ impl<'c> Guard<'c> {
         if self.file().shm_region(0).is_null() {
             return Err(GuardError::NoWal);
         }
-        match self.file().shm_lock(offset, 1, ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE) {
+        let code = match offset {
+            offset if offset == WRITE.0 => self.file().take_write_lock(),
+            offset => self.file().shm_lock(offset, 1, ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE),
+        };
+        match code {
             ffi::SQLITE_OK => {
                 held.store(true, SeqCst);
                 Ok(())
@@ -121,9 +125,59 @@ impl<'c> Guard<'c> {
     }
 
     fn release(&self, held: &AtomicBool, (offset, _): (c_int, &'static str)) {
-        if held.swap(false, SeqCst) {
-            self.file().shm_lock(offset, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE);
+        if !held.swap(false, SeqCst) {
+            return;
         }
+        match offset {
+            offset if offset == WRITE.0 => self.file().drop_write_lock(),
+            offset => self.file().shm_lock(offset, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE),
+        };
+    }
+
+    /// Keeps all from writing that take SQLite's write lock alone, as plain SQLite does, until the connection
+    /// closes: the lock is held shared. Who has the [inner lock](standfast_session::InnerLock) writes. Does not wait.
+    ///
+    /// # Errors
+    /// `Busy` while one of them writes.
+    pub fn refuse_others(&self) -> Result<(), GuardError> {
+        let state = self.state()?;
+        if state.others_refused.load(SeqCst) {
+            return Ok(());
+        }
+        if self.file().shm_region(0).is_null() {
+            return Err(GuardError::NoWal);
+        }
+        match self.file().shm_lock(WRITE.0, 1, ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_SHARED) {
+            ffi::SQLITE_OK => {
+                state.others_refused.store(true, SeqCst);
+                Ok(())
+            }
+            ffi::SQLITE_BUSY => Err(GuardError::Busy { lock: WRITE.1 }),
+            code => Err(GuardError::Lock { lock: WRITE.1, code: sqlite_code(code) }),
+        }
+    }
+
+    /// Whether other connections hold SQLite's write lock shared, as after [`Guard::refuse_others`]. `None`: it cannot be told
+    /// now, because one writes. Takes the lock for an instant.
+    pub fn is_write_lock_shared(&self) -> Option<bool> {
+        const ATTEMPTS: u32 = 5;
+        let takes = |how: c_int| {
+            let is_free = self.file().shm_lock(WRITE.0, 1, ffi::SQLITE_SHM_LOCK | how) == ffi::SQLITE_OK;
+            if is_free {
+                self.file().shm_lock(WRITE.0, 1, ffi::SQLITE_SHM_UNLOCK | how);
+            }
+            is_free
+        };
+        // One that ends its transaction between the two is found by another attempt.
+        for _ in 0..ATTEMPTS {
+            if takes(ffi::SQLITE_SHM_EXCLUSIVE) {
+                return Some(false);
+            }
+            if !takes(ffi::SQLITE_SHM_SHARED) {
+                return None;
+            }
+        }
+        Some(true)
     }
 
     /// Takes the write lock and keeps it until [`Guard::release_write_lock`]. This connection can still
@@ -490,6 +544,71 @@ mod tests {
         }
         guard.release_checkpoint_lock();
         assert_eq!(checkpoint_lock_of(&path), None);
+    }
+
+    #[test]
+    fn who_has_the_inner_lock_writes_where_others_are_refused() {
+        let (path, connection) = database("refuse");
+        let guard = Guard::of(&connection).unwrap();
+        assert_eq!(guard.is_write_lock_shared(), Some(false));
+        let plain = Connection::open(&*path).unwrap();
+        plain.busy_timeout(Duration::ZERO).unwrap();
+        plain.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert!(matches!(guard.refuse_others(), Err(GuardError::Busy { .. })), "it writes");
+        plain.execute_batch("COMMIT").unwrap();
+        guard.refuse_others().unwrap();
+        let insert = "INSERT INTO t VALUES(2)";
+        let refused = plain.execute_batch(insert).unwrap_err();
+        assert_eq!(refused.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy));
+        // The connection itself, another guarded one, and one at a time.
+        connection.execute_batch(insert).unwrap();
+        let vfs = register_guard_vfs(None).unwrap();
+        let other = Connection::open_with_flags_and_vfs(&*path, OpenFlags::default(), vfs.as_str()).unwrap();
+        other.busy_timeout(Duration::ZERO).unwrap();
+        other.execute_batch(insert).unwrap();
+        assert_eq!(Guard::of(&other).unwrap().is_write_lock_shared(), Some(true));
+        guard.hold_write_lock().unwrap();
+        assert!(other.execute_batch(insert).is_err());
+        guard.release_write_lock();
+        other.execute_batch(insert).unwrap();
+        assert!(plain.execute_batch(insert).is_err());
+        let count: i64 = plain.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap();
+        assert_eq!(count, 4);
+        drop(connection);
+        plain.execute_batch(insert).unwrap();
+    }
+
+    /// The lock is exclusive in whichever form it is held.
+    #[test]
+    fn writers_of_both_forms_exclude_each_other() {
+        let (path, connection) = database("forms");
+        let vfs = register_guard_vfs(None).unwrap();
+        let open = || {
+            let other =
+                Connection::open_with_flags_and_vfs(&*path, OpenFlags::default(), vfs.as_str()).unwrap();
+            other.busy_timeout(Duration::ZERO).unwrap();
+            other
+        };
+        let (first, second) = (open(), open());
+        // As SQLite takes it.
+        first.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert!(second.execute_batch("BEGIN IMMEDIATE").is_err());
+        assert!(Guard::of(&connection).unwrap().hold_write_lock().is_err());
+        first.execute_batch("COMMIT").unwrap();
+        Guard::of(&connection).unwrap().refuse_others().unwrap();
+        // By the inner lock.
+        first.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert!(second.execute_batch("BEGIN IMMEDIATE").is_err());
+        drop(connection);
+        // The transaction goes on, and still keeps out whoever takes it as SQLite does.
+        assert!(
+            Connection::open(&*path)
+                .unwrap()
+                .execute_batch("PRAGMA busy_timeout=0; BEGIN IMMEDIATE")
+                .is_err()
+        );
+        first.execute_batch("COMMIT").unwrap();
+        second.execute_batch("BEGIN IMMEDIATE; COMMIT").unwrap();
     }
 
     #[test]

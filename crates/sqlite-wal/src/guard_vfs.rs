@@ -18,11 +18,12 @@ use crate::wal_index::{WalIndexHeader, WalIndexView};
 use rusqlite::ffi;
 use standfast_io::fault::{self, Fault};
 use standfast_io::part::PartlySynced;
+use standfast_session::InnerLock;
 use standfast_types::{FrameRun, PageNo};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -39,7 +40,13 @@ pub struct GuardState {
     pub write_held: AtomicBool,
     pub checkpoint_held: AtomicBool,
     pub(crate) checkpoint_lock: CheckpointLock,
-    /// Of the database file.
+    /// SQLite's write lock is held shared for good: only who has the inner lock as well writes.
+    pub others_refused: AtomicBool,
+    /// How the write lock is held: [`NOT`], [`EXCLUSIVELY`], [`BY_INNER`].
+    write_form: AtomicU8,
+    /// Found when it is needed first.
+    inner: Mutex<Option<InnerLock>>,
+    /// The database file.
     path: PathBuf,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
     pub all_moved: Mutex<Option<AllMoved>>,
@@ -79,6 +86,13 @@ pub struct GuardFile {
 }
 
 const WRITE_LOCK: c_int = 0;
+
+/// See [`GuardState::write_form`].
+const NOT: u8 = 0;
+/// As SQLite takes it.
+const EXCLUSIVELY: u8 = 1;
+/// The inner lock, and the lock shared.
+const BY_INNER: u8 = 2;
 const CHECKPOINT_LOCK: c_int = 1;
 
 /// Registers a guard over `base` (null: the default VFS) under `name`.
@@ -143,6 +157,30 @@ impl GuardState {
     /// The checkpoint lock was taken for good.
     pub fn checkpoint_lock_taken(&self) {
         self.checkpoint_lock.taken(&self.path);
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Option<InnerLock>> {
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn try_inner_lock(&self) -> std::io::Result<bool> {
+        let mut inner = self.inner();
+        let found = match inner.take() {
+            Some(found) => found,
+            None => InnerLock::of(&self.path)?,
+        };
+        let locked = found.try_lock();
+        // One that has lost its file is looked for again the next time.
+        if locked.is_ok() {
+            *inner = Some(found);
+        }
+        locked
+    }
+
+    fn unlock_inner(&self) {
+        if let Some(inner) = self.inner().as_ref() {
+            inner.unlock();
+        }
     }
 
     /// See [`crate::guard::Guard::is_index_lost`].
@@ -222,6 +260,50 @@ impl GuardFile {
                 None => ffi::SQLITE_IOERR_SHMLOCK,
             }
         }
+    }
+
+    /// Takes the write lock, without waiting: exclusively, or, where others hold it shared, by the [inner lock](InnerLock).
+    pub fn take_write_lock(&self) -> c_int {
+        const SHARED: c_int = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_SHARED;
+        let exclusively = || self.shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE);
+        let Some(state) = self.state() else { return exclusively() };
+        let is_refusing = state.others_refused.load(SeqCst);
+        if !is_refusing {
+            match exclusively() {
+                ffi::SQLITE_OK => {
+                    state.write_form.store(EXCLUSIVELY, SeqCst);
+                    return ffi::SQLITE_OK;
+                }
+                ffi::SQLITE_BUSY => {}
+                code => return code,
+            }
+        }
+        match state.try_inner_lock() {
+            Ok(true) => {}
+            // Without it (a simulated file system, say) the lock is simply busy.
+            Ok(false) | Err(_) => return ffi::SQLITE_BUSY,
+        }
+        let code = if is_refusing { ffi::SQLITE_OK } else { self.shm_lock(WRITE_LOCK, 1, SHARED) };
+        match code {
+            ffi::SQLITE_OK => state.write_form.store(BY_INNER, SeqCst),
+            _ => state.unlock_inner(),
+        }
+        code
+    }
+
+    /// Releases the write lock.
+    pub fn drop_write_lock(&self) -> c_int {
+        const EXCLUSIVE: c_int = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE;
+        const SHARED: c_int = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_SHARED;
+        let Some(state) = self.state() else { return self.shm_lock(WRITE_LOCK, 1, EXCLUSIVE) };
+        if state.write_form.swap(NOT, SeqCst) != BY_INNER {
+            return self.shm_lock(WRITE_LOCK, 1, EXCLUSIVE);
+        }
+        state.unlock_inner();
+        if state.others_refused.load(SeqCst) {
+            return ffi::SQLITE_OK;
+        }
+        self.shm_lock(WRITE_LOCK, 1, SHARED)
     }
 
     /// A page of this main database file; false when the file ends before it.
@@ -477,7 +559,13 @@ unsafe extern "C" fn shm_lock(
             (offset, count) = (offset + 1, count - 1);
         }
     }
-    if count == 0 { ffi::SQLITE_OK } else { guard.shm_lock(offset, count, flags) }
+    let is_write_lock = offset == WRITE_LOCK && count == 1 && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0;
+    match (count, is_write_lock) {
+        (0, _) => ffi::SQLITE_OK,
+        (_, true) if flags & ffi::SQLITE_SHM_LOCK != 0 => guard.take_write_lock(),
+        (_, true) => guard.drop_write_lock(),
+        (_, false) => guard.shm_lock(offset, count, flags),
+    }
 }
 
 unsafe extern "C" fn read(
@@ -601,13 +689,16 @@ unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c
         let guard = &*file.cast::<GuardFile>();
         if let Some(state) = guard.state() {
             *state.mapped() = MappedRegions::default();
-            for (held, lock) in [(&state.write_held, WRITE_LOCK), (&state.checkpoint_held, CHECKPOINT_LOCK)] {
-                if held.swap(false, SeqCst) {
-                    if lock == CHECKPOINT_LOCK {
-                        state.checkpoint_lock.given_back();
-                    }
-                    guard.shm_lock(lock, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE);
-                }
+            if state.write_held.swap(false, SeqCst) {
+                guard.drop_write_lock();
+            }
+            if state.others_refused.swap(false, SeqCst) {
+                guard.shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_SHARED);
+            }
+            *state.inner() = None;
+            if state.checkpoint_held.swap(false, SeqCst) {
+                state.checkpoint_lock.given_back();
+                guard.shm_lock(CHECKPOINT_LOCK, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE);
             }
         }
         (*(*guard.real).pMethods).xShmUnmap.map_or(ffi::SQLITE_OK, |unmap| unmap(guard.real, delete))

@@ -21,6 +21,7 @@ mod down;
 mod failed_sync;
 mod far_sync;
 mod foreign;
+mod foreign_writers;
 mod frames;
 mod gap;
 mod instruments;

@@ -1,0 +1,229 @@
+//! The second lock of writers, for databases that processes without the VFS must not write to.
+//!
+//! SQLite has one lock for writers: byte 120 of the wal-index, taken exclusively. Were it held to keep others out, no session
+//! could write either. So a writer holds either that lock exclusively, or the inner lock and that lock *shared*. Any two
+//! writers exclude each other, whichever form each uses; who holds the lock shared for good lets the second form through only,
+//! and plain SQLite knows the first alone.
+//!
+//! The inner lock is a lock of the same kind in the same file, beyond everything that SQLite locks there: of the process, so
+//! that the kernel drops it when that dies, and no child inherits it. It is taken by SQLite's own descriptor: another one of
+//! the same file could not be closed without dropping all locks of the process.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The byte that is locked.
+const AT: libc::off_t = 1 << 30;
+
+/// A file, whatever it is called: device and inode.
+type Identity = (u64, u64);
+
+/// What the connections of this process that have the same wal-index share: its locks are those of the process.
+struct Node {
+    process: u32,
+    held: AtomicBool,
+}
+
+static NODES: Mutex<Option<HashMap<Identity, Arc<Node>>>> = Mutex::new(None);
+
+/// The inner lock of a database, as one connection has it. Valid as long as that connection has the wal-index mapped.
+pub struct InnerLock {
+    node: Arc<Node>,
+    file: Identity,
+    descriptor: c_int,
+}
+
+impl InnerLock {
+    /// That of `database`, whose wal-index SQLite has open in this process.
+    ///
+    /// # Errors
+    /// `NotFound` when it has not, or when another file has been put in its place.
+    pub fn of(database: &Path) -> Result<InnerLock> {
+        let mut path = database.as_os_str().to_owned();
+        path.push("-shm");
+        let metadata = std::fs::metadata(PathBuf::from(path))?;
+        let file = (metadata.dev(), metadata.ino());
+        let descriptor = descriptor_of(file)?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "no descriptor of this process is that of the wal-index")
+        })?;
+        let process = std::process::id();
+        let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = nodes.get_or_insert_default();
+        // Those that nothing uses any more.
+        nodes.retain(|_, node| Arc::strong_count(node) > 1);
+        let node =
+            nodes.entry(file).or_insert_with(|| Arc::new(Node { process, held: AtomicBool::new(false) }));
+        // What the parent held before a fork is not held by the child.
+        if node.process != process {
+            *node = Arc::new(Node { process, held: AtomicBool::new(false) });
+        }
+        Ok(InnerLock { node: node.clone(), file, descriptor })
+    }
+
+    /// Takes the lock; false when it is held by another connection, here or in another process. Does not wait.
+    ///
+    /// # Errors
+    /// When the descriptor is no longer that of the file (an application has closed it behind SQLite's back), and the
+    /// system's.
+    pub fn try_lock(&self) -> Result<bool> {
+        if self.node.held.compare_exchange(false, true, SeqCst, SeqCst).is_err() {
+            return Ok(false);
+        }
+        let locked = match identity_of(self.descriptor) {
+            Some(file) if file == self.file => self.set(libc::F_WRLCK),
+            _ => Err(Error::new(ErrorKind::NotFound, "the descriptor of the wal-index was closed")),
+        };
+        match locked {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                self.node.held.store(false, SeqCst);
+                match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Releases the lock, which this connection holds.
+    pub fn unlock(&self) {
+        // Where it fails the file is closed, and the lock gone with it.
+        let _ = self.set(libc::F_UNLCK);
+        self.node.held.store(false, SeqCst);
+    }
+
+    fn set(&self, kind: c_int) -> Result<()> {
+        let lock = libc::flock {
+            l_type: kind as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: AT,
+            l_len: 1,
+            l_pid: 0,
+        };
+        loop {
+            // SAFETY: a valid structure; the kernel checks the descriptor.
+            if unsafe { libc::fcntl(self.descriptor, libc::F_SETLK, &lock) } == 0 {
+                return Ok(());
+            }
+            let error = Error::last_os_error();
+            if error.kind() != ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// A descriptor of this process that is open on `file` for writing.
+fn descriptor_of(file: Identity) -> Result<Option<c_int>> {
+    let mut found = None;
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse::<c_int>().ok()) else {
+            continue;
+        };
+        // SAFETY: takes a number; the kernel checks it.
+        let flags = || unsafe { libc::fcntl(number, libc::F_GETFL) };
+        if identity_of(number) == Some(file) && flags() & libc::O_ACCMODE == libc::O_RDWR {
+            found = Some(number);
+        }
+    }
+    Ok(found)
+}
+
+fn identity_of(descriptor: c_int) -> Option<Identity> {
+    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: room for the answer; the kernel checks the descriptor.
+    if unsafe { libc::fstat(descriptor, status.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: filled in.
+    let status = unsafe { status.assume_init() };
+    Some((status.st_dev, status.st_ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// A file in the place of a wal-index, open as SQLite has it.
+    struct Index {
+        database: PathBuf,
+        _open: File,
+    }
+
+    impl Index {
+        fn new(name: &str) -> Index {
+            let name = format!("standfast-inner-{name}-{}", std::process::id());
+            let database = std::env::temp_dir().join(name);
+            let path = PathBuf::from(format!("{}-shm", database.display()));
+            let open = File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+            Index { database, _open: open }
+        }
+    }
+
+    impl Drop for Index {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(format!("{}-shm", self.database.display()));
+        }
+    }
+
+    /// Runs `work` in a child process; true when it returned true.
+    fn in_child(work: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child calls only what the closures below do (no allocation that another thread could have locked is
+        // relied upon: glibc makes its allocator usable after a fork), and leaves by _exit.
+        unsafe {
+            match libc::fork() {
+                0 => libc::_exit(c_int::from(!work())),
+                child => {
+                    let mut status = 0;
+                    assert_eq!(libc::waitpid(child, &mut status, 0), child);
+                    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_connection_of_a_process_has_the_lock_at_a_time() {
+        let index = Index::new("threads");
+        let (first, second) =
+            (InnerLock::of(&index.database).unwrap(), InnerLock::of(&index.database).unwrap());
+        assert!(first.try_lock().unwrap());
+        assert!(!second.try_lock().unwrap());
+        first.unlock();
+        assert!(second.try_lock().unwrap());
+        second.unlock();
+    }
+
+    #[test]
+    fn another_process_is_excluded_until_the_holder_is_gone() {
+        let index = Index::new("processes");
+        let lock = InnerLock::of(&index.database).unwrap();
+        assert!(lock.try_lock().unwrap());
+        let child_gets = || InnerLock::of(&index.database).unwrap().try_lock().unwrap();
+        assert!(!in_child(child_gets));
+        lock.unlock();
+        // The child ends without giving it back.
+        assert!(in_child(child_gets));
+        assert!(lock.try_lock().unwrap());
+        lock.unlock();
+    }
+
+    #[test]
+    fn without_the_file_open_or_with_another_in_its_place_there_is_no_lock() {
+        let index = Index::new("places");
+        let lock = InnerLock::of(&index.database).unwrap();
+        let path = format!("{}-shm", index.database.display());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(InnerLock::of(&index.database).err().unwrap().kind(), ErrorKind::NotFound);
+        std::fs::write(&path, "another").unwrap();
+        assert_eq!(InnerLock::of(&index.database).err().unwrap().kind(), ErrorKind::NotFound);
+        assert!(lock.try_lock().unwrap(), "who has the old file open still has its lock");
+        lock.unlock();
+    }
+}
