@@ -54,7 +54,7 @@ pub struct Args {
 
 /// The command line. Commands that need no instance take its directory, as all do, but do not offer it.
 pub fn command() -> clap::Command {
-    let without = ["net", "wan", "bench", "completions", "man"];
+    let without = ["net", "wan", "bench", "doctor", "completions", "man"];
     without.into_iter().fold(Args::command(), |command, name| {
         let of_all = command.get_arguments().find(|argument| argument.get_id() == "directory").cloned();
         command.mut_subcommand(name, |part| part.args(of_all.map(|directory| directory.hide(true))))
@@ -214,6 +214,9 @@ pub enum Command {
     /// until it is equal again. [verify] of the configuration does the same on a schedule.
     #[command(after_help = crate::verify::EXAMPLES)]
     Verify(crate::verify::VerifyArgs),
+    /// Run a program once and say which SQLite it loads, and whether what it opens is protected.
+    #[command(after_help = crate::doctor::EXAMPLES)]
+    Doctor(crate::doctor::DoctorArgs),
     /// Redo logs.
     Log {
         #[command(subcommand)]

@@ -8,6 +8,7 @@ mod certificates;
 mod database;
 mod destination;
 mod destination_args;
+mod doctor;
 mod dump;
 mod generated;
 #[cfg(test)]
@@ -57,6 +58,8 @@ fn main() -> ExitCode {
     server::end_on_broken_pipe();
     let outcome = match args.command {
         Command::Diagnose(diagnose) => reports::diagnose(&args.directory, &diagnose),
+        Command::Doctor(args) => doctor::doctor(args)
+            .map(|well| if well { ExitCode::SUCCESS } else { ExitCode::from(NOT_PROTECTED) }),
         Command::Failover { wait, force } => failover(&args.directory, wait, force),
         _ => run(args).map(|good| if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
     };
@@ -72,6 +75,8 @@ fn main() -> ExitCode {
     }
 }
 
+/// The doctor found something that is not protected.
+const NOT_PROTECTED: u8 = 3;
 /// Done, and not all that was acknowledged is known to be here.
 const DONE_WITH_LOSS: u8 = 6;
 
@@ -222,6 +227,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         | Command::Net { .. }
         | Command::Wan { .. }
         | Command::Diagnose(_)
+        | Command::Doctor(_)
         | Command::Failover { .. } => {}
         Command::Bench { command } => {
             let program = standfast_bench::command::this_program(&["bench"]);

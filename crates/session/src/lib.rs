@@ -34,6 +34,10 @@ pub use segment::{Segment, SegmentConfig, SegmentError};
 pub use session::{CommitMode, Session, WaitOutcome};
 pub use sleepers::Sleepers;
 
+/// Name of the symbol of libraries with the shim that holds the address of a function of the SQLite that they serve, 0 while
+/// there is none: `standfast doctor` reads it from outside.
+pub const SERVES_SYMBOL: &str = "standfast_serves";
+
 /// Nanoseconds of the monotonic clock, comparable between processes of one machine.
 pub fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

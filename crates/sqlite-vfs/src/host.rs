@@ -6,6 +6,7 @@
 use crate::bindings::{Context, Module, Sqlite3, Statement, Value, Vfs};
 use std::ffi::{CStr, CString, c_char, c_double, c_int, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
 
 /// Oldest host version that is supported, as `sqlite3_libversion_number()` gives it.
 pub const OLDEST_HOST: c_int = 3_035_000;
@@ -137,6 +138,10 @@ host! {
 }
 
 static HOST: OnceLock<Host> = OnceLock::new();
+
+/// See [`standfast_session::SERVES_SYMBOL`], which is its name.
+#[unsafe(export_name = "standfast_serves")]
+pub static SERVES: AtomicUsize = AtomicUsize::new(0);
 
 /// The host that this process's shim serves, once there is one.
 pub fn host() -> Option<&'static Host> {

@@ -40,6 +40,7 @@ pub use host::{ExtensionInit, Host, OLDEST_HOST};
 use bindings::code;
 use report::shield;
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::Ordering::SeqCst;
 
 /// Registers the VFS and the SQL functions in the host. Registering again is harmless; false when another
 /// copy of this library serves the host already, which then does everything.
@@ -55,6 +56,7 @@ pub fn install(host: Host) -> Result<bool, String> {
     let default = !std::env::var("STANDFAST_DEFAULT_VFS").is_ok_and(|value| value == "0");
     let ours = vfs::register(host, default)?;
     if ours {
+        host::SERVES.store(host.vfs_register as usize, SeqCst);
         // SAFETY: a function of the host; the initialiser lives as long as the library, which is not unloaded.
         unsafe { (host.auto_extension)(on_new_connection) };
     }

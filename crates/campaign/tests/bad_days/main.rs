@@ -16,6 +16,7 @@ mod creation;
 mod damage;
 mod delay;
 mod destinations;
+mod doctor;
 mod double_faults;
 mod down;
 mod failed_sync;
