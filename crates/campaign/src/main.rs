@@ -336,7 +336,7 @@ fn kill(arguments: KillArguments) -> Result<bool> {
 fn differ(arguments: DifferentialArguments) -> Result<bool> {
     let seed = arguments.site.seed();
     eprintln!("seed {seed}, {} programs with each SQLite", arguments.programs);
-    let site = arguments.site.site()?;
+    let site = arguments.site.place.site()?;
     let beside = || site.programs.campaign.parent().map(|programs| programs.join("../sqlite"));
     let report = differential::run(&DifferentialConfig {
         libraries: arguments.libraries.or_else(beside).unwrap_or_else(|| PathBuf::from("sqlite")),
@@ -348,7 +348,7 @@ fn differ(arguments: DifferentialArguments) -> Result<bool> {
         whole: arguments.whole,
     });
     eprintln!("{report}");
-    if arguments.site.json {
+    if arguments.site.place.json {
         println!("{}", serde_json::json!(report));
     }
     Ok(report.passed())
