@@ -121,6 +121,7 @@ pub fn status(status: &Value) {
     for file in list(&status["unprotected_files"]) {
         println!("NOT PROTECTED, in a protected directory: {}", text(file));
     }
+    kept_files(&status["kept_files"]);
     differing_pages(&status["differing_pages"]);
     verification(&status["verification"]);
     destinations(&status["destinations"]);
@@ -139,6 +140,14 @@ fn foreign_commits(database: &Value) {
     );
     for process in list(&database["foreign_processes"]) {
         println!("  open without the VFS in {} (pid {})", text(&process["name"]), text(&process["pid"]));
+    }
+}
+
+/// What was set aside when another content took the place of a database.
+fn kept_files(files: &Value) {
+    let bytes: u64 = list(files).iter().filter_map(|file| file["bytes"].as_u64()).sum();
+    if !list(files).is_empty() {
+        println!("kept: {} files, {bytes} bytes; `standfast database kept` lists them", list(files).len());
     }
 }
 

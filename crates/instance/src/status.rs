@@ -36,6 +36,7 @@ pub fn status(running: &Running) -> Value {
         "security": security(environment),
         "verification": running.verification().progress(),
         "differing_pages": differing_pages(&control),
+        "kept_files": control.kept_files,
         "thresholds": thresholds(&environment.config.alert),
         "log": {
             "group_bytes": log_config.layout().groups.values().max(),

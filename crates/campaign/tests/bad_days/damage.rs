@@ -111,6 +111,13 @@ fn a_failover_leaves_out_a_database_that_lacks_redo_and_says_so() {
     await_status(&standby, "it is left out", |status| status.database_state("app.db") == "left out");
     assert_eq!(rows(&standby.standby_database("app.db")), 1);
     assert_eq!(rows(&standby.standby_database("other.db")), 2);
+    // The remedy that the failover names.
+    assert!(forced.stderr.contains("`standfast database resolve app.db`"), "{}", forced.stderr);
+    refuses(&standby, &["database", "resolve", "app.db", "--keep", "redo"], 3, &["cannot be made again"]);
+    must(&standby, &["database", "resolve", "app.db", "--keep", "file"]);
+    let copy = standby.standby_database("app.db");
+    place.application(&copy).run(INSERT);
+    assert_eq!(rows(&copy), 2);
 }
 
 #[test]
