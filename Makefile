@@ -55,8 +55,13 @@ campaign-isolation: ## a fault in one of 40 databases under load, and what the o
 	cargo build --release --workspace --locked
 	$(target)/release/standfast-campaign isolation $(if $(FAULTS),--faults $(FAULTS))
 
+foreign: ## test suites of others on protected databases: CPython's sqlite3, DBD::SQLite
+	@scripts/setup.sh foreign
+	cargo build --release --workspace --locked
+	@tests/foreign/run
+
 fuzz: ## all decoders of bytes from files, peers and operators [MINUTES=30 each] [TARGETS="transport redo"]
 	@scripts/setup.sh build
 	@MINUTES="$(MINUTES)" TARGETS="$(TARGETS)" scripts/fuzz.sh
 
-.PHONY: help build demo test bench figures campaign-kill campaign-power campaign-faults campaign-differential campaign-isolation fuzz
+.PHONY: help build demo test bench figures campaign-kill campaign-power campaign-faults campaign-differential campaign-isolation foreign fuzz

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that the Debian packages a target needs are there: scripts/setup.sh build|demo|test|bench
+# Makes sure that the Debian packages a target needs are there: scripts/setup.sh build|demo|test|bench|foreign
 #
 # Nothing is installed that is there already. Installing needs root, or sudo without a password; otherwise the
 # command to run is printed. What a target can do without is named and left out when it cannot be had.
@@ -29,7 +29,7 @@ browser() {
   wants like chromium-driver has chromedriver
 }
 
-case "${1:?build, demo, test or bench}" in
+case "${1:?build, demo, test, bench or foreign}" in
   build) build ;;
   demo)
     build
@@ -48,6 +48,11 @@ case "${1:?build, demo, test or bench}" in
     wants like libnode-dev test -d /usr/include/node
     browser
     ;;
+  foreign)
+    build
+    wants need python3 /usr/bin/python3 -c 'import sqlite3'
+    wants like libdbd-sqlite3-perl perl -MDBD::SQLite -e 1
+    ;;
   bench)
     build
     browser
@@ -58,7 +63,7 @@ case "${1:?build, demo, test or bench}" in
     wants like postgresql bash -c 'ls /usr/lib/postgresql/*/bin/initdb'
     ;;
   *)
-    echo "usage: scripts/setup.sh build|demo|test|bench" >&2
+    echo "usage: scripts/setup.sh build|demo|test|bench|foreign" >&2
     exit 2
     ;;
 esac
