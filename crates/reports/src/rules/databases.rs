@@ -12,7 +12,7 @@ pub(super) fn all(newest: &Observation) -> Vec<Finding> {
     let databases = newest.status["databases"].as_array().into_iter().flatten();
     let foreign = databases.filter_map(|database| foreign_commits(database, now_us?));
     let all = newest.status["databases"].as_array().into_iter().flatten();
-    all.filter_map(offline).chain(foreign).chain(unprotected(newest)).collect()
+    all.filter_map(offline).chain(foreign).chain(unprotected(newest)).chain(not_applied_here(newest)).collect()
 }
 
 /// R33: a database is offline since the start, because its file is not shown to descend from its redo.
@@ -55,6 +55,22 @@ fn unprotected(newest: &Observation) -> Option<Finding> {
         .remedy("`standfast protect` the directory again, or `standfast unprotect` it when they need no protection")
         .unless("files that are backups or not meant to stay");
     Some(finding)
+}
+
+/// R22: databases of this standby to which redo is not applied.
+fn not_applied_here(newest: &Observation) -> Option<Finding> {
+    let stopped = newest.status["standby"]["stopped_databases"].as_array().filter(|all| !all.is_empty())?;
+    let title = "this standby does not apply redo to some databases";
+    let mut finding = Finding::new("R22 apply", Severity::Critical, UNPROTECTED, title).with(
+        "databases",
+        Some(stopped.len() as f64),
+        Unit::Count,
+    );
+    for stopped in stopped.iter().take(8) {
+        let part = |name: &str| stopped[name].as_str().unwrap_or("unknown");
+        finding = finding.saying(format!("{}: {}", part("database"), part("reason").replace('\n', " | ")));
+    }
+    Some(finding.remedy("as the reason says").unless("a list that is empty a moment later"))
 }
 
 /// R30: a process commits without the VFS.
@@ -113,6 +129,18 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert!(found[0].evidence.iter().any(|at| at.what == "another file is at /srv/app.db"));
         assert!(found[0].remedy.contains("standfast database resolve app.db"));
+    }
+
+    #[test]
+    fn databases_that_a_standby_does_not_apply_to_are_named_there() {
+        let stopped = |all: Value| Observation {
+            status: json!({ "standby": { "stopped_databases": all } }),
+            ..Observation::default()
+        };
+        let found = all(&stopped(json!([{ "database": "app.db", "reason": "a page differs" }])));
+        assert!(found.len() == 1 && found[0].severity == Severity::Critical);
+        assert!(found[0].evidence.iter().any(|at| at.what == "app.db: a page differs"));
+        assert_eq!(all(&stopped(json!([]))), []);
     }
 
     #[test]
