@@ -279,7 +279,9 @@ impl Apply {
                 }
                 Some(Err(error)) => {
                     database.condition = match &error {
-                        ApplyError::Diverged { .. } | ApplyError::SyncFailed { .. } => {
+                        ApplyError::Diverged { .. }
+                        | ApplyError::WrittenTo { .. }
+                        | ApplyError::SyncFailed { .. } => {
                             self.facts.push(Fact::Stopped { database: database.id, scn: database.state });
                             Condition::Stopped
                         }
@@ -312,8 +314,8 @@ impl Apply {
                 sync = true;
             }
             if database.condition == Condition::Live && std::mem::take(&mut database.unnoted) {
-                let at = database.file.wal_position()?;
-                facts.push(Fact::Position { database: database.id, at, scn: database.need });
+                let (at, checksum) = database.file.wal_state()?;
+                facts.push(Fact::Position { database: database.id, at, checksum, scn: database.need });
             }
         }
         let written =

@@ -1,6 +1,7 @@
 //! Databases come and go.
 
 use crate::apply::Apply;
+use crate::at_rest::{AtRest, FilesFound, Stamp, Verdict};
 use crate::database::{Condition, Database, Mode};
 use crate::standby_file::{FilePlan, StandbyFile};
 use crate::{ApplyError, ApplyEvent, ApplyReport, StartPoint};
@@ -23,17 +24,54 @@ impl Apply {
         page_size: PageSize,
         start: StartPoint,
     ) -> Result<(), ApplyError> {
+        self.attach_at_rest(id, name, page_size, start, None)
+    }
+
+    /// As [`Apply::attach_existing`], with what a clean stop has noted, if that was the last thing that happened here. A
+    /// database that another process has written to since stops; the next report says so.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attach_at_rest(
+        &mut self,
+        id: DatabaseId,
+        name: &str,
+        page_size: PageSize,
+        start: StartPoint,
+        rest: Option<&AtRest>,
+    ) -> Result<(), ApplyError> {
         // A file that redo has been applied to and that is not there any more is not made anew.
         let create = start.empty && !self.journal.history().has_commits(id);
-        let file = StandbyFile::open(self.plan(name, page_size)?, create)?;
+        let mut file = StandbyFile::open(self.plan(name, page_size)?, create)?;
+        // From here on nobody else can write.
+        let (position, checksum) = file.wal_state()?;
+        let verdict = rest.map_or(Verdict::Unknown, |rest| {
+            rest.compare(&FilesFound { file: Stamp::of(&file.plan().path), position, checksum })
+        });
+        let is_proven = verdict == Verdict::Same;
         let history = self.journal.history();
-        let bound = history.lower_bound(id, file.wal_position()?).filter(|bound| *bound >= start.scn);
-        let (need, state) = bound.map_or((start.redo_from, start.scn), |bound| (bound, bound));
+        let bound =
+            history.bound(id, position, |frame| file.frame_checksum(position.salts, frame).ok().flatten());
+        let known = if is_proven { bound.scn.max(history.floor(id)) } else { bound.scn };
+        let known = known.filter(|known| *known >= start.scn);
+        let (need, state) = known.map_or((start.redo_from, start.scn), |known| (known, known));
         let floor = history.floor(id).filter(|floor| *floor >= start.scn).unwrap_or(start.redo_from);
         let stopped = history.stopped(id);
+        let suspects = if verdict != Verdict::Unknown || stopped.is_some() {
+            Default::default()
+        } else {
+            file.page_sums_behind(bound.known_upto)?
+        };
         let mut database = Database::new(id, name, file, need, state, &self.directory, &self.limits);
         database.floor = floor;
         database.keeps_replaced = true;
+        (database.begin, database.begin_state) = (start.redo_from, start.scn);
+        database.suspects = suspects;
+        if let Verdict::Written(why) = verdict {
+            // Said and noted with the next report.
+            database.condition = Condition::Stopped;
+            database.outcome = Some(Err(ApplyError::written_to(name, why)));
+        }
         if let Some(scn) = stopped {
             database.condition = Condition::Stopped;
             // Said with the next report.

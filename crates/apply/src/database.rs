@@ -11,7 +11,8 @@ use crate::standby_log::Log;
 use crate::{ApplyError, Limits};
 use standfast_format::{Record, Vectors, decode_record};
 use standfast_sqlite_wal::tail::{Room, Tail};
-use standfast_types::{DatabaseId, Scn};
+use standfast_types::{DatabaseId, PageNo, Scn};
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -85,6 +86,10 @@ pub struct Database {
     pub read: Scn,
     /// After a restart redo must be read from here.
     pub need: Scn,
+    /// Where its redo here begins at all, and up to where its file held all commits then.
+    pub begin: Scn,
+    /// See `begin`.
+    pub begin_state: Scn,
     /// As `need`, but whatever the storage loses.
     pub floor: Scn,
     /// `floor` and `need` when [`Database::is_to_be_synced`] was last asked, and how often since the first one moved.
@@ -115,6 +120,9 @@ pub struct Database {
     /// What was kept.
     pub kept: Vec<Kept>,
     kept_free_bytes: u64,
+    /// Of a replay after a crash: pages that the WAL holds behind the last position that is known, and checksums of their
+    /// images. This standby wrote them if redo of the replay has these; else another process did.
+    pub suspects: HashMap<PageNo, u32>,
     pending: Pending,
     batch: Batch,
     image_bytes: usize,
@@ -139,6 +147,8 @@ impl Database {
             state,
             read: need,
             need,
+            begin: need,
+            begin_state: state,
             floor: need,
             asked: (Scn::ZERO, Scn::ZERO, 0),
             unsynced: true,
@@ -153,6 +163,7 @@ impl Database {
             keeps_replaced: false,
             kept: Vec::new(),
             kept_free_bytes: limits.kept_free_bytes,
+            suspects: HashMap::new(),
             commit_us: 0,
             taken_us: 0,
             pending: Pending::new(directory, limits.pending_bytes),
@@ -193,7 +204,11 @@ impl Database {
     pub fn finish_replay(&mut self, overlay: &mut Overlay) -> Result<Done, ApplyError> {
         overlay.clear(self.file.page_size().bytes());
         let mut done = Done::default();
-        let result = self.commit(overlay, &mut done);
+        let foreign = std::mem::take(&mut self.suspects).into_keys().min().map(|page_no| {
+            let why = format!("page {page_no} in its write-ahead log is none that the redo has");
+            ApplyError::written_to(&self.name, why)
+        });
+        let result = foreign.map_or_else(|| self.commit(overlay, &mut done), Err);
         result.map(|()| done).inspect_err(|_| self.give_up(overlay))
     }
 
@@ -210,6 +225,7 @@ impl Database {
         let (record, length) =
             decode_record(bytes).map_err(|source| ApplyError::Redo { scn: start, source })?;
         let end = start + length as u64;
+        self.explain(&record);
         match record {
             Record::Change { .. } => {
                 self.pending.push(start, &bytes[..length]).map_err(|source| self.spill_failed(source))?
@@ -269,6 +285,27 @@ impl Database {
         let bytes = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
         self.kept.push(Kept { path, bytes, scn: end });
         Ok(())
+    }
+
+    /// Pages that a record has are no suspects.
+    fn explain(&mut self, record: &Record<'_>) {
+        if self.suspects.is_empty() {
+            return;
+        }
+        match record {
+            Record::Change { vectors, .. }
+            | Record::Commit { vectors, .. }
+            | Record::Verification { repair: true, vectors, .. } => {
+                for vector in vectors.flatten() {
+                    if self.suspects.get(&vector.page_no) == Some(&vector.sum_after) {
+                        self.suspects.remove(&vector.page_no);
+                    }
+                }
+            }
+            // Nothing of what is there stays.
+            Record::Baseline { .. } => self.suspects.clear(),
+            _ => {}
+        }
     }
 
     /// Begins the commit that ends at `end` with the pieces of it that came before.
@@ -388,9 +425,16 @@ impl Database {
 
     /// Everything from the record at `scn` on replaces what the database holds, whatever that is.
     pub fn revive(&mut self, scn: Scn, mode: Mode) {
+        self.suspects.clear();
         self.revived = true;
         self.condition = mode.takes();
         (self.read, self.need, self.state, self.floor) = (scn, scn, scn, scn);
+    }
+
+    /// Takes in redo from its beginning here again, in a replay.
+    pub fn begin_again(&mut self) {
+        self.give_up(&mut Overlay::default());
+        (self.need, self.read, self.state) = (self.begin, self.begin, self.begin_state);
     }
 
     fn give_up(&mut self, overlay: &mut Overlay) {

@@ -94,13 +94,23 @@ pub enum ApplyError {
     },
     /// The database had stopped before this process started.
     #[error(
-        "database {name}: apply stopped at SCN {scn} because a page differed from the primary or the storage failed\nhint: `standfast unprotect` and `standfast protect` at the primary copy it here again"
+        "database {name}: apply stopped at SCN {scn} because a page differed from the primary, another process wrote to it, or the storage failed\nhint: `standfast unprotect` and `standfast protect` at the primary copy it here again"
     )]
     Stopped {
         /// The database.
         name: String,
         /// Last commit that is in it.
         scn: Scn,
+    },
+    /// Another process has written to the files while this standby did not run.
+    #[error(
+        "database {name}: a process that does not use Standfast wrote to it while this standby did not run: {why}\nhint: redo is not applied on top of that; `standfast unprotect {name}` and `standfast protect` at the primary copy it here again, and the file that is here stays as {name}.detached-SCN"
+    )]
+    WrittenTo {
+        /// The database.
+        name: String,
+        /// What shows it.
+        why: String,
     },
     /// SQLite failed.
     #[error(
@@ -177,4 +187,11 @@ pub enum ApplyError {
         /// What is wrong with it.
         why: &'static str,
     },
+}
+
+impl ApplyError {
+    /// See [`ApplyError::WrittenTo`].
+    pub fn written_to(name: &str, why: impl Into<String>) -> ApplyError {
+        ApplyError::WrittenTo { name: name.to_owned(), why: why.into() }
+    }
 }

@@ -12,11 +12,20 @@ pub enum Fact {
         database: DatabaseId,
         /// State of its WAL.
         at: WalPosition,
+        /// Checksum of the frame at `at`, as of [`standfast_sqlite_wal::frame_sums::frame_checksum`]; 0: not known.
+        checksum: u32,
         /// Redo before it is not needed.
         scn: Scn,
     },
     /// Whatever becomes of the WAL, the database needs no redo before `scn`: the WAL was synced.
     Floor {
+        /// The database.
+        database: DatabaseId,
+        /// Redo before it is not needed.
+        scn: Scn,
+    },
+    /// The database file alone, without its WAL, holds all commits before `scn`, durably.
+    Whole {
         /// The database.
         database: DatabaseId,
         /// Redo before it is not needed.
@@ -37,10 +46,28 @@ pub enum Fact {
     },
 }
 
+/// See [`Fact::Position`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Noted {
+    at: WalPosition,
+    checksum: u32,
+    scn: Scn,
+}
+
+/// What the WAL that was found says of the newest state that the database holds for certain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Redo is needed from here on; `None`: nothing is known.
+    pub scn: Option<Scn>,
+    /// Frames behind this one are not known to be of this standby. Redo that explains them begins at `scn`.
+    pub known_upto: u32,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Known {
-    positions: Vec<(WalPosition, Scn)>,
+    positions: Vec<Noted>,
     floor: Option<Scn>,
+    whole: Option<Scn>,
     stopped: Option<Scn>,
 }
 
@@ -58,8 +85,11 @@ impl History {
     /// Takes a fact in.
     pub fn add(&mut self, fact: Fact) {
         match fact {
-            Fact::Position { database, at, scn } => self.known(database).positions.push((at, scn)),
+            Fact::Position { database, at, checksum, scn } => {
+                self.known(database).positions.push(Noted { at, checksum, scn });
+            }
             Fact::Floor { database, scn } => raise(&mut self.known(database).floor, scn),
+            Fact::Whole { database, scn } => raise(&mut self.known(database).whole, scn),
             Fact::Horizon { scn } => raise(&mut self.horizon, scn),
             Fact::Stopped { database, scn } => raise(&mut self.known(database).stopped, scn),
         }
@@ -80,21 +110,65 @@ impl History {
         self.databases.entry(database).or_default()
     }
 
-    /// Where redo for `database` must be read from when its WAL, after SQLite's recovery, is at `at`; `None`
-    /// when nothing is known. Every fact used is a lower bound of what the database holds, so the greatest
-    /// is:
+    /// What follows for `database` when its WAL, after SQLite's recovery, is at `at`. `checksum_of` gives the checksum of a
+    /// frame of that WAL. Every fact used is a lower bound of what the database holds, so the greatest is:
     /// - a floor, because the WAL was synced before it was written down;
-    /// - a position of the same WAL generation at or before `at.frame`. Had the WAL lost that frame in a power
-    ///   loss and grown past it again, then by recovery, which replays beyond everything applied before.
+    /// - a position of the same WAL generation at or before `at.frame`, if the frame there is the one that was noted: a
+    ///   WAL that has lost frames in a power loss may have grown past the position again.
     ///
     /// A position of another generation says nothing: that generation may have lost frames in a power loss, and
-    /// then been copied into the database and removed by the first process that closed it.
+    /// then been copied into the database and removed by the first process that closed it. Without any WAL the floor says
+    /// nothing either, where it is known from when on the file alone held everything: the WAL may have been removed.
+    ///
+    /// Frames behind the position that is found were written after it: by this standby, and then the redo from there on has
+    /// their pages, or by another process.
+    pub fn bound(
+        &self,
+        database: DatabaseId,
+        at: WalPosition,
+        mut checksum_of: impl FnMut(u32) -> Option<u32>,
+    ) -> Bound {
+        let Some(known) = self.databases.get(&database) else { return Bound { scn: None, known_upto: 0 } };
+        if at == WalPosition::default() {
+            return Bound { scn: known.whole.or(known.floor), known_upto: 0 };
+        }
+        let is_of_generation = |noted: &&Noted| noted.at.salts == at.salts;
+        let mut reached: Vec<&Noted> = known
+            .positions
+            .iter()
+            .filter(is_of_generation)
+            .filter(|noted| noted.at.frame <= at.frame)
+            .collect();
+        reached.sort_unstable_by_key(|noted| std::cmp::Reverse((noted.at.frame, noted.scn)));
+        let is_there =
+            |noted: &&&Noted| noted.checksum == 0 || checksum_of(noted.at.frame) == Some(noted.checksum);
+        if let Some(noted) = reached.iter().find(is_there) {
+            let is_whole = noted.at.frame == at.frame;
+            // Redo before the floor is needed where it has to explain frames.
+            let scn = if is_whole { Some(noted.scn).max(known.floor) } else { Some(noted.scn) };
+            return Bound { scn, known_upto: noted.at.frame };
+        }
+        if known.positions.iter().any(|noted| is_of_generation(&noted)) {
+            // It has lost frames, and what was noted of those that are left is not known any more.
+            return Bound { scn: known.floor, known_upto: at.frame };
+        }
+        // All frames of this generation were written after the newest position of another one, if this standby wrote them.
+        let newest = known.positions.iter().map(|noted| noted.scn).max();
+        Bound {
+            scn: newest.map_or(known.floor, |newest| known.floor.map(|floor| floor.min(newest))),
+            known_upto: 0,
+        }
+    }
+
+    /// As [`History::bound`] where the frames are what was noted: where redo must be read from.
+    #[cfg(test)]
     pub fn lower_bound(&self, database: DatabaseId, at: WalPosition) -> Option<Scn> {
-        let known = self.databases.get(&database)?;
-        let reached = |position: &WalPosition| position.salts == at.salts && position.frame <= at.frame;
-        let position =
-            known.positions.iter().filter(|(position, _)| reached(position)).map(|(_, scn)| *scn).max();
-        position.max(known.floor)
+        let known = self.databases.get(&database);
+        let noted = |frame| {
+            let mut noted = known?.positions.iter().filter(|noted| noted.at.salts == at.salts);
+            noted.find(|noted| noted.at.frame == frame).map(|noted| noted.checksum)
+        };
+        self.bound(database, at, noted).scn.max(known.and_then(|known| known.floor))
     }
 
     /// Whether anything has been committed to `database`.
@@ -105,6 +179,11 @@ impl History {
     /// The synced lower bound of `database`.
     pub fn floor(&self, database: DatabaseId) -> Option<Scn> {
         self.databases.get(&database)?.floor
+    }
+
+    /// Up to where the database file alone held everything when it was last known.
+    pub fn whole(&self, database: DatabaseId) -> Option<Scn> {
+        self.databases.get(&database)?.whole
     }
 
     /// Where apply of `database` stopped for good, if it did.
@@ -131,7 +210,7 @@ impl History {
     /// Drops positions that are not the newest.
     pub fn compact(&mut self) {
         for known in self.databases.values_mut() {
-            if let Some(newest) = known.positions.iter().max_by_key(|(_, scn)| *scn).copied() {
+            if let Some(newest) = known.positions.iter().max_by_key(|noted| noted.scn).copied() {
                 known.positions.clear();
                 known.positions.push(newest);
             }
@@ -142,11 +221,17 @@ impl History {
     pub fn newest(&self) -> impl Iterator<Item = Fact> + '_ {
         let of_databases = self.databases.iter().flat_map(|(database, known)| {
             let database = *database;
-            let newest = known.positions.iter().max_by_key(|(_, scn)| *scn);
-            let position = newest.map(|(at, scn)| Fact::Position { database, at: *at, scn: *scn });
+            let newest = known.positions.iter().max_by_key(|noted| noted.scn);
+            let position = newest.map(|Noted { at, checksum, scn }| Fact::Position {
+                database,
+                at: *at,
+                checksum: *checksum,
+                scn: *scn,
+            });
             let floor = known.floor.map(|scn| Fact::Floor { database, scn });
+            let whole = known.whole.map(|scn| Fact::Whole { database, scn });
             let stopped = known.stopped.map(|scn| Fact::Stopped { database, scn });
-            [position, floor, stopped].into_iter().flatten()
+            [position, floor, whole, stopped].into_iter().flatten()
         });
         of_databases.chain(self.horizon.map(|scn| Fact::Horizon { scn }))
     }
@@ -169,7 +254,7 @@ mod tests {
         let mut history = History::default();
         for (salts, frame, scn) in positions {
             let at = WalPosition { salts: *salts, frame: *frame };
-            history.add(Fact::Position { database: DB, at, scn: Scn(*scn) });
+            history.add(Fact::Position { database: DB, at, checksum: *frame, scn: Scn(*scn) });
         }
         history
     }

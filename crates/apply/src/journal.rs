@@ -5,14 +5,14 @@
 //! header: "SFAPPLYJ", u32 version, u32 CRC-32C of the first 12 bytes, zeros
 //! fact (32 bytes, so that none lies in two sectors):
 //!  0  u32  CRC-32C of bytes 4..32
-//!  4  u8   kind (1 position, 2 floor, 3 horizon, 4 stopped)
+//!  4  u8   kind (1 position, 2 floor, 3 horizon, 4 stopped, 5 whole)
 //!  5  u8   zero
 //!  6  u16  database, 0xFFFF for a horizon
 //!  8  u64  SCN
 //! 16  u32  first salt     \
-//! 20  u32  second salt     } position only
-//! 24  u32  frame          /
-//! 28  u32  zero
+//! 20  u32  second salt    | position only
+//! 24  u32  frame          |
+//! 28  u32  its checksum   / (second word; 0: not known)
 //! ```
 //!
 //! Facts are true whenever they are read, in whatever order and however few of them survived a power loss:
@@ -202,17 +202,19 @@ fn read_facts(image: &[u8], history: &mut History) -> Result<()> {
 }
 
 fn encode(fact: Fact, out: &mut Vec<u8>) {
-    let (kind, database, scn, at) = match fact {
-        Fact::Position { database, at, scn } => (1, database.0, scn, at),
-        Fact::Floor { database, scn } => (2, database.0, scn, WalPosition::default()),
-        Fact::Horizon { scn } => (3, u16::MAX, scn, WalPosition::default()),
-        Fact::Stopped { database, scn } => (4, database.0, scn, WalPosition::default()),
+    let none = (WalPosition::default(), 0);
+    let (kind, database, scn, (at, checksum)) = match fact {
+        Fact::Position { database, at, checksum, scn } => (1, database.0, scn, (at, checksum)),
+        Fact::Floor { database, scn } => (2, database.0, scn, none),
+        Fact::Horizon { scn } => (3, u16::MAX, scn, none),
+        Fact::Stopped { database, scn } => (4, database.0, scn, none),
+        Fact::Whole { database, scn } => (5, database.0, scn, none),
     };
     let start = out.len();
     out.extend_from_slice(&[0, 0, 0, 0, kind, 0]);
     out.extend_from_slice(&database.to_le_bytes());
     out.extend_from_slice(&scn.0.to_le_bytes());
-    for word in [at.salts.0, at.salts.1, at.frame, 0] {
+    for word in [at.salts.0, at.salts.1, at.frame, checksum] {
         out.extend_from_slice(&word.to_le_bytes());
     }
     let crc = crc32c(&out[start + 4..]);
@@ -228,10 +230,14 @@ fn decode(bytes: &[u8]) -> Option<Fact> {
     let scn = Scn(u64::from(u32_at(bytes, 8)) | u64::from(u32_at(bytes, 12)) << 32);
     let salts = WalSalts(u32_at(bytes, 16), u32_at(bytes, 20));
     match bytes[4] {
-        1 => Some(Fact::Position { database, at: WalPosition { salts, frame: u32_at(bytes, 24) }, scn }),
+        1 => {
+            let at = WalPosition { salts, frame: u32_at(bytes, 24) };
+            Some(Fact::Position { database, at, checksum: u32_at(bytes, 28), scn })
+        }
         2 => Some(Fact::Floor { database, scn }),
         3 => Some(Fact::Horizon { scn }),
         4 => Some(Fact::Stopped { database, scn }),
+        5 => Some(Fact::Whole { database, scn }),
         _ => None,
     }
 }
@@ -249,7 +255,8 @@ mod tests {
     const DB: DatabaseId = DatabaseId(3);
 
     fn position(frame: u32, scn: u64) -> Fact {
-        Fact::Position { database: DB, at: WalPosition { salts: WalSalts(1, 2), frame }, scn: Scn(scn) }
+        let at = WalPosition { salts: WalSalts(1, 2), frame };
+        Fact::Position { database: DB, at, checksum: frame, scn: Scn(scn) }
     }
 
     fn open(directory: &TempDir) -> Journal {

@@ -12,6 +12,7 @@
 //! then [`Apply::apply`] with [`Apply::checkpoint_if_due`] and, now and then, [`Apply::sync`].
 
 mod apply;
+mod at_rest;
 mod attach;
 mod batch;
 mod checkpoint;
@@ -33,11 +34,12 @@ mod standby_log;
 mod upkeep;
 
 pub use apply::{Apply, ApplyReport};
+pub use at_rest::{AtRest, Stamp, WalAtRest};
 pub use compare::{Compared, ComparedPage};
 pub use config::{ApplyConfig, ApplyEvent, Limits, Observer, StartPoint};
 pub use database::Condition;
 pub use error::ApplyError;
-pub use history::{Fact, History};
+pub use history::{Bound, Fact, History};
 pub use journal::Journal;
 pub use keep::{Kept, path_of_kept};
 pub use recover::{RedoInMemory, RedoSource};

@@ -13,6 +13,9 @@ use crate::database::{Condition, Mode, Redo};
 use standfast_io::fault::{self, Fault};
 use standfast_types::Scn;
 
+/// Redo that is read a second time to explain frames of a WAL, at most.
+const BEGIN_AGAIN_BYTES: u64 = 256 << 20;
+
 /// Where recovery reads redo from.
 pub trait RedoSource {
     /// Fills `out` with bytes of the stream from `from`, the start of a record, up to at most `upto`: at
@@ -57,6 +60,14 @@ impl Apply {
     /// the others from being recovered. They have to be copied again.
     pub fn redo_begins_at(&mut self, oldest: Scn, report: &mut ApplyReport) {
         for database in self.databases.values_mut() {
+            if database.condition == Condition::Recovering
+                && database.need < oldest
+                && database.floor >= oldest
+            {
+                // What was synced is there unless another process took it away, and the redo that would show that is gone.
+                (database.need, database.state, database.read) =
+                    (database.floor, database.floor, database.floor);
+            }
             if database.condition == Condition::Recovering && database.need < oldest {
                 database.condition = Condition::Stopped;
                 let gap =
@@ -83,21 +94,56 @@ impl Apply {
         let target = horizon.map_or(upto, |horizon| horizon.min(upto));
         self.raise_horizon(target)?;
         let mut report = ApplyReport::default();
-        let mut at = from;
-        let mut chunk = Vec::new();
-        while at < target {
-            chunk.clear();
-            source.read(at, target, &mut chunk).map_err(|source| ApplyError::Source { from: at, source })?;
-            let end = self.run(Redo { first: at, bytes: &chunk }, target, Mode::Replay, &mut report)?;
-            if end == at {
-                break;
+        let at = self.replay(from, target, source, &mut report)?;
+        if let Some(begin) = self.begin_again_with_suspects(target) {
+            // Redo that is gone explains nothing.
+            match self.replay(begin, at, source, &mut report) {
+                Ok(_) | Err(ApplyError::Source { .. }) => {}
+                Err(error) => return Err(error),
             }
-            at = end;
         }
         self.finish_replays(at, &mut report)?;
         self.applied = self.applied.max(at);
         report.applied = self.applied;
         Ok(report)
+    }
+
+    fn replay(
+        &mut self,
+        from: Scn,
+        target: Scn,
+        source: &mut dyn RedoSource,
+        report: &mut ApplyReport,
+    ) -> Result<Scn, ApplyError> {
+        let mut at = from;
+        let mut chunk = Vec::new();
+        while at < target {
+            chunk.clear();
+            source.read(at, target, &mut chunk).map_err(|source| ApplyError::Source { from: at, source })?;
+            let end = self.run(Redo { first: at, bytes: &chunk }, target, Mode::Replay, report)?;
+            if end == at {
+                break;
+            }
+            at = end;
+        }
+        Ok(at)
+    }
+
+    /// A journal that has lost facts lets frames of this standby look like those of another process: redo from the beginning of
+    /// the database explains them, unless that is too much. Returns where to begin.
+    fn begin_again_with_suspects(&mut self, target: Scn) -> Option<Scn> {
+        let suspected = self.databases.values_mut().filter(|database| {
+            database.condition == Condition::Recovering
+                && !database.suspects.is_empty()
+                && database.begin < database.need
+                && target.bytes_since(database.begin) <= BEGIN_AGAIN_BYTES
+        });
+        suspected
+            .map(|database| {
+                database.begin_again();
+                database.begin
+            })
+            .min()
     }
 
     fn finish_replays(&mut self, at: Scn, report: &mut ApplyReport) -> Result<(), ApplyError> {

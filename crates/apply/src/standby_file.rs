@@ -220,6 +220,16 @@ impl StandbyFile {
             .map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
     }
 
+    /// [`StandbyFile::wal_position`] and the checksum of its frame, 0 for an empty WAL.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wal_state(&self) -> Result<(WalPosition, u32), ApplyError> {
+        let header = self.guard()?.wal_header();
+        let state = header.map(|header| (header.position(), header.last_checksum()));
+        state.map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })
+    }
+
     /// Frames of the WAL, and those of them that are in the database file.
     ///
     /// # Errors

@@ -2,11 +2,13 @@
 
 use crate::ApplyError;
 use crate::standby_file::{OPEN_WAIT, StandbyFile};
+use standfast_sqlite_wal::frame_sums::{frame_checksum, page_sums_behind};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::rewrite::{RewriteError, room_for};
 use standfast_sqlite_wal::tail::{Mark, Room, Tail};
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, write_again};
-use standfast_types::Scn;
+use standfast_types::{PageNo, Scn, WalSalts};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// How long a checkpoint that resets the WAL waits for readers; apply stands still meanwhile.
@@ -172,6 +174,47 @@ impl StandbyFile {
             }
             other => other.map_err(|source| self.sqlite("checkpointing", source)),
         }
+    }
+
+    /// Cuts a WAL without frames to nothing, durably, as SQLite's own TRUNCATE checkpoint does: readers read none of it.
+    ///
+    /// # Errors
+    /// `SyncFailed`.
+    pub fn cut_empty_wal(&mut self) -> Result<(), ApplyError> {
+        self.with_wal(|wal| {
+            wal.truncate(0)?;
+            wal.sync()
+        })
+    }
+
+    /// Checksum of a frame of the WAL with these salts; `None` when it has no such frame.
+    ///
+    /// # Errors
+    /// `SyncFailed` when it cannot be read.
+    pub fn frame_checksum(&mut self, salts: WalSalts, frame: u32) -> Result<Option<u32>, ApplyError> {
+        let page_size = self.plan.page_size;
+        let mut checksum = None;
+        self.with_wal(|wal| {
+            checksum = frame_checksum(wal, page_size, salts, frame)?;
+            Ok(())
+        })?;
+        Ok(checksum)
+    }
+
+    /// Checksums of the newest images of the pages in the frames behind `after`.
+    ///
+    /// # Errors
+    /// `SyncFailed` when they cannot be read.
+    pub fn page_sums_behind(&mut self, after: u32) -> Result<HashMap<PageNo, u32>, ApplyError> {
+        let (header, page_size) = (self.wal_header()?, self.plan.page_size);
+        let mut sums = HashMap::new();
+        if header.frames() > after {
+            self.with_wal(|wal| {
+                sums = page_sums_behind(wal, page_size, header.salts(), after, header.frames())?;
+                Ok(())
+            })?;
+        }
+        Ok(sums)
     }
 
     /// Makes all commits survive a power loss.

@@ -229,13 +229,14 @@ impl Apply {
             match database.file.log() {
                 // The end of its first transaction is another place of the state that is there.
                 Log::WrittenAnew { .. } => {
-                    let at = database.file.wal_position()?;
-                    facts.push(Fact::Position { database: database.id, at, scn: database.need });
+                    let (at, checksum) = database.file.wal_state()?;
+                    facts.push(Fact::Position { database: database.id, at, checksum, scn: database.need });
                 }
                 Log::Lazy(tail) => facts.push(Fact::Floor { database: database.id, scn: tail.scn() }),
                 Log::Plain if now.backfilled == now.frames => {
                     database.unsynced = false;
                     facts.push(Fact::Floor { database: database.id, scn: database.need });
+                    facts.push(Fact::Whole { database: database.id, scn: database.need });
                 }
                 Log::Plain => {}
             }

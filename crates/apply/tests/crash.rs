@@ -6,9 +6,9 @@ mod common;
 
 use common::*;
 use rusqlite::Connection;
-use standfast_apply::{Apply, Limits, Pace};
+use standfast_apply::{Apply, ApplyError, AtRest, Limits, Pace, RedoInMemory, StartPoint};
 use standfast_testkit::{Rng, TempDir};
-use standfast_types::{Scn, WAL_HEADER_BYTES};
+use standfast_types::{DatabaseId, Scn, WAL_HEADER_BYTES};
 use std::path::Path;
 
 /// What a kill leaves of a standby: its files as they are, without the shared memory.
@@ -252,4 +252,99 @@ fn an_open_transaction_is_read_again_after_a_restart() {
     assert_eq!(apply.applied(), confirmed);
     follow_well(&mut apply, &scene.stream);
     [a, b].iter().for_each(|primary| primary.check(&files));
+}
+
+/// Attaches what a clean stop has left, with its notes.
+fn after_stop(
+    files: &TempDir,
+    scene: &Scene,
+    rests: &[(DatabaseId, AtRest)],
+    oldest: Scn,
+) -> Vec<(DatabaseId, ApplyError)> {
+    let mut apply = Apply::open(config(files, 0, small_limits()), Box::new(|_| Ok(()))).unwrap();
+    for primary in &scene.primaries {
+        let rest = rests.iter().find(|(id, _)| *id == primary.id).map(|(_, rest)| rest);
+        let start = StartPoint::attached_at(Scn::START);
+        apply.attach_at_rest(primary.id, &primary.name, primary.page_size, start, rest).unwrap();
+    }
+    let from = apply.resume_scn().unwrap_or(scene.stream.end());
+    let mut redo = RedoInMemory { first: oldest, bytes: scene.stream.from(oldest) };
+    apply.recover(from, scene.stream.end(), &mut redo).unwrap().errors
+}
+
+const FOREIGN: &str = "INSERT INTO t(body) VALUES('of another process')";
+
+#[test]
+fn what_is_written_to_a_stopped_standby_is_found() {
+    for (seed, statement, closes) in [
+        (20, "SELECT count(*) FROM t", true),
+        (21, "SELECT count(*) FROM t", false),
+        (22, FOREIGN, true),
+        (23, FOREIGN, false),
+        (24, "VACUUM", true),
+        (25, "PRAGMA user_version=7", false),
+    ] {
+        let mut scene = Scene::new(seed);
+        scene.go_on(4);
+        let rests = scene.apply.take().unwrap().rest(&mut Default::default()).unwrap();
+        assert!(rests.iter().all(|(_, rest)| rest.wal.is_none()), "{rests:?}");
+        let other = Connection::open(scene.standby.join("a.db")).unwrap();
+        other.query_row(statement, [], |_| Ok(())).ok();
+        let open = if closes {
+            drop(other);
+            None
+        } else {
+            Some(other)
+        };
+        let errors = after_stop(&scene.standby, &scene, &rests, Scn::START);
+        if statement.starts_with("SELECT") {
+            assert!(errors.is_empty(), "{statement}: {errors:?}");
+            continue;
+        }
+        let found: Vec<_> = errors.iter().map(|(id, error)| (*id, error.to_string())).collect();
+        assert!(found.len() == 1 && found[0].0 == scene.primaries[0].id, "{statement}: {found:?}");
+        assert!(found[0].1.contains("wrote to it"), "{found:?}");
+        drop(open);
+        // It is remembered without the note.
+        let errors = after_stop(&scene.standby, &scene, &[], Scn::START);
+        assert!(matches!(errors[..], [(_, ApplyError::Stopped { .. })]), "{errors:?}");
+    }
+}
+
+#[test]
+fn frames_of_another_process_behind_those_of_a_killed_standby_are_found() {
+    for (seed, statement) in
+        [(30, FOREIGN), (31, "PRAGMA user_version=7"), (32, "CREATE TABLE foreign_table(x)")]
+    {
+        let mut scene = Scene::new(seed);
+        scene.go_on(2);
+        let oldest = scene.stream.end();
+        scene.go_on(1);
+        let files = killed(&scene.standby);
+        scene.apply = None;
+        let other = Connection::open(files.join("a.db")).unwrap();
+        other.execute_batch(statement).unwrap();
+        // All redo since the first image of the database replaces whatever is there.
+        let copy = killed(&files);
+        assert!(after_stop(&copy, &scene, &[], Scn::START).is_empty());
+        scene.primaries.iter().for_each(|primary| primary.check(&copy));
+        let errors = after_stop(&files, &scene, &[], oldest);
+        let found: Vec<_> = errors.iter().map(|(id, error)| (*id, error.to_string())).collect();
+        assert!(found.len() == 1 && found[0].0 == scene.primaries[0].id, "{statement}: {found:?}");
+        assert!(found[0].1.contains("wrote to it"), "{found:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_keeps_the_wal_over_a_stop_is_no_writer() {
+    let mut scene = Scene::new(33);
+    let reader = Connection::open(scene.standby.join("a.db")).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+    scene.go_on(3);
+    let rests = scene.apply.take().unwrap().rest(&mut Default::default()).unwrap();
+    assert!(rests.iter().any(|(_, rest)| rest.wal.is_some()), "{rests:?}");
+    assert!(after_stop(&scene.standby, &scene, &rests, Scn::START).is_empty());
+    reader.execute_batch("COMMIT; UPDATE t SET body='written after all'").unwrap();
+    let errors = after_stop(&scene.standby, &scene, &rests, Scn::START);
+    assert_eq!(errors.len(), 1, "{errors:?}");
 }

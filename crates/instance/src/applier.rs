@@ -3,7 +3,7 @@
 
 use crate::apply_delay::{ApplyDelay, Seen};
 use crate::apply_thread::ALL;
-use crate::control::DatabaseRecord;
+use crate::control::{DatabaseRecord, RestingFile};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::kept;
@@ -126,6 +126,7 @@ impl Applier {
         // Only logs from before the checkpoint are ever removed: a later one that is not there is missing, and waited for.
         self.apply.redo_begins_at(self.shared.log.oldest().min(checkpoint), &mut report);
         self.note(&report);
+        self.forget_resting_files()?;
         // From the checkpoint at the latest: an attach record there may be news to the catalogue.
         let from = self.apply.resume_scn().map_or(checkpoint, |resume| resume.min(checkpoint));
         let report =
@@ -135,6 +136,21 @@ impl Applier {
         self.watch_places();
         self.shared.stopped.are_known();
         Ok(())
+    }
+
+    /// From here on the files change. First the journal gets what was found by the notes of the last clean stop.
+    fn forget_resting_files(&mut self) -> Result<(), InstanceError> {
+        if self.environment.control().resting_files.is_empty() {
+            return Ok(());
+        }
+        let mut report = ApplyReport::default();
+        self.apply.note_found(&mut report)?;
+        self.note(&report);
+        let open: Vec<DatabaseId> =
+            self.apply.databases().into_iter().map(|database| database.database).collect();
+        // One that could not be opened is compared when it can be.
+        self.environment
+            .update_control(|control| control.resting_files.retain(|rest| !open.contains(&rest.database)))
     }
 
     fn start_over(&mut self) {
@@ -289,6 +305,24 @@ impl Applier {
         Ok(self.apply.applied())
     }
 
+    /// Ends at a clean stop, and notes how the files of the databases are then: what is different at the next start was
+    /// written by another process.
+    ///
+    /// # Errors
+    /// When the journal or the control file cannot be written: the next start then finds out from the redo.
+    pub fn rest(self) -> Result<(), InstanceError> {
+        let Applier { environment, apply, .. } = self;
+        let mut report = ApplyReport::default();
+        let rests = apply.rest(&mut report)?;
+        for (id, error) in &report.errors {
+            let name = environment.database_name(*id).unwrap_or_else(|| id.to_string());
+            environment.alert.say(format!("database {name} as it is now cannot be noted: {error}"));
+        }
+        environment.update_control(|control| {
+            control.resting_files = rests.iter().map(|(id, rest)| RestingFile::new(*id, rest)).collect();
+        })
+    }
+
     /// Ends here; the databases stay open.
     pub fn into_apply(self) -> Apply {
         self.apply
@@ -415,10 +449,13 @@ fn open_apply(
     for (id, scn) in environment.control().detached {
         apply.detached_before(id, scn);
     }
+    let resting = environment.control().resting_files;
     for record in environment.control().databases {
         let start =
             StartPoint { scn: record.start_scn, redo_from: record.redo_from, empty: record.begun_empty };
-        if let Err(error) = apply.attach_existing(record.id, &record.name, record.page_size, start) {
+        let rest = resting.iter().find(|resting| resting.database == record.id).map(RestingFile::at_rest);
+        let attached = apply.attach_at_rest(record.id, &record.name, record.page_size, start, rest.as_ref());
+        if let Err(error) = attached {
             // Apply may open again and again while it waits for redo.
             if shared.stopped.add(&record.name, None, error.to_string()) {
                 environment.alert.say(format!("standby database {} cannot be opened: {error}", record.name));

@@ -6,6 +6,7 @@ use crate::error::InstanceError;
 use crate::log_layout::RedoLayouts;
 use crate::lost_redo::LostRecord;
 use serde::{Deserialize, Serialize};
+use standfast_apply::{AtRest, Stamp, WalAtRest};
 use standfast_format::crc32c;
 use standfast_io::Disk;
 use standfast_transport as transport;
@@ -106,6 +107,53 @@ impl WholeFile {
     /// The same at `scn`, if no redo that changes the database ends behind the position: that of the last is `last_change`.
     pub fn carried_to(self, scn: Scn, last_change: Scn) -> WholeFile {
         if self.scn >= last_change { WholeFile { scn: self.scn.max(scn), ..self } } else { self }
+    }
+}
+
+/// The files of a database as a clean stop of a standby left them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestingFile {
+    /// Database.
+    pub database: DatabaseId,
+    /// How its file was then.
+    pub stamp: FileStamp,
+    /// Its WAL, where readers kept it in use: else it was cut to nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal: Option<RestingWal>,
+}
+
+/// See [`RestingFile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestingWal {
+    /// The last frame.
+    pub position: WalPosition,
+    /// Second word of the checksum of that frame.
+    pub checksum: u32,
+    /// All frames were in the database file, too.
+    pub is_in_file: bool,
+}
+
+impl RestingFile {
+    /// As apply has noted it.
+    pub fn new(database: DatabaseId, rest: &AtRest) -> RestingFile {
+        let AtRest { file: Stamp { bytes, modified_ns }, wal } = *rest;
+        let wal = wal.map(|WalAtRest { position, checksum, is_in_file }| RestingWal {
+            position,
+            checksum,
+            is_in_file,
+        });
+        RestingFile { database, stamp: FileStamp { bytes, modified_ns }, wal }
+    }
+
+    /// As apply compares it.
+    pub fn at_rest(&self) -> AtRest {
+        let FileStamp { bytes, modified_ns } = self.stamp;
+        let wal = self.wal.map(|RestingWal { position, checksum, is_in_file }| WalAtRest {
+            position,
+            checksum,
+            is_in_file,
+        });
+        AtRest { file: Stamp { bytes, modified_ns }, wal }
     }
 }
 
@@ -288,6 +336,9 @@ pub struct Control {
     /// See [`WholeFile`]; the newest of each database.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub whole_files: Vec<WholeFile>,
+    /// Of a standby: see [`RestingFile`]. Written by a clean stop and removed by the next start, before anything is applied.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resting_files: Vec<RestingFile>,
     /// See [`OwedImage`]; none of a database whose image is complete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub owed_images: Vec<OwedImage>,
@@ -449,6 +500,7 @@ impl Control {
         self.known_files.retain(|known| known.database != id);
         self.whole_files.retain(|whole| whole.database != id);
         self.owed_images.retain(|owed| owed.database != id);
+        self.resting_files.retain(|resting| resting.database != id);
     }
 
     /// Remembers that the file of a database alone holds everything before a position. What was noted before stays true.
@@ -542,6 +594,15 @@ mod tests {
                 database: DatabaseId(2),
                 scn: Scn(4),
                 stamp: FileStamp { bytes: 9, modified_ns: 10 },
+            }],
+            resting_files: vec![RestingFile {
+                database: DatabaseId(2),
+                stamp: FileStamp { bytes: 9, modified_ns: 10 },
+                wal: Some(RestingWal {
+                    position: WalPosition { salts: WalSalts(5, 6), frame: 7 },
+                    checksum: 8,
+                    is_in_file: true,
+                }),
             }],
             owed_images: vec![OwedImage {
                 database: DatabaseId(2),

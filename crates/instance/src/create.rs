@@ -1,7 +1,7 @@
 //! Making an instance directory: a first primary, or a standby as a copy of a running primary.
 
 use crate::config::{CONFIG_FILE, Config};
-use crate::control::{Control, DatabaseRecord, Incarnation, Role};
+use crate::control::{Control, DatabaseRecord, FileStamp, Incarnation, RestingFile, Role};
 use crate::environment::{keeper_of, security_of};
 use crate::error::InstanceError;
 use crate::file_system;
@@ -148,6 +148,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         left_out: Vec::new(),
         known_files: Vec::new(),
         whole_files: Vec::new(),
+        resting_files: Vec::new(),
         owed_images: Vec::new(),
         kept_files: Vec::new(),
         detached: Vec::new(),
@@ -382,6 +383,12 @@ fn copy_into(
     };
     RedoLog::start(Arc::new(DirectDisk), standby, identity, switch, StreamCrc(start.crc))?;
     let next_database = databases.iter().map(|database| database.id.0 + 1).max().unwrap_or(1);
+    // What is different at the first start was written by another process.
+    let resting = |record: &DatabaseRecord| {
+        let stamp = FileStamp::of(&DirectDisk, &record.path)?;
+        Some(RestingFile { database: record.id, stamp, wal: None })
+    };
+    let resting_files = databases.iter().filter_map(resting).collect();
     let control = Control {
         instance: InstanceId::random()
             .map_err(InstanceError::io("read random numbers from", "/dev/urandom"))?,
@@ -396,6 +403,7 @@ fn copy_into(
         left_out: Vec::new(),
         known_files: Vec::new(),
         whole_files: Vec::new(),
+        resting_files,
         owed_images: Vec::new(),
         kept_files: Vec::new(),
         detached: Vec::new(),

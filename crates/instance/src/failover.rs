@@ -293,6 +293,7 @@ pub fn take_over(
         control.whole_files = whole_files;
         control.whole_files.retain(|whole| kept.iter().all(|(kept, _)| *kept != whole.database));
         control.owed_images.clear();
+        control.resting_files.clear();
         let unknown = control.databases.iter().map(|record| record.id).filter(|id| !known.contains(id));
         let needs = |id| kept.iter().find(|(kept, _)| *kept == id).map_or(branch, |(_, from)| *from);
         control.left_out = unknown.map(|id| (id, needs(id))).collect();

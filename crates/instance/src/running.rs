@@ -10,6 +10,7 @@ mod superseded;
 
 pub use self::role_change::TakenOver;
 use self::service::Service;
+use crate::applier::Applier;
 use crate::checkpointer::Remainder;
 use crate::config::DestinationConfig;
 use crate::control::{Control, FileStamp, Role, WholeFile};
@@ -541,7 +542,13 @@ impl Running {
                 }
                 standby.forwarding.stop();
                 standby.segment.set_running(false, &self.environment.segment_config());
-                standby.standby.stop().map(|_| ())
+                let rested = standby.standby.stop().and_then(Applier::rest);
+                if let Err(error) = &rested {
+                    self.environment
+                        .alert
+                        .say(format!("the files of the databases cannot be noted: {error}"));
+                }
+                rested
             }
             Mode::FarSync(far_sync) => {
                 if let Some(receiver) = self.receiver().as_ref() {

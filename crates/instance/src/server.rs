@@ -277,6 +277,7 @@ fn settle(paths: &Paths, control: &mut Control, adopt: bool) -> Result<(), Insta
             // The files of the databases may be copies like the directory, with other times; their pages are compared with
             // the redo.
             control.known_files.clear();
+            control.resting_files.clear();
             for whole in &mut control.whole_files {
                 let record = control.databases.iter().find(|record| record.id == whole.database);
                 if let Some(stamp) = record.and_then(|record| FileStamp::of(&DirectDisk, &record.path)) {

@@ -9,6 +9,7 @@ mod bare_log;
 pub mod capture;
 mod checkpoint_lock;
 pub mod first_pages;
+pub mod frame_sums;
 pub mod guard;
 mod guard_vfs;
 pub mod log_length;

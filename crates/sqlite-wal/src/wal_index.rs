@@ -33,6 +33,11 @@ impl WalIndexHeader {
     pub(crate) fn frame_checksum(&self) -> [u32; 2] {
         [self.words[6], self.words[7]]
     }
+    /// Second word of [`WalIndexHeader::frame_checksum`], as [`crate::frame_sums::frame_checksum`] reads it from the log; 0
+    /// for an empty log.
+    pub fn last_checksum(&self) -> u32 {
+        if self.frames() == 0 { 0 } else { self.words[7] }
+    }
     /// Salts as two words in the byte order of the file, the form in which sessions compare them.
     pub fn raw_salts(&self) -> [u32; 2] {
         [self.words[8], self.words[9]]

@@ -44,6 +44,7 @@ mod resolve;
 mod roles;
 mod security;
 mod standby;
+mod standby_files;
 mod stops;
 mod support;
 mod unreadable_redo;

@@ -121,7 +121,7 @@ fn journal(mut bytes: Vec<u8>, seal: fn(&mut [u8])) {
     let Ok(journal) = Journal::open(disk, Path::new("/apply.journal"), 0) else { return };
     let history = journal.history();
     for database in [DatabaseId(0), DatabaseId(1), DatabaseId(u16::MAX)] {
-        let _ = history.lower_bound(database, WalPosition::default());
+        let _ = history.bound(database, WalPosition::default(), |_| None);
         let _ = (history.floor(database), history.stopped(database), history.has_commits(database));
     }
     let mut history = history.clone();

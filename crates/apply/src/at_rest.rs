@@ -1,0 +1,224 @@
+//! Whether another process has written to a standby database while its standby did not run.
+//!
+//! A clean stop moves the WAL of each database into its file, cuts it to nothing and notes how the file is then. A plain
+//! process that only reads has nothing to move, so whatever is different at the next start was written by one. Where readers
+//! keep the WAL in use during the stop it stays, and its last frame is noted: salts, number and checksum.
+//!
+//! After a crash there is no such note. Then every frame behind the last position in the journal has to be explained by
+//! redo, see [`crate::database::Database`], and where the WAL is gone replay begins where the file alone held everything.
+//!
+//! [`AtRest::compare`] is pure.
+
+use crate::database::{Condition, Database};
+use crate::history::Fact;
+use crate::{Apply, ApplyError, ApplyReport};
+use standfast_types::{DatabaseId, WalPosition};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+/// Size of a file and when it was last written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// Bytes.
+    pub bytes: u64,
+    /// Nanoseconds since the Unix epoch.
+    pub modified_ns: u64,
+}
+
+impl Stamp {
+    /// Of the file at `path`; `None` when there is none, or its file system does not say.
+    pub fn of(path: &Path) -> Option<Stamp> {
+        let metadata = std::fs::metadata(path).ok()?;
+        let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        Some(Stamp { bytes: metadata.len(), modified_ns: u64::try_from(modified.as_nanos()).ok()? })
+    }
+}
+
+/// The WAL of a database that stayed in use over a clean stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalAtRest {
+    /// Its last frame.
+    pub position: WalPosition,
+    /// Checksum of that frame, as of [`standfast_sqlite_wal::frame_sums::frame_checksum`].
+    pub checksum: u32,
+    /// All frames are in the database file, too.
+    pub is_in_file: bool,
+}
+
+/// The files of a database when its standby was stopped cleanly, durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtRest {
+    /// The database file.
+    pub file: Stamp,
+    /// The WAL; `None`: it was cut to nothing.
+    pub wal: Option<WalAtRest>,
+}
+
+/// The files of a database at a start, once nobody else can write to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilesFound {
+    /// The database file.
+    pub file: Option<Stamp>,
+    /// What SQLite's recovery has made of the WAL.
+    pub position: WalPosition,
+    /// Checksum of the last frame; 0 without one.
+    pub checksum: u32,
+}
+
+/// See [`AtRest::compare`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// They hold what they held.
+    Same,
+    /// Another process has written to them; what shows it.
+    Written(&'static str),
+    /// It cannot be told: as after a crash.
+    Unknown,
+}
+
+impl Apply {
+    /// Ends apply at a clean stop: moves WALs into their files as far as readers allow, makes everything durable, and returns
+    /// how the files of each database are then, for [`Apply::attach_at_rest`]. Databases that are not live are left as
+    /// they are.
+    ///
+    /// # Errors
+    /// When the journal cannot be written; what concerns one database is in the report.
+    pub fn rest(mut self, report: &mut ApplyReport) -> Result<Vec<(DatabaseId, AtRest)>, ApplyError> {
+        self.sync(report)?;
+        let mut rests = Vec::new();
+        for database in self.databases.values_mut().filter(|database| database.condition == Condition::Live) {
+            match database.rest() {
+                Ok(rest) => rests.extend(rest.map(|rest| (database.id, rest))),
+                Err(error) => report.errors.push((database.id, error)),
+            }
+        }
+        let is_whole = |rest: &AtRest| rest.wal.is_none_or(|wal| wal.is_in_file);
+        let whole = rests.iter().filter(|(_, rest)| is_whole(rest));
+        let whole = whole.filter_map(|(id, _)| Some((*id, self.databases.get(id)?.need)));
+        let facts: Vec<Fact> = whole
+            .flat_map(|(database, scn)| [Fact::Floor { database, scn }, Fact::Whole { database, scn }])
+            .collect();
+        let written = self.journal.append(&facts).and_then(|()| self.journal.sync());
+        written.map_err(|source| self.journal_error(source))?;
+        let paths: BTreeMap<DatabaseId, PathBuf> =
+            self.databases.iter().map(|(id, database)| (*id, database.file.plan().path.clone())).collect();
+        drop(self);
+        // Of the time of the last write, too: SQLite syncs data. Locks that closing the file drops are gone already.
+        rests.retain(|(id, _)| {
+            paths.get(id).is_some_and(|path| File::open(path).and_then(|file| file.sync_all()).is_ok())
+        });
+        Ok(rests)
+    }
+}
+
+impl Apply {
+    /// Notes in the journal, durably, which databases were found to be written to: what shows it is about to go.
+    ///
+    /// # Errors
+    /// `Journal`.
+    pub fn note_found(&mut self, report: &mut ApplyReport) -> Result<(), ApplyError> {
+        self.collect(report);
+        self.write_facts()
+    }
+}
+
+impl Database {
+    /// `None` when the file system does not say when a file was written.
+    fn rest(&mut self) -> Result<Option<AtRest>, ApplyError> {
+        self.file.reset_wal()?;
+        let checkpointed = self.file.checkpointed()?;
+        let wal = if checkpointed.frames == 0 {
+            self.file.cut_empty_wal()?;
+            None
+        } else {
+            let (position, checksum) = self.file.wal_state()?;
+            Some(WalAtRest { position, checksum, is_in_file: checkpointed.backfilled == checkpointed.frames })
+        };
+        Ok(Stamp::of(&self.file.plan().path).map(|file| AtRest { file, wal }))
+    }
+}
+
+impl AtRest {
+    /// What the files are, by what they were.
+    pub fn compare(&self, found: &FilesFound) -> Verdict {
+        let is_file_same = found.file == Some(self.file);
+        let has_frames = found.position.frame > 0;
+        let Some(wal) = &self.wal else {
+            return match (has_frames, is_file_same) {
+                (true, _) => Verdict::Written("its write-ahead log, which was empty, holds commits"),
+                (false, false) => Verdict::Written("its file was written to"),
+                (false, true) => Verdict::Same,
+            };
+        };
+        if found.position == wal.position && found.checksum == wal.checksum {
+            // A reader that came last may have moved frames into the file.
+            return Verdict::Same;
+        }
+        if found.position.salts == wal.position.salts && found.position.frame > wal.position.frame {
+            return Verdict::Written("its write-ahead log holds further commits");
+        }
+        match (has_frames, is_file_same && wal.is_in_file) {
+            (true, _) => Verdict::Written("its write-ahead log is another one"),
+            (false, true) => Verdict::Same,
+            // The last reader has moved the frames and removed the WAL, or a writer has, or it was removed.
+            (false, false) => Verdict::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_types::WalSalts;
+
+    const FILE: Stamp = Stamp { bytes: 8192, modified_ns: 77 };
+    const WRITTEN: Stamp = Stamp { bytes: 8192, modified_ns: 78 };
+
+    fn position(first_salt: u32, frame: u32) -> WalPosition {
+        WalPosition { salts: WalSalts(first_salt, 5), frame }
+    }
+
+    fn found(file: Stamp, position: WalPosition, checksum: u32) -> FilesFound {
+        FilesFound { file: Some(file), position, checksum }
+    }
+
+    fn is_written(rest: &AtRest, found: &FilesFound) -> bool {
+        matches!(rest.compare(found), Verdict::Written(_))
+    }
+
+    #[test]
+    fn without_a_wal_any_frame_and_any_write_was_made_by_another_process() {
+        let rest = AtRest { file: FILE, wal: None };
+        assert_eq!(rest.compare(&found(FILE, WalPosition::default(), 0)), Verdict::Same);
+        assert_eq!(
+            rest.compare(&found(FILE, position(9, 0), 0)),
+            Verdict::Same,
+            "a reader has made an empty one"
+        );
+        assert!(is_written(&rest, &found(FILE, position(9, 2), 4)));
+        assert!(is_written(&rest, &found(WRITTEN, WalPosition::default(), 0)));
+        let gone = FilesFound { file: None, ..found(FILE, WalPosition::default(), 0) };
+        assert!(is_written(&rest, &gone));
+    }
+
+    #[test]
+    fn a_wal_that_readers_kept_has_to_end_where_it_ended() {
+        for is_in_file in [false, true] {
+            let wal = WalAtRest { position: position(9, 40), checksum: 6, is_in_file };
+            let rest = AtRest { file: FILE, wal: Some(wal) };
+            assert_eq!(rest.compare(&found(FILE, position(9, 40), 6)), Verdict::Same);
+            let moved = found(WRITTEN, position(9, 40), 6);
+            assert_eq!(rest.compare(&moved), Verdict::Same, "a reader has moved frames");
+            for (position, checksum) in [(position(9, 40), 7), (position(9, 42), 8), (position(10, 1), 8)] {
+                assert!(is_written(&rest, &found(FILE, position, checksum)), "{position:?}");
+            }
+            let closed = rest.compare(&found(WRITTEN, WalPosition::default(), 0));
+            assert_eq!(closed, Verdict::Unknown, "by the last reader or by a writer");
+            let removed = rest.compare(&found(FILE, WalPosition::default(), 0));
+            let expected = if is_in_file { Verdict::Same } else { Verdict::Unknown };
+            assert_eq!(removed, expected, "nothing is lost with a WAL that is in the file");
+        }
+    }
+}
