@@ -183,7 +183,7 @@ pub enum Command {
     /// whether that is all. Databases to which redo could not be applied are tried again first; when one would be left out
     /// the failover is refused.
     #[command(
-        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n  standfast failover -D /srv/sf-b --wait 0     # at once, with what is here\n  standfast failover -D /srv/sf-b --force      # without the databases that cannot be brought up to date\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, with everything that was received,\n3 it is no standby, or a database would be left out, 4 the instance does not run, 6 this is the primary now, and it is said\nwhat is missing or not known to be here."
+        after_help = "Examples:\n  standfast failover -D /srv/sf-b\n  standfast failover -D /srv/sf-b --wait 0     # at once, with what is here\n  standfast failover -D /srv/sf-b --force      # without the databases that cannot be brought up to date\n\nMake sure that the old primary is gone first. Exit codes: 0 this is the primary now, with everything that was acknowledged\n(of a primary that ships asynchronously: with everything that was received), 3 it is no standby, or a database would be left\nout, 4 the instance does not run, 6 this is the primary now, and it is said what is missing or not known to be here: databases\nthat are left out, pages that differ, a standby that was behind, or that had not heard from the primary for longer than\ncommits wait for it."
     )]
     Failover {
         /// How long to wait for what the source of this standby still has, seconds.
@@ -192,6 +192,10 @@ pub enum Command {
         /// Take over also when databases have to be left out; the redo that they lack is kept if it is here.
         #[arg(long)]
         force: bool,
+        /// Print what was found as JSON: where the new incarnation begins, what may be missing, and each database that is
+        /// left out.
+        #[arg(long)]
+        json: bool,
     },
     /// Start or stop applying redo to this standby.
     Apply {

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         Command::Diagnose(diagnose) => reports::diagnose(&args.directory, &diagnose),
         Command::Doctor(args) => doctor::doctor(args)
             .map(|well| if well { ExitCode::SUCCESS } else { ExitCode::from(NOT_PROTECTED) }),
-        Command::Failover { wait, force } => failover(&args.directory, wait, force),
+        Command::Failover { wait, force, json } => failover(&args.directory, wait, force, json),
         _ => run(args).map(|good| if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }),
     };
     match outcome {
@@ -80,7 +80,7 @@ const NOT_PROTECTED: u8 = 3;
 /// Done, and not all that was acknowledged is known to be here.
 const DONE_WITH_LOSS: u8 = 6;
 
-fn failover(directory: &Path, wait: u64, force: bool) -> Result<ExitCode, InstanceError> {
+fn failover(directory: &Path, wait: u64, force: bool, json: bool) -> Result<ExitCode, InstanceError> {
     let began = Instant::now();
     let answer = server::ask(directory, &Request::Failover { wait_s: Some(wait), force })?;
     let mut complete = true;
@@ -89,15 +89,23 @@ fn failover(directory: &Path, wait: u64, force: bool) -> Result<ExitCode, Instan
         let word = if is_well { "" } else { "warning: " };
         eprintln!("{word}{}", text.replace(" | hint: ", "\nhint: "));
     };
-    let drained = &answer["drained"];
-    if let Some(text) = drained["text"].as_str() {
-        say(drained["complete"] == true, text);
+    for found in [&answer["drained"], &answer["known"]] {
+        if let Some(text) = found["text"].as_str() {
+            say(found["complete"] == true, text);
+        }
     }
     for left_out in answer["left_out"].as_array().into_iter().flatten() {
         let part = |name: &str| left_out[name].as_str().unwrap_or_default().to_owned();
         say(false, &format!("LEFT OUT: {} | hint: {}", part("text"), part("remedy")));
     }
-    println!("primary from SCN {} after {:.1} s", answer["branch"], began.elapsed().as_secs_f64());
+    for text in answer["differing"].as_array().into_iter().flatten().filter_map(|text| text.as_str()) {
+        say(false, &format!("PAGES DIFFER: {text}"));
+    }
+    if json {
+        println!("{answer:#}");
+    } else {
+        println!("primary from SCN {} after {:.1} s", answer["branch"], began.elapsed().as_secs_f64());
+    }
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(DONE_WITH_LOSS) })
 }
 

@@ -77,6 +77,8 @@ pub struct FailedOver {
     pub branch: Scn,
     /// Databases that are not open: not all redo is in them.
     pub left_out: Vec<LeftOut>,
+    /// Databases that are served although pages differed when they were last compared, in words.
+    pub differing: Vec<String>,
     /// Keep the wal-index of every database as it is noted in the redo until the primary has opened them.
     pub keepers: Vec<Connection>,
 }
@@ -232,19 +234,23 @@ pub fn take_over(
     let mut left_out = left_out(&applier);
     check_left_out(&left_out, force)?;
     let kept = applier.redo_still_here();
+    let mut differing = Vec::new();
     for found in
         applier.shared().verified.since(0, |id| environment.database_name(id)).map_or(vec![], |(_, all)| all)
     {
         if found.differing > 0 {
             let pages: Vec<_> = found.pages.iter().take(10).map(|page| page.page.to_string()).collect();
-            environment.alert.say(format!(
-                "failover: {} pages of database {} were not what the old primary had when they were last compared, and \
+            differing.push(format!(
+                "{} pages of database {} were not what the old primary had when they were last compared, and \
                  are served from now on: {} | hint: run `PRAGMA integrity_check`, and take what they hold from a backup",
                 found.differing,
                 found.database,
                 pages.join(", ")
             ));
         }
+    }
+    for text in &differing {
+        environment.alert.say(format!("failover: {text}"));
     }
     let unfinished = applier.shared().hardened().bytes_since(branch);
     if unfinished > 0 {
@@ -300,7 +306,7 @@ pub fn take_over(
         // What they hold is behind the redo, and where exactly does not show in their own WAL.
         control.replays = kept.clone();
     })?;
-    Ok(FailedOver { branch, left_out, keepers })
+    Ok(FailedOver { branch, left_out, differing, keepers })
 }
 
 struct Opening {

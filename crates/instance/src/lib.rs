@@ -44,6 +44,7 @@ pub mod forwarding;
 pub mod history;
 pub mod http;
 pub mod kept;
+mod known_complete;
 mod lag;
 pub mod live_watch;
 pub mod local_archive;

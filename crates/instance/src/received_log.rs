@@ -4,6 +4,7 @@ use crate::archive_store;
 use crate::control::{GapRecord, Incarnation, Upstream};
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::known_complete::Terms;
 use crate::members::note_members;
 use crate::primary::log_switch::{event_of, wait_for};
 use crate::primary_threads::leave_the_device;
@@ -282,6 +283,7 @@ impl StandbyLog for ReceivedLog {
             }
         }
         self.upstream = Some(upstream);
+        self.shared.note_terms(Terms { mode: hello.mode, net_timeout: hello.net_timeout() });
         Ok(())
     }
 
@@ -294,6 +296,9 @@ impl StandbyLog for ReceivedLog {
         let mut told = self.shared.told();
         (told.delivered, told.source_end) = (delivered, Some(source_end));
         drop(told);
+        if delivered >= source_end {
+            self.shared.note_complete();
+        }
         self.look_for_lost_redo(Some(source_end));
     }
 

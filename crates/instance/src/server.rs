@@ -485,7 +485,8 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
         }
         Request::Failover { wait_s, force } => {
             let patience = wait_s.map_or(crate::drain::PATIENCE, Duration::from_secs);
-            let TakenOver { branch, drained, left_out } = running.failover(patience, force)?;
+            let TakenOver { branch, drained, known, left_out, differing } =
+                running.failover(patience, force)?;
             let drained = drained.map(|(complete, text)| json!({ "complete": complete, "text": text }));
             let left_out: Vec<_> = left_out
                 .iter()
@@ -500,7 +501,14 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
                     })
                 })
                 .collect();
-            json!({ "branch": branch, "drained": drained, "left_out": left_out })
+            let known = known.map(|(complete, text)| json!({ "complete": complete, "text": text }));
+            json!({
+                "branch": branch,
+                "drained": drained,
+                "known": known,
+                "left_out": left_out,
+                "differing": differing,
+            })
         }
         Request::SetDestination { destination, connect: true } => {
             let name = destination.name.clone();

@@ -7,6 +7,7 @@ use crate::drain::Told;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::forwarding::Forwarding;
+use crate::known_complete::{Heard, Terms};
 use crate::received_log::archive_confirmed;
 use crate::stopped::Stopped;
 use crate::verified::Verified;
@@ -19,7 +20,7 @@ use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use crate::received_log::{LentLog, ReceivedLog};
 
@@ -48,6 +49,8 @@ pub struct StandbyShared {
     pub(crate) last_heard_us: AtomicU64,
     /// What the source has said of itself.
     pub(crate) told: Mutex<Told>,
+    /// On which terms the newest stream came, and when everything that its source had was last here.
+    complete: Mutex<(Option<Terms>, Option<Instant>)>,
     epoch: AtomicU64,
     forwarding: Mutex<Weak<Forwarding>>,
     /// Redo that was damaged in the log has not come again yet, see [`crate::lost_redo`].
@@ -83,6 +86,7 @@ impl StandbyShared {
             verified,
             last_heard_us: AtomicU64::new(0),
             told: Mutex::default(),
+            complete: Mutex::default(),
             epoch: AtomicU64::new(0),
             forwarding: Mutex::default(),
             unwise: Mutex::default(),
@@ -241,6 +245,24 @@ impl StandbyShared {
             UNSAID => environment.config.standby.apply_delay_s.saturating_mul(1_000_000),
             said => said.saturating_mul(1_000),
         }
+    }
+
+    /// A stream begins on these terms.
+    pub(crate) fn note_terms(&self, terms: Terms) {
+        let mut complete = self.complete.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *complete = (Some(terms), complete.1);
+    }
+
+    /// The stream has brought everything that its source had.
+    pub(crate) fn note_complete(&self) {
+        let mut complete = self.complete.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        complete.1 = Some(Instant::now());
+    }
+
+    /// What is known of the source at this moment.
+    pub(crate) fn heard(&self) -> Heard {
+        let (terms, complete) = *self.complete.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Heard { terms, told: *self.told(), complete_ago: complete.map(|at| at.elapsed()) }
     }
 
     /// What the source says about the delay.

@@ -27,6 +27,7 @@ mod frames;
 mod gap;
 mod instruments;
 mod isolation;
+mod known_complete;
 mod left_out;
 mod log_groups;
 mod log_volume;

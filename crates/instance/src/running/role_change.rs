@@ -14,8 +14,12 @@ pub struct TakenOver {
     pub branch: Scn,
     /// Whether everything came that its source still had, and in words; nothing when its source was a primary.
     pub drained: Option<(bool, String)>,
+    /// Whether everything is here that the primary has acknowledged, and in words; nothing when that is certain.
+    pub known: Option<(bool, String)>,
     /// Databases that are not open, because not all redo is in them.
     pub left_out: Vec<LeftOut>,
+    /// Databases whose pages were not those of the primary when they were last compared, in words: they are served.
+    pub differing: Vec<String>,
 }
 
 impl Running {
@@ -25,6 +29,7 @@ impl Running {
     /// # Errors
     /// When this is no standby, or it cannot be completed, or a database would be left out; see [`failover`].
     pub fn failover(&self, patience: Duration, force: bool) -> Result<TakenOver, InstanceError> {
+        let known = self.known_complete();
         let drained = self.drain(patience);
         let mut mode = self.mode();
         match &*mode {
@@ -73,7 +78,7 @@ impl Running {
             self.environment.control().incarnation().number,
             done.branch
         ));
-        Ok(TakenOver { branch: done.branch, drained, left_out })
+        Ok(TakenOver { branch: done.branch, drained, known, left_out, differing: done.differing })
     }
 
     /// After a failover that failed: goes on as the standby that the control file says this still is, as after a

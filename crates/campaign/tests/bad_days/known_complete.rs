@@ -1,0 +1,111 @@
+//! What a failover says about commits that may be missing, by its words, its exit code and as JSON.
+
+use crate::support::{INSERT, Place, QUICK, add_destination, assert_same, await_status, must, rows, start};
+use standfast_campaign::status::Status;
+
+#[test]
+fn a_failover_within_the_net_timeout_knows_that_it_has_everything() {
+    let place = Place::new("failover-complete");
+    let (mut primary, standby, database) = place.pair(&[]);
+    (0..5).for_each(|_| drop(place.application(&database).run(INSERT)));
+    primary.kill();
+    let finished = standby.run(&["failover", "--json"]).unwrap();
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    let answer: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert!(answer["branch"].as_u64().is_some() && answer["known"].is_null(), "{answer}");
+    assert_eq!(answer["left_out"], serde_json::json!([]));
+    assert!(!finished.stderr.contains("warning"), "{}", finished.stderr);
+    assert_eq!(rows(&standby.standby_database("app.db")), 6);
+}
+
+/// The standby is gone, its primary goes on alone, is destroyed, and the standby takes over.
+#[test]
+fn a_failover_of_a_standby_that_was_down_says_that_it_cannot_know() {
+    let place = Place::new("failover-down");
+    let (mut primary, mut standby, database) =
+        place.pair(&["--on-timeout", "degrade", "--net-timeout-ms", "300"]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    assert_same(&primary, &standby, &database);
+    standby.kill();
+    application.run(INSERT);
+    primary.kill();
+    start(&mut standby);
+    let finished = standby.run(&["failover", "--json"]).unwrap();
+    assert_eq!(finished.code, 6, "{}", finished.stderr);
+    assert!(finished.stderr.contains("warning: NOT KNOWN whether everything is here"), "{}", finished.stderr);
+    let answer: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(answer["known"]["complete"], false, "{answer}");
+    assert_eq!(rows(&standby.standby_database("app.db")), 2);
+}
+
+/// The link is cut, not a process ended.
+#[test]
+fn a_failover_after_a_long_silence_says_that_it_cannot_know() {
+    let place = Place::new("failover-silent");
+    let (primary, standby, database) = place.pair(&QUICK);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    assert_same(&primary, &standby, &database);
+    primary.process().unwrap().freeze(true);
+    // Silence for longer than commits wait ends the stream at this end too.
+    await_status(&standby, "the stream has ended", |status| status.json()["standby"]["connected"] == false);
+    let finished = standby.run(&["failover"]).unwrap();
+    assert_eq!(finished.code, 6, "{}", finished.stderr);
+    assert!(finished.stderr.contains("has been silent for"), "{}", finished.stderr);
+    primary.process().unwrap().freeze(false);
+}
+
+#[test]
+fn a_failover_of_an_asynchronous_standby_says_what_that_means() {
+    let place = Place::new("failover-async");
+    let (mut primary, database) = place.protecting();
+    let standby = place.standby_of(&primary, "north");
+    add_destination(&primary, &standby, &["--mode", "async"]);
+    place.application(&database).run(INSERT);
+    await_status(&primary, "the standby follows", |status: &Status| status.streams() && status.settled());
+    primary.kill();
+    let finished = standby.run(&["failover"]).unwrap();
+    assert_eq!(finished.code, 0, "{}", finished.stderr);
+    assert!(finished.stderr.contains("ships asynchronously"), "{}", finished.stderr);
+}
+
+#[test]
+fn a_failover_without_any_database_names_each_of_them() {
+    let place = Place::new("failover-none");
+    let (mut primary, database) = place.protecting();
+    let other = place.database("other.db");
+    must(&primary, &["protect", &other.to_string_lossy()]);
+    // A copy: of a database that is protected later the redo has an image, which replaces what is written here.
+    let mut standby = place.standby_of(&primary, "north");
+    add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
+    assert_same(&primary, &standby, &database);
+    assert_same(&primary, &standby, &other);
+    standby.stop().unwrap();
+    for name in ["app.db", "other.db"] {
+        let mut writer = place.foreigner(&standby.standby_database(name));
+        writer.run(INSERT);
+        writer.close();
+    }
+    start(&mut standby);
+    await_status(&primary, "both are stopped", |status| {
+        status.json()["destinations"][0]["stopped_databases"]
+            .as_array()
+            .is_some_and(|stopped| stopped.len() == 2)
+    });
+    primary.kill();
+    let refused = standby.run(&["failover"]).unwrap();
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    let finished = standby.run(&["failover", "--force", "--json"]).unwrap();
+    assert_eq!(finished.code, 6, "{}", finished.stderr);
+    let answer: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+    for name in ["app.db", "other.db"] {
+        let lines = finished.stderr.lines().filter(|line| line.contains("LEFT OUT") && line.contains(name));
+        assert_eq!(lines.count(), 1, "{}", finished.stderr);
+        let named =
+            answer["left_out"].as_array().unwrap().iter().filter(|left_out| left_out["database"] == name);
+        assert_eq!(named.count(), 1, "{answer}");
+    }
+    let checked = standby.run(&["status", "--check"]).unwrap();
+    assert_eq!(checked.code, 2, "{}", checked.stdout);
+}
