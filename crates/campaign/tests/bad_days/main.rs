@@ -22,6 +22,7 @@ mod down;
 mod failed_sync;
 mod far_sync;
 mod foreign;
+mod foreign_down;
 mod foreign_writers;
 mod frames;
 mod gap;

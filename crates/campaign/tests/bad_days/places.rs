@@ -126,3 +126,42 @@ fn a_copy_of_an_instance_directory_is_refused_until_it_is_adopted() {
     let _ = adopted.wait();
     start(&mut standby);
 }
+
+/// By hand, or by a program that makes its database again: with an application on the old files, and without.
+#[test]
+fn a_database_that_is_removed_and_made_again_at_the_primary_is_no_ok() {
+    for is_open in [true, false] {
+        let place = Place::new("made-again");
+        let (primary, standby, database) = place.pair(&QUICK);
+        let mut application = place.application(&database);
+        application.run(INSERT);
+        assert_same(&primary, &standby, &database);
+        let application = if is_open {
+            Some(application)
+        } else {
+            application.close();
+            None
+        };
+        for suffix in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(format!("{}{suffix}", database.display()));
+        }
+        assert_eq!(place.database("app.db"), database);
+        await_status(&primary, "it is not open", |status| status.database_state("app.db") != "open");
+        let (code, line) = check(&primary);
+        assert!(code == 2 && line.contains("app.db"), "{code} {line}");
+        if let Some(mut application) = application {
+            let answer = application.try_run(INSERT);
+            assert!(
+                matches!(answer, standfast_campaign::application::client::Answer::Failed { .. }),
+                "acknowledged, into a file that is gone: {answer:?}"
+            );
+        }
+        let mut new = place.application(&database);
+        let answer = new.try_run(INSERT);
+        assert!(
+            matches!(answer, standfast_campaign::application::client::Answer::Failed { .. }),
+            "acknowledged, and in no redo: {answer:?}"
+        );
+        assert_eq!(rows(&standby.standby_database("app.db")), 2);
+    }
+}

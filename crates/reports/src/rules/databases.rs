@@ -12,7 +12,11 @@ pub(super) fn all(newest: &Observation) -> Vec<Finding> {
     let databases = newest.status["databases"].as_array().into_iter().flatten();
     let foreign = databases.filter_map(|database| foreign_commits(database, now_us?));
     let all = newest.status["databases"].as_array().into_iter().flatten();
-    all.filter_map(offline).chain(foreign).chain(unprotected(newest)).chain(not_applied_here(newest)).collect()
+    all.filter_map(offline)
+        .chain(foreign)
+        .chain(unprotected(newest))
+        .chain(not_applied_here(newest))
+        .collect()
 }
 
 /// R33: a database is offline since the start, because its file is not shown to descend from its redo.
