@@ -134,8 +134,8 @@ mod tests {
 
     #[test]
     fn a_standby_is_complete_for_as_long_as_commits_waited_for_it() {
-        use TransportMode::{Async, Fastsync, SyncAffirm};
-        for mode in [SyncAffirm, Fastsync] {
+        use TransportMode::{Async, FastSync, SyncAffirm};
+        for mode in [SyncAffirm, FastSync] {
             assert_eq!(judged(mode, 500, 500, Some(0)), Known::Complete);
             // The primary died with redo under way: nobody was told that it is durable.
             assert_eq!(judged(mode, 500, 600, Some(1)), Known::Complete);
