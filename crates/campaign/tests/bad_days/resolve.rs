@@ -144,7 +144,7 @@ fn keeping_the_redo_makes_the_file_again_from_a_standby() {
 }
 
 #[test]
-fn keeping_the_redo_needs_no_standby_where_the_redo_has_an_image() {
+fn keeping_the_redo_needs_no_standby_if_it_has_an_image() {
     let place = Place::new("resolve-image");
     let (mut primary, mut standby, _database) = place.pair(&[]);
     let other = place.database("other.db");
@@ -268,7 +268,7 @@ fn keeping_the_file_gives_it_to_the_standby_which_keeps_its_own() {
 }
 
 #[test]
-fn an_image_that_may_lack_redo_waits_until_what_it_replaces_can_be_kept() {
+fn an_image_waits_until_what_it_replaces_can_be_kept() {
     let place = Place::new("resolve-room");
     let (primary, mut standby, database) = with_a_restored_backup(&place);
     standby.stop().unwrap();
