@@ -233,6 +233,19 @@ impl<'l> Connection<'l> {
         call!(self.library, wal_checkpoint_v2(self.handle, name, c_int::from(mode), null_mut(), null_mut()))
     }
 
+    /// Names of the files of the database called `schema`, or of all, without their directories.
+    pub fn files(&self, schema: Option<&str>) -> String {
+        // What is behind the last slash.
+        let file = "replace(file, rtrim(file, replace(file, '/', '')), '')";
+        let all = self.run(&format!("SELECT name, {file} FROM pragma_database_list"), &[]).rows;
+        let meant = all.iter().filter_map(|row| {
+            let (name, file) = row.split_once('|')?;
+            let is_meant = schema.is_none_or(|schema| name.trim_matches('\'') == schema);
+            is_meant.then(|| file.trim_matches('\''))
+        });
+        meant.collect::<Vec<_>>().join(" ")
+    }
+
     /// `sqlite3_db_cacheflush`.
     pub fn flush(&self) -> c_int {
         call!(self.library, db_cacheflush(self.handle))

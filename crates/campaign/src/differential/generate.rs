@@ -535,14 +535,9 @@ impl Generator {
 
     fn checkpoint(&mut self, connection: usize) {
         let schema = self.pick(&[None, Some("main"), Some("aux")]);
-        let files = match schema {
-            None => vec![self.file_of(connection, "main"), self.file_of(connection, "aux")],
-            Some(schema) => vec![self.file_of(connection, schema)],
-        };
-        let protected = files.iter().flatten().any(|file| self.is_protected(file));
         let (mode, pragma) = (self.rng.below(4) as u8, self.rng.chance(50));
         let schema = schema.map(str::to_owned);
-        self.steps.push(Step::Checkpoint { connection, schema, mode, pragma, protected });
+        self.steps.push(Step::Checkpoint { connection, schema, mode, pragma });
     }
 
     fn backup(&mut self, from: usize) {

@@ -154,10 +154,8 @@ pub enum Step {
         schema: Option<String>,
         /// 0 passive, 1 full, 2 restart, 3 truncate.
         mode: u8,
-        /// By `PRAGMA wal_checkpoint`, else by the function.
+        /// By `PRAGMA wal_checkpoint`, else by the function. The first row of the outcome names the files that it is asked of.
         pragma: bool,
-        /// Whether a protected database is among those that it is asked of.
-        protected: bool,
     },
     /// Reads as of a snapshot: taken on one connection, opened on another after a third one has written.
     Snapshot {

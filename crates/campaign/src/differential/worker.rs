@@ -199,9 +199,10 @@ impl<'l> Worker<'l> {
                 drop(found);
                 self.connection(connection)?.outcome(code::OK, Vec::new())
             }
-            Step::Checkpoint { connection, schema, mode, pragma, .. } => {
+            Step::Checkpoint { connection, schema, mode, pragma } => {
                 let open = self.connection(*connection)?;
-                if *pragma {
+                let files = open.files(schema.as_deref());
+                let mut outcome = if *pragma {
                     const MODES: [&str; 4] = ["PASSIVE", "FULL", "RESTART", "TRUNCATE"];
                     let schema = schema.as_ref().map_or(String::new(), |schema| format!("{schema}."));
                     open.run(
@@ -210,7 +211,9 @@ impl<'l> Worker<'l> {
                     )
                 } else {
                     open.outcome(open.checkpoint(schema.as_deref(), *mode), Vec::new())
-                }
+                };
+                outcome.rows.insert(0, files);
+                outcome
             }
             Step::Snapshot { .. } => self.snapshot(step)?,
             Step::Backup { from, to, pages } => {
