@@ -2,6 +2,7 @@
 
 use crate::alert_config::AlertConfig;
 use crate::control::Control;
+use crate::database::Door;
 use crate::destination_groups::Ships;
 use crate::far_sync::FarSync;
 use crate::forwarding::Forwarding;
@@ -175,6 +176,7 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
                 "foreign_commits": database.foreign_commits(),
                 "foreign_seen_us": database.foreign_seen_us(),
                 "foreign_processes": database.foreign_processes(),
+                "foreign_writers": foreign_writers(database.door()),
             })
         })
         .chain(left_out)
@@ -186,6 +188,16 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
     status["log"]["groups"] = groups(primary.source.redo_log());
     status["log"]["archived"] = json!(primary.source.redo_log().archived().len());
     status["destinations"] = destinations(running, primary.destinations().status(), captured);
+}
+
+/// What becomes of processes without the VFS that write; unknown until the first look after the database was opened, and while
+/// one of them is to be refused that still writes.
+fn foreign_writers(door: Door) -> Value {
+    match door {
+        Door::Unknown => Value::Null,
+        Door::Closed => json!("refused"),
+        Door::Open => json!("counted"),
+    }
 }
 
 /// Of a database that is served, as operators know it.

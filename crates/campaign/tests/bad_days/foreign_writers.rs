@@ -57,7 +57,9 @@ fn a_process_without_the_vfs_finds_a_refused_database_locked() {
     assert_eq!(second.answer(), Answer::Rows(vec![]));
     assert_eq!(foreigner.run("SELECT count(*) FROM t")[0][0], 9);
     assert_same(&primary, &standby, &database);
-    assert_eq!(primary.status().unwrap().number("/databases/0/foreign_commits"), 0);
+    let status = primary.status().unwrap();
+    assert_eq!(status.number("/databases/0/foreign_commits"), 0);
+    assert_eq!(status.text("/databases/0/foreign_writers"), "refused");
 }
 
 #[test]
@@ -75,6 +77,9 @@ fn a_single_database_is_refused_and_others_are_counted() {
     let mut foreigner = place.foreigner(&database);
     foreigner.run(IMPATIENT);
     foreigner.fails(INSERT, SQLITE_BUSY);
+    await_status(&primary, "the other one is open to all", |status| {
+        status.text("/databases/1/foreign_writers") == "counted"
+    });
     place.foreigner(&other).run(INSERT);
     place.application(&database).run(INSERT);
     // An end of the protection is the end of it.
