@@ -84,7 +84,13 @@ fn a_page_that_differs_is_said_at_the_failover() {
     let (mut primary, standby, _) = with_damaged_page(&place);
     assert_eq!(verify(&primary, &[]).0, 1);
     primary.kill();
-    must(&standby, &["failover"]);
+    let failover = standby.run(&["failover"]).unwrap();
+    assert_eq!(failover.code, 6, "{}", failover.stderr);
+    assert!(
+        failover.stderr.contains("warning: PAGES DIFFER: 1 pages of database app.db"),
+        "{}",
+        failover.stderr
+    );
     assert!(
         standby.alerts().contains("failover: 1 pages of database app.db were not what"),
         "{}",
