@@ -346,9 +346,11 @@ impl Statement<'_> {
             kind @ (TEXT | BLOB) => {
                 let place = call!(self.library, column_blob(self.handle, column)).cast::<u8>();
                 let length = call!(self.library, column_bytes(self.handle, column)) as usize;
-                // SAFETY: SQLite's value has so many bytes, until the next call on the statement.
-                let bytes =
-                    if place.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(place, length) } };
+                let bytes = match place.is_null() {
+                    true => &[],
+                    // SAFETY: SQLite's value has so many bytes, until the next call on the statement.
+                    false => unsafe { std::slice::from_raw_parts(place, length) },
+                };
                 brief(bytes, kind == TEXT)
             }
             _ => "NULL".into(),

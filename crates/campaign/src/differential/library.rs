@@ -35,12 +35,16 @@ macro_rules! functions {
                             return Err(format!("sqlite3_{} not found", stringify!($name)));
                         }
                         // SAFETY: the function of this name has this type in every SQLite since 3.35.
-                        unsafe { std::mem::transmute::<*mut c_void, _>(found) }
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),* $(, $dots)?) -> $result>(found)
+                        }
                     },)*
                     $($other: {
                         let found = address(concat!("sqlite3_", stringify!($other)));
                         // SAFETY: as above; null is None.
-                        unsafe { std::mem::transmute::<*mut c_void, _>(found) }
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($other_argument),*) -> $other_result>>(found)
+                        }
                     },)*
                 })
             }
