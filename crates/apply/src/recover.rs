@@ -95,8 +95,8 @@ impl Apply {
         self.raise_horizon(target)?;
         let mut report = ApplyReport::default();
         let at = self.replay(from, target, source, &mut report)?;
-        if let Some(begin) = self.begin_again_with_suspects(target) {
-            // Redo that is gone explains nothing.
+        if let Some(begin) = self.begin_again_with_suspects(at, source) {
+            // A hole in the middle explains nothing.
             match self.replay(begin, at, source, &mut report) {
                 Ok(_) | Err(ApplyError::Source { .. }) => {}
                 Err(error) => return Err(error),
@@ -130,20 +130,30 @@ impl Apply {
     }
 
     /// A journal that has lost facts lets frames of this standby look like those of another process: redo from the beginning of
-    /// the database explains them, unless that is too much. Returns where to begin.
-    fn begin_again_with_suspects(&mut self, target: Scn) -> Option<Scn> {
+    /// the database up to `upto` explains them. Where that is gone, or too much, nothing shows that another process wrote them, and
+    /// `verify` compares them with those of the primary. Returns where to begin.
+    fn begin_again_with_suspects(&mut self, upto: Scn, source: &mut dyn RedoSource) -> Option<Scn> {
+        let mut chunk = Vec::new();
+        let mut is_at_hand = |begin: Scn| {
+            chunk.clear();
+            upto.bytes_since(begin) <= BEGIN_AGAIN_BYTES
+                && source.read(begin, upto, &mut chunk).is_ok_and(|()| !chunk.is_empty())
+        };
         let suspected = self.databases.values_mut().filter(|database| {
             database.condition == Condition::Recovering
                 && !database.suspects.is_empty()
                 && database.begin < database.need
-                && target.bytes_since(database.begin) <= BEGIN_AGAIN_BYTES
         });
-        suspected
-            .map(|database| {
+        let mut earliest = None;
+        for database in suspected {
+            if is_at_hand(database.begin) {
                 database.begin_again();
-                database.begin
-            })
-            .min()
+                earliest = Some(earliest.unwrap_or(database.begin).min(database.begin));
+            } else {
+                database.suspects.clear();
+            }
+        }
+        earliest
     }
 
     fn finish_replays(&mut self, at: Scn, report: &mut ApplyReport) -> Result<(), ApplyError> {

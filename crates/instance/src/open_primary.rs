@@ -344,9 +344,11 @@ fn reconcile_database(
     let database = Arc::new(Database::open(record.clone(), environment.vfs_base.as_deref())?);
     let owed = control.owed_image(record.id);
     database.set_image_may_lack(owed.is_some_and(|owed| owed.may_lack));
+    // One that was made since has not known a generation of the database yet.
+    let is_power_kept = sessions_vouch && segment.epoch(record.id.0).1 != [0, 0];
     let recovery = match left_out {
         Some(from) => Recovery::of_left_out(environment, log, &database, from, scan.end)?,
-        None => Recovery::since_checkpoint(environment, log, &database, scan),
+        None => Recovery::since_checkpoint(environment, log, &database, scan, is_power_kept),
     };
     let (position, pages, image_reason, stamp) = {
         let connection = database.connection();

@@ -249,7 +249,8 @@ impl std::fmt::Display for Conclusion {
 /// Whether another process may have written what no redo explains; else it is damage, or older than the redo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// No: all frames are ones that the redo knows.
+    /// No: all frames are ones that the redo knows, or the power failed while a checkpoint may have been under way, which leaves
+    /// pages that are half written.
     Excluded,
     /// Yes: the WAL is gone.
     InFile,

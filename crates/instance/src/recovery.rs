@@ -54,6 +54,8 @@ pub(crate) struct Recovery<'a> {
     begin: Scn,
     end: Scn,
     left_out: bool,
+    /// The shared memory of the last run is there: the power has not failed since.
+    is_power_kept: bool,
 }
 
 impl<'a> Recovery<'a> {
@@ -62,12 +64,13 @@ impl<'a> Recovery<'a> {
         log: &'a Arc<RedoLog>,
         database: &'a Database,
         scan: &Scan,
+        is_power_kept: bool,
     ) -> Recovery<'a> {
         let id = database.id();
         let history = scan.histories.get(&id).cloned().unwrap_or_default();
         let checksums = scan.checksums.get(&id).cloned().unwrap_or_default();
         let (begin, end, left_out) = (scan.begin, scan.end, false);
-        Recovery { environment, log, database, history, checksums, begin, end, left_out }
+        Recovery { environment, log, database, history, checksums, begin, end, left_out, is_power_kept }
     }
 
     /// The checkpoint has moved on without the database, so its redo may be in archived logs.
@@ -90,7 +93,17 @@ impl<'a> Recovery<'a> {
         })?;
         let history = scan.histories.remove(&record.id).unwrap_or_default();
         let checksums = scan.checksums.remove(&record.id).unwrap_or_default();
-        Ok(Recovery { environment, log, database, history, checksums, begin, end, left_out: true })
+        Ok(Recovery {
+            environment,
+            log,
+            database,
+            history,
+            checksums,
+            begin,
+            end,
+            left_out: true,
+            is_power_kept: false,
+        })
     }
 
     fn record(&self) -> &DatabaseRecord {
@@ -221,7 +234,8 @@ impl<'a> Recovery<'a> {
             return as_it_is(true);
         }
         let whole_at = self.whole_at(found);
-        let conclusion = self.find_out(connection, header, foreign, whole_at)?;
+        let explains = if self.may_be_half_written() { Foreign::Excluded } else { foreign };
+        let conclusion = self.find_out(connection, header, explains, whole_at)?;
         self.environment.alert.say(format!("database {}: {why}; by the redo {conclusion}", record.name));
         match conclusion {
             // What a process without the VFS has written to pages that no redo touches cannot be ruled out.
@@ -279,6 +293,14 @@ impl<'a> Recovery<'a> {
     ) -> Result<Conclusion, InstanceError> {
         let open = || Ok((self.state(frames)?, pages));
         reconcile::find_out(self.log, self.record(), (self.begin, self.end), foreign, whole_at, open)
+    }
+
+    /// Whether the power may have failed while a checkpoint moved pages. It had nothing to move where the file held everything.
+    fn may_be_half_written(&self) -> bool {
+        let whole = self.environment.control().whole_file(self.record().id);
+        let had_nothing_to_move =
+            whole.zip(self.history.last_commit).is_some_and(|(whole, last_commit)| whole.scn >= last_commit);
+        !self.is_power_kept && !had_nothing_to_move
     }
 
     /// Whether the standbys wait for an image: one was begun and is not complete, or the redo does not say where the database
