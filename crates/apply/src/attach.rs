@@ -66,7 +66,7 @@ impl Apply {
         database.floor = floor;
         database.keeps_replaced = true;
         (database.begin, database.begin_state) = (start.redo_from, start.scn);
-        database.suspects = suspects;
+        (database.suspects, database.is_generation_unknown) = (suspects, bound.known_upto == 0);
         if let Verdict::Written(why) = verdict {
             // Said and noted with the next report.
             database.condition = Condition::Stopped;

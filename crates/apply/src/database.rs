@@ -123,6 +123,8 @@ pub struct Database {
     /// Of a replay after a crash: pages that the WAL holds behind the last position that is known, and checksums of their
     /// images. This standby wrote them if redo of the replay has these; else another process did.
     pub suspects: HashMap<PageNo, u32>,
+    /// The journal has no position of the generation of that WAL: it may have lost some in a power loss.
+    pub is_generation_unknown: bool,
     pending: Pending,
     batch: Batch,
     image_bytes: usize,
@@ -164,6 +166,7 @@ impl Database {
             kept: Vec::new(),
             kept_free_bytes: limits.kept_free_bytes,
             suspects: HashMap::new(),
+            is_generation_unknown: false,
             commit_us: 0,
             taken_us: 0,
             pending: Pending::new(directory, limits.pending_bytes),

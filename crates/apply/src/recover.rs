@@ -130,8 +130,8 @@ impl Apply {
     }
 
     /// A journal that has lost facts lets frames of this standby look like those of another process: redo from the beginning of
-    /// the database up to `upto` explains them. Where that is gone, or too much, nothing shows that another process wrote them, and
-    /// `verify` compares them with those of the primary. Returns where to begin.
+    /// the database up to `upto` explains them. Where that is gone, or too much, and the journal has no position of that WAL, nothing
+    /// shows that another process wrote them, and `verify` compares them with those of the primary. Returns where to begin.
     fn begin_again_with_suspects(&mut self, upto: Scn, source: &mut dyn RedoSource) -> Option<Scn> {
         let mut chunk = Vec::new();
         let mut is_at_hand = |begin: Scn| {
@@ -149,7 +149,7 @@ impl Apply {
             if is_at_hand(database.begin) {
                 database.begin_again();
                 earliest = Some(earliest.unwrap_or(database.begin).min(database.begin));
-            } else {
+            } else if database.is_generation_unknown {
                 database.suspects.clear();
             }
         }

@@ -334,7 +334,7 @@ fn opening_records(
                 let pages = committed_pages(&connection, &header)?;
                 RecordBuilder::wal_generation(&mut records, record.id, header.position(), pages, true);
                 // What was applied is durable, and without a WAL it is in the file.
-                let stamp = stamp_without_wal(environment, &record, &header);
+                let stamp = stamp_without_wal(environment, record, &header);
                 whole_files.extend(stamp.map(|stamp| WholeFile { database: record.id, scn: *branch, stamp }));
                 keepers.push(connection);
                 known.push(record.id);
