@@ -24,7 +24,7 @@ fn nothing_acknowledged_is_lost_wherever_the_power_fails() {
 
 #[test]
 fn a_disk_of_the_primary_that_only_says_it_syncs_is_found_out() {
-    let report = campaign(1..13, Sabotage::PrimaryLies);
+    let report = campaign(1..33, Sabotage::PrimaryLies);
     assert!(report.lost > 0, "{report}");
 }
 

@@ -529,7 +529,7 @@ pub mod tests {
         }
         let environment = geometry.environment(&machine, &segment).unwrap();
         let mut host = PrimaryHost::open_without(&machine, environment, 1).unwrap();
-        for words in ["needs the redo from SCN", "put the archived logs", "standfast unprotect d1.db"] {
+        for words in ["needs the redo from SCN", "put the archived logs", "standfast database resolve d1.db"] {
             assert!(host.alerts().contains(words), "no `{words}` in {}", host.alerts());
         }
         assert_eq!(host.resynchronisations(), 0);
@@ -549,7 +549,7 @@ pub mod tests {
         drop(file);
         let environment = geometry.environment(&machine, &segment).unwrap();
         let host = PrimaryHost::open_without(&machine, environment, 1).unwrap();
-        for words in ["does not stand where the redo says", "fail over", "standfast unprotect d1.db"] {
+        for words in ["does not stand where the redo says", "fail over", "standfast database resolve d1.db"] {
             assert!(host.alerts().contains(words), "no `{words}` in {}", host.alerts());
         }
     }
