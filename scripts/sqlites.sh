@@ -10,7 +10,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}/sqlite
 mkdir -p "$target"
-options=(-O1 -w -fPIC -shared -DSQLITE_THREADSAFE=1 -DHAVE_USLEEP=1 -DSQLITE_ENABLE_SNAPSHOT=1
+options=(-O0 -w -fPIC -shared -DSQLITE_THREADSAFE=1 -DHAVE_USLEEP=1 -DSQLITE_ENABLE_SNAPSHOT=1
   -DSQLITE_ENABLE_DBPAGE_VTAB=1 -DSQLITE_ENABLE_RTREE=1 -DSQLITE_ENABLE_FTS5=1 -DSQLITE_ENABLE_COLUMN_METADATA=1)
 
 # Directory of the sources of libsqlite3-sys in the lock file beside a manifest.
