@@ -529,7 +529,8 @@ pub mod tests {
         }
         let environment = geometry.environment(&machine, &segment).unwrap();
         let mut host = PrimaryHost::open_without(&machine, environment, 1).unwrap();
-        for words in ["needs the redo from SCN", "put the archived logs", "standfast database resolve d1.db"] {
+        for words in ["needs the redo from SCN", "put the archived logs", "standfast database resolve d1.db"]
+        {
             assert!(host.alerts().contains(words), "no `{words}` in {}", host.alerts());
         }
         assert_eq!(host.resynchronisations(), 0);
