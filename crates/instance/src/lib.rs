@@ -17,6 +17,7 @@ mod candidates;
 pub mod catalog;
 pub mod checkpointer;
 
+mod conclusion;
 pub mod config;
 pub mod control;
 mod control_socket;

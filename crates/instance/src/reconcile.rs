@@ -16,8 +16,9 @@
 //! A log of which a power loss left the header alone is none to SQLite. Here it is the beginning of its generation, or
 //! none, whichever the redo says last: a database that was taken up in that state is on record as one without a log.
 //!
-//! [`decide`] and [`conclude`] are pure; the rest carries them out.
+//! [`decide`] and [`conclude`](crate::conclusion::conclude) are pure; the rest carries them out.
 
+use crate::conclusion::{Conclusion, Foreign, conclude};
 use crate::control::DatabaseRecord;
 use crate::error::InstanceError;
 use crate::evidence::{Comparison, Evidence, Pages};
@@ -207,88 +208,38 @@ pub(crate) fn boundaries_before(log: &RedoLog, from: Scn) -> Vec<Scn> {
     boundaries.filter(|boundary| *boundary < from).collect()
 }
 
-/// What has been found out about files that stand at no position that the redo knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Conclusion {
-    /// They hold the newest state.
-    Newest {
-        /// The redo has an image of every page, so that nothing foreign is among them.
-        whole: bool,
-    },
-    /// They hold an earlier state.
-    Behind {
-        /// What the redo has from here on is missing, or part of it.
-        from: Scn,
-        /// As of `Newest`.
-        whole: bool,
-        /// Every page is an image that the redo knows; else some are overwritten, and might be newer than all redo.
-        certain: bool,
-    },
-    /// They hold the newest state and on top of it what another process has written.
-    ForeignOnNewest,
-    /// The redo at hand has no commit of the database, so that nothing can be compared.
-    NothingToCompare,
-    /// Nothing is proven. A page that neither the redo nor a state of it explains, if there is one.
-    Unproven(Option<PageNo>),
-}
-
-impl std::fmt::Display for Conclusion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Conclusion::Newest { .. } => write!(f, "its files hold the newest state"),
-            Conclusion::Behind { from, .. } => write!(f, "its files lack redo from SCN {from} on"),
-            Conclusion::ForeignOnNewest => {
-                write!(f, "its files hold the newest state and what another process has written")
+/// Whether redo of the database at hand, up to `end`, names a WAL with these salts. Reads all of it in the worst case.
+///
+/// # Errors
+/// When redo that is at hand cannot be read.
+pub(crate) fn names_generation(
+    log: &Arc<RedoLog>,
+    record: &DatabaseRecord,
+    salts: WalSalts,
+    end: Scn,
+) -> Result<bool, InstanceError> {
+    let mut upto = end;
+    for from in boundaries_before(log, end) {
+        let mut reader = RecordReader::new(log.clone(), from, upto);
+        while let Some((bytes, scn)) = reader.next_record()? {
+            let (decoded, _) = decode_record(bytes).map_err(damaged(scn))?;
+            if let Record::WalGeneration { database, salts: named, .. } = decoded
+                && database == record.id
+                && named == salts
+            {
+                return Ok(true);
             }
-            Conclusion::NothingToCompare => write!(f, "nothing is known of it: there is no commit of it"),
-            Conclusion::Unproven(_) => write!(f, "nothing is proven"),
         }
+        if from <= record.start_scn {
+            break;
+        }
+        upto = from;
     }
-}
-
-/// Whether another process may have written what no redo explains; else it is damage, or older than the redo.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Foreign {
-    /// No: all frames are ones that the redo knows, or the power failed while a checkpoint may have been under way, which leaves
-    /// pages that are half written.
-    Excluded,
-    /// Yes: the WAL is gone.
-    InFile,
-    /// Yes: the WAL is none that the redo knows. It may be an old one, whose pages older redo explains.
-    InWal,
-}
-
-/// What follows from evidence of one stretch after another, each longer than the one before; `None`: a longer one may say
-/// more. `silent`: no stretch has had a commit of the database.
-pub fn conclude(evidence: &Evidence, is_longest: bool, silent: bool, foreign: Foreign) -> Option<Conclusion> {
-    let whole = evidence.covers_all;
-    let is_last = is_longest || evidence.from_birth;
-    if evidence.is_newest() {
-        return Some(Conclusion::Newest { whole });
-    }
-    if evidence.is_state_of_stretch() {
-        return Some(Conclusion::Behind { from: evidence.from, whole, certain: true });
-    }
-    let may_be_foreign = foreign == Foreign::InFile || foreign == Foreign::InWal && is_last;
-    if may_be_foreign && evidence.is_foreign_on_newest() {
-        return Some(Conclusion::ForeignOnNewest);
-    }
-    if !is_last {
-        return None;
-    }
-    if evidence.is_state_since_birth() {
-        return Some(Conclusion::Behind { from: evidence.from, whole: false, certain: false });
-    }
-    Some(match (silent, evidence.from_birth) {
-        // Since it is protected nothing was acknowledged.
-        (true, true) => Conclusion::ForeignOnNewest,
-        (true, false) => Conclusion::NothingToCompare,
-        (false, _) => Conclusion::Unproven(evidence.example),
-    })
+    Ok(false)
 }
 
 /// Compares files with the redo from `begin` on, and with as much of what is before as it takes to prove something.
-/// `open` gives the pages of the state to compare, and how many it has. `foreign`: see [`conclude`]. `whole_at`: see
+/// `open` gives the pages of the state to compare, and how many it has. `foreign`: see [`Foreign`]. `whole_at`: see
 /// [`Comparison::new`].
 ///
 /// # Errors
@@ -659,40 +610,6 @@ mod tests {
         let later = history(&[anchor(WalSalts(new.0 + 1, 5), 0, 400)]);
         let old = decide(&later, &found(new, 30), Scn(50));
         assert!(matches!(old, Plan::FindOut(_)), "it was reset, and that was lost: {old:?}");
-    }
-
-    #[test]
-    fn pages_of_an_unknown_wal_are_foreign_only_when_no_older_redo_explains_them() {
-        let evidence = Evidence {
-            commits: 3,
-            newest: 2,
-            foreign: 1,
-            has_whole_file: true,
-            last_commit_is_there: true,
-            ..Evidence::default()
-        };
-        let foreign = Some(Conclusion::ForeignOnNewest);
-        assert_eq!(conclude(&evidence, false, false, Foreign::InFile), foreign);
-        assert_eq!(
-            conclude(&evidence, false, false, Foreign::InWal),
-            None,
-            "a longer stretch may explain them"
-        );
-        assert_eq!(conclude(&evidence, true, false, Foreign::InWal), foreign);
-        let since_birth = Evidence { from_birth: true, ..evidence };
-        assert_eq!(conclude(&since_birth, false, false, Foreign::InWal), foreign, "there is no older redo");
-        let excluded = conclude(&evidence, true, false, Foreign::Excluded);
-        assert_eq!(excluded, Some(Conclusion::Unproven(None)), "damage is no foreign commit");
-        let never_whole = Evidence { has_whole_file: false, ..evidence };
-        assert_eq!(conclude(&never_whole, true, false, Foreign::InFile), Some(Conclusion::Unproven(None)));
-    }
-
-    #[test]
-    fn commits_of_a_shorter_stretch_are_not_forgotten_for_a_longer_one_that_has_none() {
-        let silent = Evidence { is_silent: true, ..Evidence::default() };
-        assert_eq!(conclude(&silent, true, true, Foreign::InFile), Some(Conclusion::NothingToCompare));
-        assert_eq!(conclude(&silent, true, false, Foreign::InFile), Some(Conclusion::Unproven(None)));
-        assert_eq!(conclude(&silent, false, true, Foreign::InFile), None);
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! Recovery of one database at a start: where its files stand, what proves that, and what is done about it.
 
+use crate::conclusion::{Action, Conclusion, Foreign, Standing, may_be_half_written};
 use crate::control::{Control, DatabaseRecord, FileStamp, LastingIdentity};
 use crate::database::{Database, committed_pages};
 use crate::environment::Environment;
 use crate::error::InstanceError;
-use crate::reconcile::{
-    self, Anchor, Conclusion, Foreign, Found, History, PageChecksums, Plan, Scan, give_up, keep_or_fail_over,
-};
+use crate::reconcile::{self, Anchor, Found, History, PageChecksums, Plan, Scan, give_up, keep_or_fail_over};
 use rusqlite::Connection;
 use standfast_format::page_sum;
 use standfast_io::fault::{self, Fault};
@@ -218,8 +217,8 @@ impl<'a> Recovery<'a> {
         // Frames of a WAL that the redo knows were written by sessions and captured: nothing foreign is among them.
         let is_ours =
             header.frames() > 0 && self.history.anchors.iter().any(|a| a.position.salts == header.salts());
-        let is_on_top = header.frames() > 0 && !is_ours;
-        let foreign = match (is_ours, is_on_top) {
+        let has_unknown_wal = header.frames() > 0 && !is_ours;
+        let foreign = match (is_ours, has_unknown_wal) {
             // What the image was owed for may be foreign.
             (true, _) if owes_image => Foreign::InFile,
             (true, _) => Foreign::Excluded,
@@ -237,30 +236,24 @@ impl<'a> Recovery<'a> {
         let explains = if self.may_be_half_written() { Foreign::Excluded } else { foreign };
         let conclusion = self.find_out(connection, header, explains, whole_at)?;
         self.environment.alert.say(format!("database {}: {why}; by the redo {conclusion}", record.name));
-        match conclusion {
-            // What a process without the VFS has written to pages that no redo touches cannot be ruled out.
-            Conclusion::Newest { whole } => as_it_is(owes_image || !whole && !self.is_as_noted()),
-            Conclusion::Behind { from, whole, certain } if certain || !is_on_top => {
+        let standing = Standing {
+            has_unknown_wal,
+            is_as_noted: self.is_as_noted(),
+            left_out: self.left_out,
+            is_new: self.is_new(),
+            owes_image,
+            may_be_foreign: foreign != Foreign::Excluded,
+            follows: self.follows(found),
+        };
+        let is_generation_named = || reconcile::names_generation(self.log, record, header.salts(), self.end);
+        let is_newest_beneath = || self.is_newest_beneath(whole_at);
+        match standing.action(conclusion, is_generation_named, is_newest_beneath)? {
+            Action::Serve { image } => as_it_is(image),
+            Action::RollForward { from, image } => {
                 let (position, pages) = self.roll_forward(connection, from)?;
-                let image = owes_image || foreign != Foreign::Excluded && !whole;
                 Ok((position, pages, image.then_some(why)))
             }
-            Conclusion::ForeignOnNewest if !self.left_out => as_it_is(true),
-            // Its protection began after the checkpoint and its image is not complete: nothing was acknowledged.
-            Conclusion::NothingToCompare if self.is_new() => as_it_is(true),
-            // What follows in a WAL whose generation the redo does not know comes on top of what is in the file: if that is
-            // the newest state nothing is missing. Redo must not be applied over it.
-            _ if is_on_top
-                && (self.is_as_noted() || !self.left_out && self.is_newest_beneath(whole_at)?) =>
-            {
-                as_it_is(true)
-            }
-            // The redo at hand has no commit, so what there was before is in the file.
-            Conclusion::NothingToCompare if is_on_top && !self.left_out && self.follows(found) => {
-                as_it_is(true)
-            }
-            Conclusion::Unproven(page) => Err(not_proven(record, why, page)),
-            _ => Err(not_proven(record, why, None)),
+            Action::LeaveOut(page) => Err(not_proven(record, why, page)),
         }
     }
 
@@ -295,12 +288,10 @@ impl<'a> Recovery<'a> {
         reconcile::find_out(self.log, self.record(), (self.begin, self.end), foreign, whole_at, open)
     }
 
-    /// Whether the power may have failed while a checkpoint moved pages. It had nothing to move where the file held everything.
     fn may_be_half_written(&self) -> bool {
         let whole = self.environment.control().whole_file(self.record().id);
-        let had_nothing_to_move =
-            whole.zip(self.history.last_commit).is_some_and(|(whole, last_commit)| whole.scn >= last_commit);
-        !self.is_power_kept && !had_nothing_to_move
+        let last_commit = self.history.last_commit.unwrap_or(self.begin);
+        may_be_half_written(self.is_power_kept, whole.map(|whole| whole.scn), last_commit)
     }
 
     /// Whether the standbys wait for an image: one was begun and is not complete, or the redo does not say where the database

@@ -1,0 +1,292 @@
+//! What follows from the pages of files that stand at no position that the redo knows, and what a start does then.
+//!
+//! Pure: [`conclude`] says what evidence of a stretch of redo proves, [`Standing::action`] what is done about it. The search and
+//! the deeds are in `reconcile` and `recovery`.
+
+use crate::evidence::Evidence;
+use standfast_types::{PageNo, Scn};
+
+/// What has been found out about files that stand at no position that the redo knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conclusion {
+    /// They hold the newest state.
+    Newest {
+        /// The redo has an image of every page, so that nothing foreign is among them.
+        whole: bool,
+    },
+    /// They hold an earlier state.
+    Behind {
+        /// What the redo has from here on is missing, or part of it.
+        from: Scn,
+        /// As of `Newest`.
+        whole: bool,
+        /// Every page is an image that the redo knows; else some are overwritten, and might be newer than all redo.
+        certain: bool,
+    },
+    /// They hold the newest state and on top of it what another process has written.
+    ForeignOnNewest,
+    /// The redo at hand has no commit of the database, so that nothing can be compared.
+    NothingToCompare,
+    /// Nothing is proven. A page that neither the redo nor a state of it explains, if there is one.
+    Unproven(Option<PageNo>),
+}
+
+impl std::fmt::Display for Conclusion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Conclusion::Newest { .. } => write!(f, "its files hold the newest state"),
+            Conclusion::Behind { from, .. } => write!(f, "its files lack redo from SCN {from} on"),
+            Conclusion::ForeignOnNewest => {
+                write!(f, "its files hold the newest state and what another process has written")
+            }
+            Conclusion::NothingToCompare => write!(f, "nothing is known of it: there is no commit of it"),
+            Conclusion::Unproven(_) => write!(f, "nothing is proven"),
+        }
+    }
+}
+
+/// Whether another process may have written what no redo explains; else it is damage, or older than the redo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// No: all frames are ones that the redo knows, or the power failed while a checkpoint may have been under way, which leaves
+    /// pages that are half written.
+    Excluded,
+    /// Yes: the WAL is gone.
+    InFile,
+    /// Yes: the WAL is none that the redo knows. It may be an old one, whose pages older redo explains.
+    InWal,
+}
+
+/// What follows from evidence of one stretch after another, each longer than the one before; `None`: a longer one may say
+/// more. `silent`: no stretch has had a commit of the database.
+pub fn conclude(evidence: &Evidence, is_longest: bool, silent: bool, foreign: Foreign) -> Option<Conclusion> {
+    let whole = evidence.covers_all;
+    let is_last = is_longest || evidence.from_birth;
+    if evidence.is_newest() {
+        return Some(Conclusion::Newest { whole });
+    }
+    if evidence.is_state_of_stretch() {
+        return Some(Conclusion::Behind { from: evidence.from, whole, certain: true });
+    }
+    let may_be_foreign = foreign == Foreign::InFile || foreign == Foreign::InWal && is_last;
+    if may_be_foreign && evidence.is_foreign_on_newest() {
+        return Some(Conclusion::ForeignOnNewest);
+    }
+    if !is_last {
+        return None;
+    }
+    if evidence.is_state_since_birth() {
+        return Some(Conclusion::Behind { from: evidence.from, whole: false, certain: false });
+    }
+    Some(match (silent, evidence.from_birth) {
+        // Since it is protected nothing was acknowledged.
+        (true, true) => Conclusion::ForeignOnNewest,
+        (true, false) => Conclusion::NothingToCompare,
+        (false, _) => Conclusion::Unproven(evidence.example),
+    })
+}
+
+/// Whether the power may have failed while a checkpoint moved pages of commits up to `last_commit`, which leaves pages that are half
+/// written. `power_kept`: the shared memory of the last run is there. `whole_at`: the file alone held everything there, so that
+/// nothing before it was left to move.
+pub fn may_be_half_written(power_kept: bool, whole_at: Option<Scn>, last_commit: Scn) -> bool {
+    !power_kept && whole_at.is_none_or(|whole_at| whole_at < last_commit)
+}
+
+/// What else is known of the database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Its WAL has frames, and is none that the redo since the checkpoint names.
+    pub has_unknown_wal: bool,
+    /// The file is as it was noted when it alone held everything, and the redo has no commit since.
+    pub is_as_noted: bool,
+    /// A start left it out before: redo that others no longer need is applied to it.
+    pub left_out: bool,
+    /// Its protection began in the redo since the checkpoint, which does not say where it stands.
+    pub is_new: bool,
+    /// The standbys wait for an image of it.
+    pub owes_image: bool,
+    /// Another process may have written pages that no redo touches.
+    pub may_be_foreign: bool,
+    /// SQLite may have made the WAL by resetting the one that the redo names last.
+    pub follows: bool,
+}
+
+/// What a start does with the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Serves them as they are.
+    Serve {
+        /// A full image goes into the redo.
+        image: bool,
+    },
+    /// Applies the redo from here on.
+    RollForward {
+        /// From here on.
+        from: Scn,
+        /// A full image goes into the redo.
+        image: bool,
+    },
+    /// Leaves the database out. Of this page nothing is proven.
+    LeaveOut(Option<PageNo>),
+}
+
+impl Standing {
+    /// `is_generation_named`: whether any redo at hand names the generation of the WAL. `is_newest_beneath`: whether the file alone
+    /// holds the newest state. Either is asked only where it matters.
+    ///
+    /// A WAL that no redo names was begun after the last redo, and what it has comes on top of what is in the file. Redo must not be
+    /// applied over it, even if all its pages happen to equal ones of earlier commits. One that redo names is an old one, put beside
+    /// the file.
+    ///
+    /// # Errors
+    /// Those of the two.
+    pub fn action<E>(
+        self,
+        conclusion: Conclusion,
+        is_generation_named: impl FnOnce() -> Result<bool, E>,
+        is_newest_beneath: impl FnOnce() -> Result<bool, E>,
+    ) -> Result<Action, E> {
+        let serve = |image| Ok(Action::Serve { image });
+        match conclusion {
+            // What another process has written to pages that no redo touches cannot be ruled out.
+            Conclusion::Newest { whole } => {
+                let is_all_known = whole || self.is_as_noted && !self.has_unknown_wal;
+                return serve(self.owes_image || !is_all_known);
+            }
+            Conclusion::Behind { from, whole, certain } => {
+                if !self.has_unknown_wal || certain && is_generation_named()? {
+                    let image = self.owes_image || self.may_be_foreign && !whole;
+                    return Ok(Action::RollForward { from, image });
+                }
+            }
+            Conclusion::ForeignOnNewest if !self.left_out => return serve(true),
+            // Its image is not complete: nothing was acknowledged.
+            Conclusion::NothingToCompare if self.is_new => return serve(true),
+            _ => {}
+        }
+        if self.has_unknown_wal && (self.is_as_noted || !self.left_out && is_newest_beneath()?) {
+            return serve(true);
+        }
+        match conclusion {
+            // The redo at hand has no commit, so what there was before is in the file.
+            Conclusion::NothingToCompare if self.has_unknown_wal && !self.left_out && self.follows => {
+                serve(true)
+            }
+            Conclusion::Unproven(page) => Ok(Action::LeaveOut(page)),
+            _ => Ok(Action::LeaveOut(None)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    #[test]
+    fn pages_of_an_unknown_wal_are_foreign_only_when_no_older_redo_explains_them() {
+        let evidence = Evidence {
+            commits: 3,
+            newest: 2,
+            foreign: 1,
+            has_whole_file: true,
+            last_commit_is_there: true,
+            ..Evidence::default()
+        };
+        let foreign = Some(Conclusion::ForeignOnNewest);
+        assert_eq!(conclude(&evidence, false, false, Foreign::InFile), foreign);
+        assert_eq!(
+            conclude(&evidence, false, false, Foreign::InWal),
+            None,
+            "a longer stretch may explain them"
+        );
+        assert_eq!(conclude(&evidence, true, false, Foreign::InWal), foreign);
+        let since_birth = Evidence { from_birth: true, ..evidence };
+        assert_eq!(conclude(&since_birth, false, false, Foreign::InWal), foreign, "there is no older redo");
+        let excluded = conclude(&evidence, true, false, Foreign::Excluded);
+        assert_eq!(excluded, Some(Conclusion::Unproven(None)), "damage is no foreign commit");
+        let never_whole = Evidence { has_whole_file: false, ..evidence };
+        assert_eq!(conclude(&never_whole, true, false, Foreign::InFile), Some(Conclusion::Unproven(None)));
+    }
+
+    #[test]
+    fn commits_of_a_shorter_stretch_are_not_forgotten_for_a_longer_one_that_has_none() {
+        let silent = Evidence { is_silent: true, ..Evidence::default() };
+        assert_eq!(conclude(&silent, true, true, Foreign::InFile), Some(Conclusion::NothingToCompare));
+        assert_eq!(conclude(&silent, true, false, Foreign::InFile), Some(Conclusion::Unproven(None)));
+        assert_eq!(conclude(&silent, false, true, Foreign::InFile), None);
+    }
+
+    /// What is done where the two questions have these answers.
+    fn action(standing: Standing, conclusion: Conclusion, named: bool, newest_beneath: bool) -> Action {
+        let Ok(action) = standing.action::<Infallible>(conclusion, || Ok(named), || Ok(newest_beneath));
+        action
+    }
+
+    const BEHIND: Conclusion = Conclusion::Behind { from: Scn(7), whole: false, certain: true };
+
+    #[test]
+    fn redo_is_not_applied_over_a_wal_that_no_redo_names() {
+        let noted = Standing { has_unknown_wal: true, is_as_noted: true, ..Standing::default() };
+        assert_eq!(action(noted, BEHIND, false, false), Action::Serve { image: true });
+        let written = Standing { is_as_noted: false, ..noted };
+        assert_eq!(action(written, BEHIND, false, true), Action::Serve { image: true });
+        assert_eq!(action(written, BEHIND, false, false), Action::LeaveOut(None));
+        let left_out = Standing { left_out: true, ..written };
+        assert_eq!(action(left_out, BEHIND, false, true), Action::LeaveOut(None));
+    }
+
+    #[test]
+    fn an_old_wal_beside_a_newer_file_is_rolled_forward() {
+        let noted = Standing { has_unknown_wal: true, is_as_noted: true, ..Standing::default() };
+        assert_eq!(action(noted, BEHIND, true, false), Action::RollForward { from: Scn(7), image: false });
+        let foreign = Standing { may_be_foreign: true, ..noted };
+        assert_eq!(action(foreign, BEHIND, true, false), Action::RollForward { from: Scn(7), image: true });
+        let uncertain = Conclusion::Behind { from: Scn(7), whole: false, certain: false };
+        assert_eq!(action(noted, uncertain, true, false), Action::Serve { image: true });
+        let none = Standing::default();
+        assert_eq!(action(none, uncertain, false, false), Action::RollForward { from: Scn(7), image: false });
+    }
+
+    #[test]
+    fn the_newest_state_needs_no_image_where_nothing_foreign_can_be_there() {
+        let noted = Standing { is_as_noted: true, ..Standing::default() };
+        let newest = |whole| Conclusion::Newest { whole };
+        assert_eq!(action(noted, newest(false), false, false), Action::Serve { image: false });
+        assert_eq!(action(Standing::default(), newest(false), false, false), Action::Serve { image: true });
+        assert_eq!(action(Standing::default(), newest(true), false, false), Action::Serve { image: false });
+        let with_wal = Standing { has_unknown_wal: true, ..noted };
+        assert_eq!(
+            action(with_wal, newest(false), false, false),
+            Action::Serve { image: true },
+            "it may have pages that no redo touches"
+        );
+        let owing = Standing { owes_image: true, ..noted };
+        assert_eq!(action(owing, newest(true), false, false), Action::Serve { image: true });
+    }
+
+    #[test]
+    fn what_is_not_proven_is_left_out() {
+        let none = Standing::default();
+        assert_eq!(action(none, Conclusion::Unproven(Some(3)), false, true), Action::LeaveOut(Some(3)));
+        assert_eq!(action(none, Conclusion::NothingToCompare, false, true), Action::LeaveOut(None));
+        let left_out = Standing { left_out: true, ..none };
+        assert_eq!(action(left_out, Conclusion::ForeignOnNewest, false, true), Action::LeaveOut(None));
+        let new = Standing { is_new: true, ..none };
+        assert_eq!(action(new, Conclusion::NothingToCompare, false, false), Action::Serve { image: true });
+        let follows = Standing { has_unknown_wal: true, follows: true, ..none };
+        assert_eq!(
+            action(follows, Conclusion::NothingToCompare, false, false),
+            Action::Serve { image: true }
+        );
+    }
+
+    #[test]
+    fn pages_are_half_written_only_by_a_checkpoint_that_had_something_to_move() {
+        assert!(may_be_half_written(false, None, Scn(9)));
+        assert!(may_be_half_written(false, Some(Scn(8)), Scn(9)));
+        assert!(!may_be_half_written(false, Some(Scn(9)), Scn(9)), "all was in the file, synced");
+        assert!(!may_be_half_written(true, None, Scn(9)), "the power has not failed");
+    }
+}
