@@ -336,6 +336,31 @@ fn frames_of_another_process_behind_those_of_a_killed_standby_are_found() {
 }
 
 #[test]
+fn frames_that_no_fact_and_no_redo_explains_are_no_proof_of_a_writer() {
+    /// Of a position, in a fact of the journal of 32 bytes.
+    const POSITION: u8 = 1;
+    for seed in 40..44 {
+        let mut scene = Scene::new(seed);
+        scene.go_on(3);
+        scene.apply.as_mut().unwrap().sync(&mut Default::default()).unwrap();
+        let oldest = scene.stream.end();
+        scene.go_on(1);
+        let files = killed(&scene.standby);
+        scene.apply = None;
+        // A power loss has taken the positions, and the redo of the frames before them is gone.
+        let journal = files.join("apply.journal");
+        let mut bytes = std::fs::read(&journal).unwrap();
+        for fact in bytes[4096..].chunks_mut(32).filter(|fact| fact[4] == POSITION) {
+            fact[17] ^= 4;
+        }
+        std::fs::write(&journal, bytes).unwrap();
+        let errors = after_stop(&files, &scene, &[], oldest);
+        assert!(errors.is_empty(), "seed {seed}: {errors:?}");
+        scene.primaries.iter().for_each(|primary| primary.check(&files));
+    }
+}
+
+#[test]
 fn a_reader_that_keeps_the_wal_over_a_stop_is_no_writer() {
     let mut scene = Scene::new(33);
     let reader = Connection::open(scene.standby.join("a.db")).unwrap();
