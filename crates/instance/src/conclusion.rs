@@ -154,11 +154,11 @@ impl Standing {
                 let is_all_known = whole || self.is_as_noted && !self.has_unknown_wal;
                 return serve(self.owes_image || !is_all_known);
             }
-            Conclusion::Behind { from, whole, certain } => {
-                if !self.has_unknown_wal || certain && is_generation_named()? {
-                    let image = self.owes_image || self.may_be_foreign && !whole;
-                    return Ok(Action::RollForward { from, image });
-                }
+            Conclusion::Behind { from, whole, certain }
+                if !self.has_unknown_wal || certain && is_generation_named()? =>
+            {
+                let image = self.owes_image || self.may_be_foreign && !whole;
+                return Ok(Action::RollForward { from, image });
             }
             Conclusion::ForeignOnNewest if !self.left_out => return serve(true),
             // Its image is not complete: nothing was acknowledged.
