@@ -368,8 +368,36 @@ impl Database {
     /// [`Database::snapshot_and`], waiting up to `limit` for writers.
     ///
     /// # Errors
-    /// When a writer keeps the write lock for longer, SQLite's, and what `find` returns.
+    /// When a writer keeps the write lock for longer, `BadIndex` of a wal-index whose numbers cannot be, SQLite's, and what
+    /// `find` returns.
     pub fn snapshot_within<T>(
+        &self,
+        limit: Duration,
+        find: impl FnOnce(&Connection, &WalIndexHeader) -> Result<T, InstanceError>,
+    ) -> Result<(Connection, T), InstanceError> {
+        self.begin_snapshot(limit, find).map_err(|error| match error {
+            // What SQLite says of a bad index does not name it.
+            InstanceError::Sqlite(_) => self.check_index_if_free().err().unwrap_or(error),
+            other => other,
+        })
+    }
+
+    /// That the numbers of the wal-index fit the log, if no transaction has the write lock.
+    fn check_index_if_free(&self) -> Result<(), InstanceError> {
+        let connection = self.connection();
+        let Ok(guard) = Guard::of(&connection) else { return Ok(()) };
+        if guard.hold_write_lock().is_err() {
+            return Ok(());
+        }
+        let checked = match (guard.wal_header(), self.wal_file()) {
+            (Ok(header), Ok(mut wal)) => check_index(&header, &mut wal, self.record.page_size),
+            _ => Ok(()),
+        };
+        guard.release_write_lock();
+        Ok(checked?)
+    }
+
+    fn begin_snapshot<T>(
         &self,
         limit: Duration,
         find: impl FnOnce(&Connection, &WalIndexHeader) -> Result<T, InstanceError>,

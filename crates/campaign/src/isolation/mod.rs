@@ -19,7 +19,7 @@ pub mod report;
 mod stage;
 mod strike;
 mod volume;
-mod wal_index;
+pub mod wal_index;
 
 pub use campaign::{IsolationConfig, run};
 pub use fault::Fault;

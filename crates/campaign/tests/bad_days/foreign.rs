@@ -5,6 +5,7 @@ use crate::support::{
     rows, start,
 };
 use standfast_campaign::application::client::Answer;
+use standfast_campaign::isolation::wal_index;
 use standfast_campaign::verify::compare_pages;
 use std::time::Instant;
 
@@ -74,6 +75,24 @@ fn a_fresh_copy_that_cannot_begin_has_a_name_and_is_tried_until_it_can() {
     await_status(&primary, "nothing waits", |status| status.text("/waiting_for").is_empty());
     assert_same(&primary, &standby, &database);
     assert_eq!(rows(&standby.standby_database("app.db")), 2);
+}
+
+#[test]
+fn a_bad_wal_index_takes_a_database_that_is_to_be_copied_offline() {
+    let place = Place::new("copy-bad-index");
+    let (mut primary, _standby, database) = place.pair(&[]);
+    primary.stop().unwrap();
+    // Time for the index to be spoiled before the copy.
+    let refused = vec!["fresh-copy=EIO@1"; 15].join(",");
+    primary.faults = Some(format!("capture=EIO@1,{refused}"));
+    start(&mut primary);
+    let mut application = place.application(&database);
+    application.send(INSERT);
+    await_alert(&primary, "the fresh copy of database app.db cannot begin and will be tried again");
+    wal_index::publish(&database, wal_index::Number::Frames(1 << 20)).unwrap();
+    await_alert(&primary, "database app.db has failed: it cannot be copied: the wal-index does not fit");
+    assert!(matches!(application.answer(), Answer::Failed { .. }), "{}", application.said());
+    assert!(primary.run(&["status", "--check"]).unwrap().code != 0, "the database is not protected");
 }
 
 #[test]
