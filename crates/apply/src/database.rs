@@ -434,6 +434,11 @@ impl Database {
         (self.read, self.need, self.state, self.floor) = (scn, scn, scn, scn);
     }
 
+    /// Start of the oldest piece of a transaction whose commit has not come.
+    pub fn oldest_piece(&self) -> Option<Scn> {
+        self.pending.start()
+    }
+
     /// Takes in redo from its beginning here again, in a replay.
     pub fn begin_again(&mut self) {
         self.give_up(&mut Overlay::default());

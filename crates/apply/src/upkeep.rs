@@ -58,6 +58,18 @@ impl Apply {
         self.databases.values().map(status).collect()
     }
 
+    /// All commits before are in the databases that take redo: pieces of transactions from here on are not, though they were taken in
+    /// if [`Apply::applied`] is behind them.
+    pub fn complete_upto(&self) -> Scn {
+        let pieces = self.databases.values().filter_map(Database::oldest_piece);
+        pieces.min().map_or(self.applied, |oldest| oldest.min(self.applied))
+    }
+
+    /// Databases whose whole content is being replaced: what they hold until then is what was before.
+    pub fn being_replaced(&self) -> impl Iterator<Item = DatabaseId> {
+        self.databases.values().filter(|database| database.is_being_replaced()).map(|database| database.id)
+    }
+
     /// Where redo for a database is needed from that could not be opened, if it was ever synced here.
     pub fn floor_of(&self, database: DatabaseId) -> Option<Scn> {
         self.journal.history().floor(database)

@@ -244,6 +244,11 @@ fn an_open_transaction_is_read_again_after_a_restart() {
     apply.apply(before, &bytes[..cut], before + cut as u64).unwrap();
     apply.sync(&mut Default::default()).unwrap();
     assert_eq!(apply.durable_scn(), before, "the open transaction is needed again");
+    assert_eq!(
+        (apply.applied(), apply.complete_upto()),
+        (before + cut as u64, before),
+        "and is not in a copy"
+    );
     let files = killed(&scene.standby);
     scene.apply = None;
     let confirmed = before + cut as u64;

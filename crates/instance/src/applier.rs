@@ -154,7 +154,7 @@ impl Applier {
     }
 
     fn start_over(&mut self) {
-        self.shared.applied.store(self.apply.applied().0, SeqCst);
+        self.shared.note_applied(&self.apply);
         self.feed = Feed::from(self.apply.applied());
     }
 
@@ -346,7 +346,7 @@ impl Applier {
                 let applied = self.apply.applied();
                 count(Statistic::RedoApplied, applied.0.saturating_sub(self.shared.applied().0));
                 // Only now: whoever reads the position finds the databases of which it does not speak.
-                self.shared.applied.store(applied.0, SeqCst);
+                self.shared.note_applied(&self.apply);
                 Ok(true)
             }
             None => Ok(false),

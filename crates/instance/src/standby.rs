@@ -11,12 +11,12 @@ use crate::known_complete::{Heard, Terms};
 use crate::received_log::archive_confirmed;
 use crate::stopped::Stopped;
 use crate::verified::Verified;
-use standfast_apply::Limits;
+use standfast_apply::{Apply, Limits};
 use standfast_instruments::{Event, waiting};
 use standfast_log::{LogBuffer, RedoLog};
 use standfast_sqlite_wal::pace::Pace;
 use standfast_transport::{StoppedDatabase, StoppedDatabases};
-use standfast_types::Scn;
+use standfast_types::{DatabaseId, Scn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::{Builder, JoinHandle};
@@ -38,6 +38,7 @@ pub struct StandbyShared {
     /// What the primary has confirmed beyond a gap: it may be archived, not applied.
     pub(crate) confirmed_beyond: AtomicU64,
     pub(crate) applied: AtomicU64,
+    copyable: Mutex<Copyable>,
     pub(crate) transactions: AtomicU64,
     /// When the newest commit was made that is applied; 0: none since the start.
     pub(crate) applied_commit_us: AtomicU64,
@@ -66,6 +67,15 @@ pub struct StandbyShared {
     next_due_us: AtomicU64,
 }
 
+/// What copies of databases hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Copyable {
+    /// All commits before. Apply may be further, within a transaction that it has in part.
+    pub upto: Scn,
+    /// Databases whose content a full image is about to replace: redo since its beginning is not for what they hold.
+    pub replaced: Vec<DatabaseId>,
+}
+
 const UNSAID: u64 = u64::MAX;
 
 impl StandbyShared {
@@ -77,6 +87,7 @@ impl StandbyShared {
             confirmed: AtomicU64::new(confirmed.0),
             confirmed_beyond: AtomicU64::new(0),
             applied: AtomicU64::new(0),
+            copyable: Mutex::default(),
             transactions: AtomicU64::new(0),
             applied_commit_us: AtomicU64::new(0),
             stop: Arc::default(),
@@ -125,6 +136,16 @@ impl StandbyShared {
     /// How far apply is, in the databases that are not stopped.
     pub fn applied(&self) -> Scn {
         Scn(self.applied.load(SeqCst))
+    }
+    /// Of what a copy of a database consists that is begun now.
+    pub fn copyable(&self) -> Copyable {
+        self.copyable.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+    /// How far `apply` is.
+    pub(crate) fn note_applied(&self, apply: &Apply) {
+        let copyable = Copyable { upto: apply.complete_upto(), replaced: apply.being_replaced().collect() };
+        *self.copyable.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = copyable;
+        self.applied.store(apply.applied().0, SeqCst);
     }
     /// Transactions applied since the start.
     pub fn transactions(&self) -> u64 {

@@ -4,7 +4,7 @@
 use crate::database::{Database, open_guarded};
 use crate::environment::Environment;
 use crate::error::InstanceError;
-use crate::standby::StandbyShared;
+use crate::standby::{Copyable, StandbyShared};
 use rusqlite::Connection;
 use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport::{DatabaseInfo, SnapshotInfo, SourceError};
@@ -24,7 +24,7 @@ pub fn databases(environment: &Environment) -> Vec<DatabaseInfo> {
 /// Copies what the database holds. The SCN says which commits are in it for certain; later ones may be.
 ///
 /// # Errors
-/// When redo is not applied to the database here, or it cannot be read.
+/// When redo is not applied to the database here, or is about to replace it, or it cannot be read.
 pub fn copy(
     environment: &Environment,
     shared: &StandbyShared,
@@ -32,8 +32,9 @@ pub fn copy(
     sink: &mut dyn FnMut(PageNo, &[u8]) -> std::io::Result<()>,
 ) -> Result<SnapshotInfo, SourceError> {
     // Read before the snapshot is begun: it holds all of that.
-    let scn = shared.applied();
-    let reader = begin(environment, shared, id, scn).map_err(failed)?;
+    let copyable = shared.copyable();
+    let scn = copyable.upto;
+    let reader = begin(environment, shared, id, &copyable).map_err(failed)?;
     let copied =
         read_pages::<CopyError>(&reader, |page_no, image| sink(page_no, image).map_err(CopyError::Sink))
             .map_err(|error| match error {
@@ -47,12 +48,18 @@ fn begin(
     environment: &Environment,
     shared: &StandbyShared,
     id: DatabaseId,
-    scn: Scn,
+    copyable: &Copyable,
 ) -> Result<Connection, InstanceError> {
     let control = environment.control();
     let record = control.databases.iter().find(|record| record.id == id);
     let record = record.ok_or_else(|| InstanceError::Failed(format!("database {id} is not here")))?;
-    if scn == Scn::ZERO || shared.stopped().databases.iter().any(|at| at.database == record.name) {
+    if copyable.replaced.contains(&id) {
+        return Err(InstanceError::Failed(format!(
+            "a full image of database {} is on its way here",
+            record.name
+        )));
+    }
+    if copyable.upto == Scn::ZERO || shared.stopped().databases.iter().any(|at| at.database == record.name) {
         return Err(InstanceError::Failed(format!("redo is not applied to database {} here", record.name)));
     }
     let reader = open_guarded(&record.path, environment.vfs_base.as_deref())?;

@@ -144,6 +144,35 @@ fn keeping_the_redo_makes_the_file_again_from_a_standby() {
 }
 
 #[test]
+fn a_standby_that_holds_a_large_transaction_back_gives_all_of_it() {
+    // Longer than what of a transaction is captured at once.
+    const LARGE: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
+         INSERT INTO t(x) SELECT hex(randomblob(500)) FROM n";
+    let place = Place::new("resolve-large");
+    let (mut primary, mut standby, database) = place.pair(&[]);
+    insert(&place, &database, HALF);
+    let backup = backup(&place, &database, "backup.db");
+    assert_same(&primary, &standby, &database);
+    standby.stop().unwrap();
+    standby.configure("standby", "apply_delay_s", 3600).unwrap();
+    start(&mut standby);
+    await_status(&primary, "the standby is connected", Status::streams);
+    let applied = |status: &Status| status.number("/standby/applied");
+    let before = applied(&standby.status().unwrap());
+    place.application(&database).run(LARGE);
+    await_status(&standby, "pieces of the transaction are taken in", |status| applied(status) > before);
+    primary.stop().unwrap();
+    replace(&database, &backup);
+    start(&mut primary);
+    await_offline(&primary, "app.db");
+    await_status(&primary, "the standby is connected", Status::streams);
+    let said = must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
+    assert!(said.contains("what standby north holds"), "{said}");
+    must(&standby, &["apply", "start", "--no-delay"]);
+    assert_goes_on(&place, &primary, &standby, &database, 1 + HALF + 2000);
+}
+
+#[test]
 fn keeping_the_redo_needs_no_standby_if_it_has_an_image() {
     let place = Place::new("resolve-image");
     let (mut primary, mut standby, _database) = place.pair(&[]);
