@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 /// How often [`Database::is_to_be_synced`] is asked before a log of which nothing became durable since is synced as it is.
-const SYNC_PATIENCE: u32 = 10;
+const SYNC_ASKED_MAX: u32 = 10;
 
 /// A stretch of the redo stream: whole records.
 #[derive(Clone, Copy)]
@@ -423,7 +423,7 @@ impl Database {
         let asked = if self.asked.0 == self.floor { self.asked.2 + 1 } else { 0 };
         let rests = self.asked.1 == self.need;
         self.asked = (self.floor, self.need, asked);
-        rests || asked >= SYNC_PATIENCE
+        rests || asked >= SYNC_ASKED_MAX
     }
 
     /// Everything from the record at `scn` on replaces what the database holds, whatever that is.

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Longest time for starting, catching up and the like. Generous: a busy machine is no finding.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// An address of the loopback interface that is nobody else's while this process runs.
 ///
@@ -127,10 +127,10 @@ impl Instance {
     /// Waits until the started process serves.
     ///
     /// # Errors
-    /// When it ends instead, or takes longer than [`PATIENCE`].
+    /// When it ends instead, or takes longer than [`TIMEOUT`].
     pub fn await_ready(&mut self) -> Result<()> {
         let what = format!("the instance in {} serves", self.directory.display());
-        await_condition(&what, PATIENCE, || {
+        await_condition(&what, TIMEOUT, || {
             if let Some(process) =
                 self.process.as_ref().filter(|process| process.ended_within(Duration::ZERO))
             {
@@ -254,10 +254,10 @@ impl Instance {
     /// Waits until the status fulfils `condition`.
     ///
     /// # Errors
-    /// When the process ends, or the condition does not hold within [`PATIENCE`].
+    /// When the process ends, or the condition does not hold within [`TIMEOUT`].
     pub fn await_status(&self, what: &str, mut condition: impl FnMut(&Status) -> bool) -> Result<Status> {
         let mut last = None;
-        await_condition(what, PATIENCE, || {
+        await_condition(what, TIMEOUT, || {
             if let Some(process) =
                 self.process.as_ref().filter(|process| process.ended_within(Duration::ZERO))
             {

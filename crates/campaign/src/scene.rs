@@ -1,7 +1,7 @@
 //! A primary, a standby, their databases and their applications, in a directory of their own.
 
 use crate::acknowledgements::Acknowledgements;
-use crate::instance::{Instance, PATIENCE};
+use crate::instance::{Instance, TIMEOUT};
 use crate::process::{Process, await_condition};
 use crate::programs::Programs;
 use crate::schema::create_database;
@@ -184,7 +184,7 @@ impl Scene {
     /// When one ends by itself, or that takes too long.
     pub fn await_progress(&self) -> Result<()> {
         let before = self.progress();
-        await_condition("every application commits", PATIENCE, || self.applications_run(&before))
+        await_condition("every application commits", TIMEOUT, || self.applications_run(&before))
     }
 
     /// Lets the applications finish their transactions and waits for their end.
@@ -195,7 +195,7 @@ impl Scene {
         self.told.order_stop(true);
         for application in self.applications.iter_mut().filter_map(Option::take) {
             let name = application.failed("");
-            let status = application.wait_for_end(PATIENCE)?;
+            let status = application.wait_for_end(TIMEOUT)?;
             if !status.success() {
                 let problem = status.to_string();
                 return Err(match name {

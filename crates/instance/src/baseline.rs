@@ -2,7 +2,7 @@
 //! its WAL was reset by somebody else.
 
 use crate::control::{FileStamp, OwedImage};
-use crate::database::{Database, WRITER_PATIENCE, committed_pages};
+use crate::database::{Database, WRITER_TIMEOUT, committed_pages};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use rusqlite::Connection;
@@ -62,7 +62,7 @@ impl BaselineJob {
     /// # Errors
     /// See [`Database::snapshot_within`].
     pub fn begin(database: &Database) -> Result<BaselineJob, InstanceError> {
-        BaselineJob::begin_within(database, WRITER_PATIENCE)
+        BaselineJob::begin_within(database, WRITER_TIMEOUT)
     }
 
     /// [`BaselineJob::begin`], waiting up to `limit` for writers.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Databases whose logs are written anew every few seconds are waited for so long; then all logs are synced as they are.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Default)]
@@ -35,8 +35,8 @@ impl Candidates {
     }
 
     /// Whether it has been waited long enough for databases that come to hold what is needed by themselves.
-    pub fn is_patience_over(&self, now: Instant) -> bool {
-        self.since.is_some_and(|since| now.saturating_duration_since(since) >= PATIENCE)
+    pub fn is_overdue(&self, now: Instant) -> bool {
+        self.since.is_some_and(|since| now.saturating_duration_since(since) >= TIMEOUT)
     }
 
     /// Recovery starts at `scn`, whoever has seen to it.
@@ -92,18 +92,18 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_that_is_not_reached_is_waited_for_no_longer_than_patience_lasts() {
+    fn the_oldest_that_is_not_reached_is_waited_for_until_the_timeout() {
         let mut candidates = Candidates::default();
         let start = Instant::now();
         candidates.add(Scn(5), start);
-        candidates.add(Scn(9), start + PATIENCE / 2);
-        assert!(!candidates.is_patience_over(start + PATIENCE - AGAIN));
+        candidates.add(Scn(9), start + TIMEOUT / 2);
+        assert!(!candidates.is_overdue(start + TIMEOUT - AGAIN));
         candidates.reached(Scn(5));
-        assert!(candidates.is_patience_over(start + PATIENCE), "the newer one does not begin anew");
+        assert!(candidates.is_overdue(start + TIMEOUT), "the newer one does not begin anew");
         candidates.reached(Scn(9));
-        assert!(!candidates.is_patience_over(start + 2 * PATIENCE));
-        candidates.add(Scn(11), start + 2 * PATIENCE);
-        assert!(!candidates.is_patience_over(start + 2 * PATIENCE));
+        assert!(!candidates.is_overdue(start + 2 * TIMEOUT));
+        candidates.add(Scn(11), start + 2 * TIMEOUT);
+        assert!(!candidates.is_overdue(start + 2 * TIMEOUT));
     }
 
     #[test]

@@ -41,10 +41,10 @@ const GATE_BACK_OFF: Duration = Duration::from_millis(200);
 const SHARE_BACK_OFF: u32 = 25;
 
 /// How long a reset waits for a writer, or readers, who do not know of the gate.
-const WRITER_PATIENCE: Duration = Duration::from_millis(20);
+const WRITER_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// How long a checkpoint waits for a writer before frames get checksums that they lack.
-const FRAMES_PATIENCE: Duration = Duration::from_secs(5);
+const FRAMES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// While a stretch of the log is gathered that will be moved it is marked so often, about.
 const MARKS: u32 = 16;
@@ -427,11 +427,11 @@ impl Checkpointer {
     pub fn sync_databases(&mut self, scn: Scn) -> Result<(), InstanceError> {
         for database in self.shared.all_databases() {
             let in_redo = database.in_redo();
-            if !self.complete_frames(&database, FRAMES_PATIENCE) && database.failure().is_none() {
+            if !self.complete_frames(&database, FRAMES_TIMEOUT) && database.failure().is_none() {
                 // Recovery of the others must not wait for a writer of this one.
                 database.fail(format!(
                     "frames of its write-ahead log have no checksums, and a writer has kept them from being completed for {} s",
-                    FRAMES_PATIENCE.as_secs()
+                    FRAMES_TIMEOUT.as_secs()
                 ));
             }
             let progress = self.progress.entry(database.id()).or_insert_with(|| Progress::new(&database));
@@ -598,7 +598,7 @@ fn reset(connection: &Connection, database: &Database, segment: &Segment) -> Res
         return Ok(false);
     }
     if let Ok(guard) = Guard::of(connection)
-        && guard.hold_write_lock_within(WRITER_PATIENCE).is_ok()
+        && guard.hold_write_lock_within(WRITER_TIMEOUT).is_ok()
     {
         if let Ok(header) = guard.wal_header() {
             database.announce(segment, header.raw_salts());

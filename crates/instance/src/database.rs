@@ -362,7 +362,7 @@ impl Database {
         &self,
         find: impl FnOnce(&Connection, &WalIndexHeader) -> Result<T, InstanceError>,
     ) -> Result<(Connection, T), InstanceError> {
-        self.snapshot_within(WRITER_PATIENCE, find)
+        self.snapshot_within(WRITER_TIMEOUT, find)
     }
 
     /// [`Database::snapshot_and`], waiting up to `limit` for writers.
@@ -616,11 +616,11 @@ fn hold_checkpoint_lock(guard: &Guard<'_>, limit: Duration) -> Result<(), Instan
 }
 
 /// How long to wait for a writer that has the write lock.
-pub const WRITER_PATIENCE: Duration = Duration::from_secs(60);
+pub const WRITER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait for those who recover the database when it is opened.
-const OPEN_PATIENCE: Duration = Duration::from_secs(60);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a checkpoint waits for readers.
-const CHECKPOINT_PATIENCE: Duration = Duration::from_millis(10);
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// A connection through the guard VFS that never checkpoints by itself and never removes the WAL.
 pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, InstanceError> {
@@ -628,7 +628,7 @@ pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, I
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags_and_vfs(path, flags, vfs.as_str())?;
     // An application may be recovering the wal-index after a crash of all, which takes as long as its log is.
-    connection.busy_timeout(OPEN_PATIENCE)?;
+    connection.busy_timeout(OPEN_TIMEOUT)?;
     // Before anything makes it read the schema: one that only a newer SQLite understands is no concern of an instance that reads pages.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -645,7 +645,7 @@ pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, I
     connection
         .execute_batch("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-256")?;
     Database::recover_index(&connection)?;
-    connection.busy_timeout(CHECKPOINT_PATIENCE)?;
+    connection.busy_timeout(CHECKPOINT_TIMEOUT)?;
     keep_wal(&connection);
     Ok(connection)
 }

@@ -11,7 +11,7 @@ use standfast_transport::{DestinationStatus, Standing, TransportError, fetch_sta
 use std::time::{Duration, Instant};
 
 /// How long an instance that is added may take to answer, and then a stream to it to begin.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at the sender.
 const LOOK: Duration = Duration::from_millis(20);
 const NO_WAIT: &str = "start the instance there and check name and address; `--no-wait` configures it all the same: \
@@ -54,12 +54,12 @@ impl Running {
             self.set_destination(destination)?;
             return Ok(format!("{name} is configured; in its present role this instance sends it nothing"));
         }
-        let patience = Duration::from_millis(destination.net_timeout_ms).min(CONNECT_PATIENCE);
-        let answer = fetch_status(&address, &self.environment.security(), false, patience);
+        let timeout = Duration::from_millis(destination.net_timeout_ms).min(CONNECT_TIMEOUT);
+        let answer = fetch_status(&address, &self.environment.security(), false, timeout);
         who_answers(&name, &address, answer.map_err(Unanswered::from))?;
         let before = self.configured();
         self.set_destination(destination)?;
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let mut known = None;
         while let Some(status) = self.status_of(&name) {
             let found = begun(&status);

@@ -14,7 +14,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a failover waits for its source unless told otherwise.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What the source of a standby has said of itself.
@@ -56,12 +56,12 @@ pub enum Drained {
 }
 
 /// Decides whether to wait on: `None`. `before`: streams that had begun when the failover ended the newest of them.
-pub fn judge(before: u64, now: &Seen, waited: Duration, patience: Duration) -> Option<Drained> {
+pub fn judge(before: u64, now: &Seen, waited: Duration, timeout: Duration) -> Option<Drained> {
     let end = now.told.source_end.filter(|_| now.told.streams > before);
     if let Some(end) = end.filter(|end| now.told.delivered >= *end) {
         return Some(Drained::Complete(end));
     }
-    if waited < patience {
+    if waited < timeout {
         return None;
     }
     Some(match end {
@@ -105,9 +105,9 @@ impl StandbyShared {
 }
 
 impl Running {
-    /// Waits until this standby has what its source has, at most `patience`; says how that went. Nothing when its source
+    /// Waits until this standby has what its source has, at most `timeout`; says how that went. Nothing when its source
     /// is a primary, or was never heard of.
-    pub(crate) fn drain(&self, patience: Duration) -> Option<(bool, String)> {
+    pub(crate) fn drain(&self, timeout: Duration) -> Option<(bool, String)> {
         let upstream = self.environment.control().upstream.filter(|at| at.role != Role::Primary)?;
         let shared: Arc<StandbyShared> = match &*self.mode() {
             Mode::Standby(standby) => standby.standby.shared().clone(),
@@ -125,11 +125,11 @@ impl Running {
         self.environment.alert.say(format!(
             "failover: waiting for what `{}` still has, at most {} s",
             upstream.name,
-            patience.as_secs()
+            timeout.as_secs()
         ));
         loop {
             let now = shared.seen(self.is_streaming());
-            if let Some(drained) = judge(before, &now, began.elapsed(), patience) {
+            if let Some(drained) = judge(before, &now, began.elapsed(), timeout) {
                 let text = text(drained, &upstream.name, began.elapsed());
                 self.environment.alert.say(format!("failover: {text}"));
                 return Some((matches!(drained, Drained::Complete(_)), text));
@@ -146,7 +146,7 @@ impl Running {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn judge_at(
         seconds: u64,
@@ -157,7 +157,7 @@ mod tests {
     ) -> Option<Drained> {
         let told = Told { streams, source_end: end.map(Scn), delivered: Scn(delivered) };
         let now = Seen { streaming, told };
-        judge(7, &now, Duration::from_secs(seconds), PATIENCE)
+        judge(7, &now, Duration::from_secs(seconds), TIMEOUT)
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(judge_at(30, false, 8, 5600, Some(6000)), Some(Drained::NoStream));
         assert_eq!(judge_at(30, true, 8, 5600, Some(6000)), Some(Drained::Behind(400)));
         for drained in [Drained::NoStream, Drained::Behind(400)] {
-            let text = text(drained, "near", PATIENCE);
+            let text = text(drained, "near", TIMEOUT);
             assert!(text.contains("NOT") && text.contains("`near`") && text.contains("hint: "), "{text}");
         }
     }

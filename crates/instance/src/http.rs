@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// Connections at a time; others are closed at once.
 const CONNECTIONS_MAX: usize = 16;
 /// For a request to come, and for its answer to be taken.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Shortest token, characters.
 const TOKEN_MIN: usize = 16;
 
@@ -92,7 +92,7 @@ impl Drop for HttpServer {
             });
         }
         // The thread waits for a connection: this is one.
-        if TcpStream::connect_timeout(&address, PATIENCE).is_ok()
+        if TcpStream::connect_timeout(&address, TIMEOUT).is_ok()
             && let Some(thread) = self.thread.take()
         {
             let _ = thread.join();
@@ -162,7 +162,7 @@ fn accept(listener: &TcpListener, site: &Arc<Site>, ending: &AtomicBool) {
 
 impl Site {
     fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let answer = match read_request(&mut stream)? {
             Some(request) => {
                 let with_body = request.method != "HEAD";
@@ -242,7 +242,7 @@ fn json(document: &impl serde::Serialize) -> Answer {
 
 /// The head of a request; `None`: it is too long, or none.
 fn read_request(stream: &mut TcpStream) -> std::io::Result<Option<Request>> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let mut head = Vec::new();
     let mut piece = [0; 1024];
     while head.len() < HEAD_BYTES_MAX {

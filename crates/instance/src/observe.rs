@@ -8,7 +8,7 @@ use standfast_transport::{DestinationStatus, fetch_status};
 use std::time::Duration;
 
 /// How long a standby may be silent when it is asked. Whoever asks here waits as long for one that is frozen.
-const STANDBY_PATIENCE: Duration = Duration::from_secs(3);
+const STANDBY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// See the module. The history is long, and the standbys take a round trip: both are there only when they are wanted.
 pub fn observe(running: &Running, history: bool, standbys: bool) -> Observation {
@@ -121,7 +121,7 @@ fn ask_standbys(running: &Running, history: bool) -> Vec<Remote> {
             let (name, address) = (destination.name.clone(), destination.address.clone());
             let security = running.environment.security();
             scope.spawn(move || {
-                let answer = fetch_status(&address, &security, history, STANDBY_PATIENCE);
+                let answer = fetch_status(&address, &security, history, STANDBY_TIMEOUT);
                 let answer = answer.map_err(|error| error.to_string()).and_then(|text| {
                     serde_json::from_str::<Observation>(&text).map_err(|error| error.to_string())
                 });

@@ -10,7 +10,7 @@ use crate::members::note_members;
 use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
 use crate::primary_threads::{PrimaryThreads, archive_all};
 use crate::reconcile::{self, Anchor, Found, Plan, Scan};
-use crate::recovery::{Recovery, WRITER_PATIENCE, check_identity};
+use crate::recovery::{Recovery, WRITER_TIMEOUT, check_identity};
 use crate::whole_file::{note_when_all_moved, stamp_without_wal};
 use standfast_format::LogKind;
 use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
@@ -290,7 +290,7 @@ fn begin_serving(
     redo_end: Scn,
 ) -> Result<(), InstanceError> {
     install_hooks(environment, primary.shared(), &database, redo_end, Duration::from_secs(10))?;
-    let copy = image_reason.map(|why| match BaselineJob::begin_within(&database, WRITER_PATIENCE) {
+    let copy = image_reason.map(|why| match BaselineJob::begin_within(&database, WRITER_TIMEOUT) {
         Ok(job) => Ok((why, Some(job))),
         Err(error) if is_written_to(&error) => Ok((why, None)),
         Err(error) => Err(error),
@@ -353,7 +353,7 @@ fn reconcile_database(
     let (position, pages, image_reason, stamp) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
-        guard.hold_write_lock_within(WRITER_PATIENCE)?;
+        guard.hold_write_lock_within(WRITER_TIMEOUT)?;
         let mut header = make_log_whole(&guard, &database, segment)?;
         // Of a database that was left out, the log is believed as it is or not at all.
         let is_known = !reconcile::is_lost(header.position());

@@ -419,7 +419,7 @@ fn run_checkpointer(
         let now = Instant::now();
         let due = candidates.due(now).filter(|scn| {
             let shared = checkpointer.shared();
-            let hurry = shared.log_switch_waits() || candidates.is_patience_over(now);
+            let hurry = shared.log_switch_waits() || candidates.is_overdue(now);
             hurry || checkpointer.databases_hold(*scn)
         });
         if let Some(scn) = due {

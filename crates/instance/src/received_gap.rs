@@ -31,7 +31,7 @@ struct FirstLog {
 }
 
 /// How long the archiver may take for the logs before a gap.
-const ARCHIVE_PATIENCE: Duration = Duration::from_secs(30);
+const ARCHIVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl ReceivedLog {
     /// See [`standfast_transport::StandbyLog::open_gap`].
@@ -158,7 +158,7 @@ impl ReceivedLog {
                 }
                 continue;
             }
-            if self.shared.is_stopping() || began.elapsed() > ARCHIVE_PATIENCE {
+            if self.shared.is_stopping() || began.elapsed() > ARCHIVE_TIMEOUT {
                 let text =
                     "the logs before the gap are not archived; the alert log says what keeps them from it";
                 return Err(InstanceError::Failed(text.into()));

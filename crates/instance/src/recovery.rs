@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// How long recovery waits for a transaction that was begun before the start: all other databases wait for as long. One
 /// that takes longer is waited for by its own database, see [`crate::open_primary::open_late`].
-pub(crate) const WRITER_PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const WRITER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Positions in a WAL, and the redo, mean something for the file that the instance had open, and for no other.
 pub(crate) fn check_identity(control: &Control, record: &DatabaseRecord) -> Result<(), InstanceError> {
@@ -362,7 +362,7 @@ impl<'a> Recovery<'a> {
         guard.release_checkpoint_lock();
         let done = reconcile::reapply(self.log, record, environment.vfs_base.as_deref(), from, self.end)?;
         guard.hold_checkpoint_lock()?;
-        guard.hold_write_lock_within(WRITER_PATIENCE)?;
+        guard.hold_write_lock_within(WRITER_TIMEOUT)?;
         environment.alert.say(format!(
             "database {}: {} transactions of the redo from SCN {} on applied",
             record.name, done.transactions, from

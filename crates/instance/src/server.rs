@@ -178,11 +178,11 @@ pub enum Request {
 
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// How long whoever has asked may leave the answer unread.
-const WRITE_PATIENCE: Duration = Duration::from_secs(60);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a command waits for an instance that is starting: recovery may take a while.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a command waits for the process of an instance to appear.
-const BEGIN_PATIENCE: Duration = Duration::from_secs(1);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the instance in `directory` until SIGTERM, SIGINT or a stop request. `until_scn`: see
 /// [`Environment::until_scn`]. `adopt`: `directory` is a copy that takes the place of the original.
@@ -445,7 +445,7 @@ fn answer(running: &Arc<Running>, stream: UnixStream) {
         }
     };
     // Who does not read must not keep the rows in memory for ever.
-    let _ = stream.set_write_timeout(Some(WRITE_PATIENCE));
+    let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let _ = writeln!(&stream, "{text}").and_then(|()| (&stream).write_all(&rows));
 }
 
@@ -484,9 +484,9 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
             json!(if on { "apply started" } else { "apply stopped" })
         }
         Request::Failover { wait_s, force } => {
-            let patience = wait_s.map_or(crate::drain::PATIENCE, Duration::from_secs);
+            let timeout = wait_s.map_or(crate::drain::TIMEOUT, Duration::from_secs);
             let TakenOver { branch, drained, known, left_out, differing } =
-                running.failover(patience, force)?;
+                running.failover(timeout, force)?;
             let drained = drained.map(|(complete, text)| json!({ "complete": complete, "text": text }));
             let left_out: Vec<_> = left_out
                 .iter()
@@ -607,8 +607,8 @@ fn connect(paths: &Paths, patient: bool) -> std::io::Result<UnixStream> {
             Err(error) => error,
         };
         let limit = match is_locked(paths) {
-            true => START_PATIENCE,
-            false if patient => BEGIN_PATIENCE,
+            true => START_TIMEOUT,
+            false if patient => BEGIN_TIMEOUT,
             false => Duration::ZERO,
         };
         if start.elapsed() >= limit {

@@ -3,7 +3,7 @@
 use crate::archive_source;
 use crate::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
 use crate::control::{Control, Incarnation};
-use crate::database::{Database, WRITER_PATIENCE};
+use crate::database::{Database, WRITER_TIMEOUT};
 use crate::destination_config::State;
 use crate::destination_groups::{Group, Ships, Uses, judge, let_others_go};
 use crate::environment::Environment;
@@ -247,7 +247,7 @@ impl PrimarySource {
         database: &Database,
         sink: &mut dyn FnMut(PageNo, &[u8]) -> std::io::Result<()>,
     ) -> Result<SnapshotInfo, SourceError> {
-        let end = Instant::now() + WRITER_PATIENCE;
+        let end = Instant::now() + WRITER_TIMEOUT;
         let (reader, scn) = loop {
             match database.snapshot_and(|_, header| self.commit_of(database, header)) {
                 Err(_) if self.shared.log_switch_waits() && Instant::now() < end => {
@@ -286,7 +286,7 @@ impl PrimarySource {
         header: &WalIndexHeader,
     ) -> Result<Scn, InstanceError> {
         let id = database.id().0;
-        let patience = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let durable = self.shared.buffer.durable();
             let (epoch, salts) = self.shared.segment.epoch(id);
@@ -300,7 +300,7 @@ impl PrimarySource {
                 return Ok(database.last_commit().max(durable));
             }
             // The checkpointer, for which the switch may wait, needs the connection that is held here.
-            if Instant::now() > patience || self.shared.log_switch_waits() {
+            if Instant::now() > deadline || self.shared.log_switch_waits() {
                 let why = format!("database {} was not captured in time for a copy", database.record().name);
                 return Err(InstanceError::Failed(why));
             }

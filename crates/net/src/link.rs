@@ -18,7 +18,7 @@ pub struct Link<'a> {
     /// Waiting ends when this is set.
     pub abort: &'a AtomicBool,
     /// Longest time without progress; None waits for ever.
-    pub patience: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// Hears how old is what a receive takes.
     pub arrivals: Option<&'a Arrivals>,
 }
@@ -91,9 +91,9 @@ impl Link<'_> {
             return Err(NetError::Interrupted { doing });
         }
         let waited = waiting.0.get_or_insert_with(Instant::now).elapsed();
-        match self.patience {
-            Some(patience) if waited >= patience => {
-                Err(NetError::Timeout { doing, seconds: patience.as_secs_f64() })
+        match self.timeout {
+            Some(timeout) if waited >= timeout => {
+                Err(NetError::Timeout { doing, seconds: timeout.as_secs_f64() })
             }
             _ => Ok(()),
         }
@@ -142,7 +142,7 @@ impl Link<'_> {
         doing: &'static str,
     ) -> Result<Option<usize>> {
         if let Some(watch) = self.watch {
-            return match watch.receive(out, self.patience, self.arrivals, doing)? {
+            return match watch.receive(out, self.timeout, self.arrivals, doing)? {
                 0 => Err(NetError::Cut { doing, source: closed() }),
                 bytes => Ok(Some(bytes)),
             };

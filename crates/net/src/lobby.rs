@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Most connections that wait here.
 pub const PLACES: usize = 256;
 /// A connection that has said nothing for so long is dropped.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a client that must prove its key has said and heard.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ impl Lobby {
                     let Guest { socket, address, since, .. } = guest;
                     arrivals.push(Arrival { socket, address, since, said });
                 }
-                None if now.saturating_duration_since(guest.since) < PATIENCE => staying.push_back(guest),
+                None if now.saturating_duration_since(guest.since) < TIMEOUT => staying.push_back(guest),
                 None => {}
             }
         }

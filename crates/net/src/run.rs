@@ -212,7 +212,7 @@ fn carry(stream: &Stream, shared: &Shared<'_>, seed: u64) -> Result<()> {
         socket: &stream.socket,
         watch: None,
         abort: &shared.abort,
-        patience: plan.timeout,
+        timeout: plan.timeout,
         arrivals: None,
     };
     match stream.direction {
@@ -233,9 +233,9 @@ fn carry(stream: &Stream, shared: &Shared<'_>, seed: u64) -> Result<()> {
         }
         Direction::FromServer => {
             // A pause that was asked for is no standstill.
-            let patience = plan.timeout.map(|timeout| timeout + plan.pace().longest_pause());
+            let timeout = plan.timeout.map(|timeout| timeout + plan.pace().longest_pause());
             let books = Received { stream, deadline: shared.deadline };
-            serve(&Link { patience, ..link }, (plan.mode, plan.length), shared.ring.clone(), &books)
+            serve(&Link { timeout, ..link }, (plan.mode, plan.length), shared.ring.clone(), &books)
         }
     }
 }

@@ -301,7 +301,7 @@ impl Driver<'_> {
     /// Waits for the report that answers a message.
     fn acknowledgement(&mut self) -> Result<Report> {
         loop {
-            let report = self.next_report(self.link.patience)?;
+            let report = self.next_report(self.link.timeout)?;
             if report.kind != ReportKind::Enough {
                 return Ok(report);
             }
@@ -309,8 +309,8 @@ impl Driver<'_> {
     }
 
     /// Waits for the next report.
-    fn next_report(&mut self, patience: Option<Duration>) -> Result<Report> {
-        let link = Link { patience, ..self.link };
+    fn next_report(&mut self, timeout: Option<Duration>) -> Result<Report> {
+        let link = Link { timeout, ..self.link };
         while self.heard.have < REPORT_BYTES {
             let Partial { bytes, have } = &mut self.heard;
             *have += link.receive(&mut bytes[*have..], "waiting for an acknowledgement")?;
@@ -336,16 +336,16 @@ impl Driver<'_> {
 
     /// Ends the test on this connection and waits for the receiver's last word.
     fn finish(&mut self) -> Result<()> {
-        let patience = Some(self.link.patience.unwrap_or(DRAIN));
+        let timeout = Some(self.link.timeout.unwrap_or(DRAIN));
         self.told = None;
         self.tell(Instant::now())?;
         // Nothing more comes behind it.
         self.link.socket.set_nodelay(true).map_err(set_up)?;
         let header =
             Header { kind: Kind::Finish, length: 0, sequence: self.sequence, answered: self.answered };
-        Link { patience, ..self.link }.send(&header.encode(), &[], "ending the test")?;
+        Link { timeout, ..self.link }.send(&header.encode(), &[], "ending the test")?;
         loop {
-            let report = self.next_report(patience)?;
+            let report = self.next_report(timeout)?;
             if report.kind != ReportKind::Enough {
                 self.ledger.heard(&report);
             }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 /// Longest time a server waits for the next message, beyond the pause that the client announced, unless it is told
 /// another.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections accepted before the waiting ones are looked at again.
 const ACCEPTED_AT_ONCE: usize = 64;
 /// Connections that may wait to be accepted.
@@ -53,7 +53,7 @@ pub struct ServerPlan {
     /// Most connections of tests at the same time.
     pub connections: usize,
     /// Longest time without progress of a test, beyond the pause that its client announced.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Networks whose clients are served; none: all.
     pub allow: Vec<Network>,
     /// What clients must have as well.
@@ -267,8 +267,8 @@ impl Server {
         }
         answer(socket, Status::Ready, proof.as_ref().map_or(&[], |proof| &proof[..]));
         let pace = hello.pace;
-        let patience = Some(self.plan.patience + 2 * pace.longest_pause());
-        let link = Link { socket, watch: None, abort: stop, patience, arrivals: None };
+        let timeout = Some(self.plan.timeout + 2 * pace.longest_pause());
+        let link = Link { socket, watch: None, abort: stop, timeout, arrivals: None };
         match hello.direction {
             Direction::ToServer => {
                 let watched = self.watches.over(Arc::clone(socket));

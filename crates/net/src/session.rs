@@ -342,7 +342,7 @@ mod tests {
             let (far, _) = listener.accept().unwrap();
             [&near, &far].into_iter().for_each(|socket| crate::socket::prepare(socket).unwrap());
             static ABORT: AtomicBool = AtomicBool::new(false);
-            let patience = Some(Duration::from_secs(20));
+            let timeout = Some(Duration::from_secs(20));
             let orders = Orders {
                 pace: Plan { mode, length: 5000, ..Plan::default() }.pace(),
                 payload: vec![7; 5000].into(),
@@ -357,10 +357,10 @@ mod tests {
                 let ring = Arc::new(Ring::over(Arc::new(Filling(AtomicU64::new(3)))));
                 // Closed at the end, with what it has not read.
                 let serving = scope.spawn(move || {
-                    let link = Link { socket: &far, watch: None, abort: &ABORT, patience, arrivals: None };
+                    let link = Link { socket: &far, watch: None, abort: &ABORT, timeout, arrivals: None };
                     serve(&link, (mode, 5000), Some(ring), &())
                 });
-                let link = Link { socket: &near, watch: None, abort: &ABORT, patience, arrivals: None };
+                let link = Link { socket: &near, watch: None, abort: &ABORT, timeout, arrivals: None };
                 (drive(link, &orders, &acknowledged), serving.join().unwrap())
             });
             assert!(matches!(served, Err(NetError::System { .. })), "{served:?}");

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a connection or an answer is waited for when the plan sets no bound.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The server of a test.
 #[derive(Clone, Debug)]
@@ -68,8 +68,8 @@ pub struct Place {
 
 /// Connects and introduces a connection.
 pub fn open(target: &Target, plan: &Plan, place: Place, abort: &AtomicBool) -> Result<Stream> {
-    let patience = plan.timeout.unwrap_or(PATIENCE);
-    let socket = connect(target, patience)?;
+    let timeout = plan.timeout.unwrap_or(TIMEOUT);
+    let socket = connect(target, timeout)?;
     let set_up = || {
         socket::prepare(&socket)?;
         socket::request_buffers(&socket, plan.buffer)
@@ -92,19 +92,19 @@ pub fn open(target: &Target, plan: &Plan, place: Place, abort: &AtomicBool) -> R
         streams: plan.streams,
         test: place.test,
     };
-    let link = Link { socket: &socket, watch: None, abort, patience: Some(patience), arrivals: None };
+    let link = Link { socket: &socket, watch: None, abort, timeout: Some(timeout), arrivals: None };
     let answer = introduce(&link, target, &hello.encode())?;
     Ok(Stream { socket: Arc::new(socket), answer, direction: place.direction, window: Mutex::default() })
 }
 
 /// The first address of the target that takes a connection.
-fn connect(target: &Target, patience: Duration) -> Result<TcpStream> {
+fn connect(target: &Target, timeout: Duration) -> Result<TcpStream> {
     let failed = |source| NetError::Connect { address: target.to_string(), source };
     let mut last = ErrorKind::AddrNotAvailable.into();
     let found = (target.host.as_str(), target.port).to_socket_addrs();
     let unknown = |source| NetError::Lookup { host: target.host.clone(), source };
     for candidate in found.map_err(unknown)? {
-        match TcpStream::connect_timeout(&candidate, patience) {
+        match TcpStream::connect_timeout(&candidate, timeout) {
             Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }

@@ -21,7 +21,7 @@ pub struct Watch {
     /// Odd while it waits; another number means another wait.
     turn: AtomicU64,
     /// Longest wait, nanoseconds; 0 is for ever.
-    patience: AtomicU64,
+    timeout: AtomicU64,
     /// Why it was woken.
     why: AtomicU8,
 }
@@ -30,19 +30,19 @@ impl Watch {
     /// Over a connection that blocks without a timeout.
     pub fn new(socket: Arc<TcpStream>) -> io::Result<Watch> {
         socket.set_read_timeout(None)?;
-        Ok(Watch { socket, turn: AtomicU64::new(0), patience: AtomicU64::new(0), why: AtomicU8::new(ALONE) })
+        Ok(Watch { socket, turn: AtomicU64::new(0), timeout: AtomicU64::new(0), why: AtomicU8::new(ALONE) })
     }
 
-    /// Waits for bytes, at most `patience`, and takes what is there. Zero: the other side has closed.
+    /// Waits for bytes, at most `timeout`, and takes what is there. Zero: the other side has closed.
     pub fn receive(
         &self,
         out: &mut [u8],
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
         arrivals: Option<&Arrivals>,
         doing: &'static str,
     ) -> Result<usize> {
-        let nanos = patience.map_or(0, |patience| patience.as_nanos().clamp(1, u64::MAX.into()) as u64);
-        self.patience.store(nanos, Ordering::Relaxed);
+        let nanos = timeout.map_or(0, |timeout| timeout.as_nanos().clamp(1, u64::MAX.into()) as u64);
+        self.timeout.store(nanos, Ordering::Relaxed);
         let turn = self.turn.load(Ordering::Relaxed);
         loop {
             self.turn.store(turn + 1, Ordering::Relaxed);
@@ -56,8 +56,8 @@ impl Watch {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => error,
             };
-            return Err(match (self.why.load(Ordering::Acquire), patience) {
-                (TOO_LONG, Some(patience)) => NetError::Timeout { doing, seconds: patience.as_secs_f64() },
+            return Err(match (self.why.load(Ordering::Acquire), timeout) {
+                (TOO_LONG, Some(timeout)) => NetError::Timeout { doing, seconds: timeout.as_secs_f64() },
                 (INTERRUPTED, _) => NetError::Interrupted { doing },
                 _ => NetError::Cut { doing, source: error },
             });
@@ -80,12 +80,12 @@ struct Seen {
 
 impl Seen {
     /// Whether the same wait lasts for longer than it may. Begins anew with every other turn.
-    fn is_stuck(&mut self, turn: u64, now: Instant, patience: Option<Duration>) -> bool {
+    fn is_stuck(&mut self, turn: u64, now: Instant, timeout: Option<Duration>) -> bool {
         if turn != self.turn {
             *self = Seen { turn, since: now };
         }
         let waits = turn % 2 == 1;
-        waits && patience.is_some_and(|patience| now.saturating_duration_since(self.since) >= patience)
+        waits && timeout.is_some_and(|timeout| now.saturating_duration_since(self.since) >= timeout)
     }
 }
 
@@ -119,10 +119,10 @@ impl Watches {
     pub fn look(&self, now: Instant, end: bool) {
         self.with(|watched| {
             for (watch, seen) in watched {
-                let nanos = watch.patience.load(Ordering::Relaxed);
-                let patience = (nanos != 0).then(|| Duration::from_nanos(nanos));
+                let nanos = watch.timeout.load(Ordering::Relaxed);
+                let timeout = (nanos != 0).then(|| Duration::from_nanos(nanos));
                 let turn = watch.turn.load(Ordering::Relaxed);
-                if seen.is_stuck(turn, now, patience) {
+                if seen.is_stuck(turn, now, timeout) {
                     watch.wake(TOO_LONG);
                 } else if end && seen.is_stuck(turn, now, Some(SLICE)) {
                     watch.wake(INTERRUPTED);
@@ -160,23 +160,23 @@ mod tests {
     fn a_wait_is_stuck_when_it_is_the_same_for_too_long() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
-        let patience = Some(Duration::from_secs(10));
+        let timeout = Some(Duration::from_secs(10));
         let mut seen = Seen { turn: 0, since: start };
-        assert!(!seen.is_stuck(0, after(99), patience), "it works, it does not wait");
-        assert!(!seen.is_stuck(1, after(100), patience));
-        assert!(!seen.is_stuck(1, after(109), patience));
-        assert!(seen.is_stuck(1, after(110), patience));
+        assert!(!seen.is_stuck(0, after(99), timeout), "it works, it does not wait");
+        assert!(!seen.is_stuck(1, after(100), timeout));
+        assert!(!seen.is_stuck(1, after(109), timeout));
+        assert!(seen.is_stuck(1, after(110), timeout));
         assert!(!seen.is_stuck(1, after(999), None), "it may wait for ever");
-        assert!(!seen.is_stuck(3, after(1000), patience), "something came meanwhile");
+        assert!(!seen.is_stuck(3, after(1000), timeout), "something came meanwhile");
     }
 
     /// Looks until the receiver has ended.
-    fn watched(patience: Option<Duration>, end: bool) -> Result<usize> {
+    fn watched(timeout: Option<Duration>, end: bool) -> Result<usize> {
         let (_near, far) = pair();
         let watches = Watches::default();
         std::thread::scope(|scope| {
             let guard = watches.over(far).unwrap();
-            let waiting = scope.spawn(move || guard.watch.receive(&mut [0; 8], patience, None, "waiting"));
+            let waiting = scope.spawn(move || guard.watch.receive(&mut [0; 8], timeout, None, "waiting"));
             while !waiting.is_finished() {
                 watches.look(Instant::now(), end);
                 std::thread::yield_now();

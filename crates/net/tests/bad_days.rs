@@ -53,7 +53,7 @@ fn broken(server: &Running, plan: &Plan, happens: fn(&Relay)) -> Outcome {
 
 #[test]
 fn a_link_that_goes_silent_is_a_timeout_with_the_results_so_far() {
-    let server = Running::start_patient("stall", Duration::from_millis(500));
+    let server = Running::start_with_timeout("stall", Duration::from_millis(500));
     for (mode, directions) in KINDS {
         let outcome = broken(&server, &endless(mode, directions), Relay::stall);
         let trouble = outcome.trouble.as_ref();
@@ -68,7 +68,7 @@ fn a_link_that_goes_silent_is_a_timeout_with_the_results_so_far() {
 
 #[test]
 fn a_link_that_is_reset_is_a_cut_with_the_results_so_far() {
-    let server = Running::start_patient("reset", Duration::from_millis(500));
+    let server = Running::start_with_timeout("reset", Duration::from_millis(500));
     for (mode, directions) in KINDS {
         // So long that it is the reset that ends it.
         let plan = Plan { timeout: Some(Duration::from_secs(60)), ..endless(mode, directions) };
@@ -110,7 +110,7 @@ fn hello(mode: Mode, direction: Direction) -> Hello {
 
 #[test]
 fn clients_that_receive_and_never_read_lose_their_places() {
-    let server = Running::start_patient("deaf", Duration::from_millis(500));
+    let server = Running::start_with_timeout("deaf", Duration::from_millis(500));
     let deaf: Vec<_> = (0..CONNECTIONS)
         .map(|number| {
             let mode = if number % 2 == 0 { Mode::Async } else { Mode::Sync };

@@ -83,7 +83,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn a_server_survives_any_bytes_in_any_state() {
-    let open = Running::start_patient("hostile", Duration::from_millis(200));
+    let open = Running::start_with_timeout("hostile", Duration::from_millis(200));
     let key = || Some(Key::new(b"the secret of both sides").unwrap());
     let keyed = Running::start_with("hostile-keyed", Vec::new(), key());
     let mut runner = TestRunner::new(Config { cases: 300, failure_persistence: None, ..Config::default() });

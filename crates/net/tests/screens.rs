@@ -6,7 +6,7 @@ use standfast_net::NetError;
 use standfast_net::limit::Limit;
 use standfast_net::plan::{Direction, Plan};
 use standfast_net::run::{Buffers, Outcome};
-use standfast_net::server::{PATIENCE, ServerPlan};
+use standfast_net::server::{ServerPlan, TIMEOUT};
 use standfast_net::stats::{Interval, Latencies, Tcp};
 use standfast_net::tcptest::options::{ClientCommand, Command, parse};
 use standfast_net::tcptest::{HELP, screen};
@@ -116,7 +116,7 @@ fn the_server_and_the_help_speak_as_documented() {
         file: "standfast-net.tmp".into(),
         buffer: 2 << 20,
         connections: 1,
-        patience: PATIENCE,
+        timeout: TIMEOUT,
         allow: Vec::new(),
         key: None,
     };

@@ -261,7 +261,7 @@ impl Guard<'_> {
     }
 
     /// Writes the log anew as it was `prepared`, with what has changed since. `None` and nothing done when that is too much
-    /// for the room, or when somebody reads the log for longer than `patience`. `is_whole` is called when the log is whole for
+    /// for the room, or when somebody reads the log for longer than `timeout`. `is_whole` is called when the log is whole for
     /// those who do not have its index, too.
     ///
     /// The caller holds the write lock and the checkpoint lock. All that was committed is captured and durable in the
@@ -273,10 +273,10 @@ impl Guard<'_> {
         &self,
         wal: &mut VfsFile,
         mut prepared: Prepared,
-        patience: Duration,
+        timeout: Duration,
         is_whole: impl FnOnce(),
     ) -> Result<Option<RewrittenLog>, RewriteError> {
-        self.without_readers(patience, || {
+        self.without_readers(timeout, || {
             let header = self.settled_wal_header()?;
             let known = prepared.old.frames();
             if header.raw_salts() != prepared.old.raw_salts()
@@ -304,15 +304,15 @@ impl Guard<'_> {
         })
     }
 
-    /// Runs `work` while nobody reads the log; `None` when somebody does for longer than `patience`.
+    /// Runs `work` while nobody reads the log; `None` when somebody does for longer than `timeout`.
     fn without_readers<T>(
         &self,
-        patience: Duration,
+        timeout: Duration,
         work: impl FnOnce() -> Result<Option<T>, RewriteError>,
     ) -> Result<Option<T>, RewriteError> {
         let (first, count) = READ_LOG_LOCKS;
         let exclusive = |action| self.file().shm_lock(first, count, action | ffi::SQLITE_SHM_EXCLUSIVE);
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         while exclusive(ffi::SQLITE_SHM_LOCK) != ffi::SQLITE_OK {
             if Instant::now() >= end {
                 return Ok(None);

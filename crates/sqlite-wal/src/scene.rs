@@ -11,7 +11,7 @@ use standfast_types::{PageSize, Scn};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub const PATIENCE: Duration = Duration::ZERO;
+pub const TIMEOUT: Duration = Duration::ZERO;
 
 /// A database with 50 rows of a page each, a log whose beginning was moved, and the checkpoint lock of the instance.
 pub struct Scene {
@@ -80,7 +80,7 @@ impl Scene {
     pub fn write(&mut self, prepared: Prepared) -> Option<RewrittenLog> {
         let guard = Guard::of(&self.instance).unwrap();
         guard.hold_write_lock().unwrap();
-        let log = guard.rewrite_log(&mut self.wal, prepared, PATIENCE, || ()).unwrap();
+        let log = guard.rewrite_log(&mut self.wal, prepared, TIMEOUT, || ()).unwrap();
         guard.release_write_lock();
         log
     }

@@ -188,7 +188,7 @@ fn garbage_on_the_port_is_closed_and_counted() {
         [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 100], b"SFT2 and so on and so on and so on and so on and so on"]
     {
         let mut stream = TcpStream::connect(receiver.local_addr()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(garbage).unwrap();
         assert!(matches!(stream.read(&mut [0; 100]), Ok(0) | Err(_)));
     }
@@ -227,7 +227,7 @@ fn more_connections_than_allowed_are_turned_away_and_room_is_made_again() {
     let receiver = Receiver::start(config, service, Some(Box::new(MemoryLog(standby.clone())))).unwrap();
     let silent: Vec<_> = (0..2).map(|_| TcpStream::connect(receiver.local_addr()).unwrap()).collect();
     let mut third = TcpStream::connect(receiver.local_addr()).unwrap();
-    third.set_read_timeout(Some(PATIENCE)).unwrap();
+    third.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert!(matches!(third.read(&mut [0; 1]), Ok(0) | Err(_)));
     assert_eq!(receiver.counts().turned_away.load(Relaxed), 1);
     drop(silent);

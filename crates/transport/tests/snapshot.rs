@@ -155,8 +155,8 @@ fn a_standby_gives_no_copies_but_tells_its_state() {
     let error = fetch_snapshot(&address, &Security::default(), "bergen", &mut Copies::default()).unwrap_err();
     assert!(error.to_string().contains("primary"), "{error}");
     for history in [false, true] {
-        let patience = std::time::Duration::from_secs(60);
-        let state = fetch_status(&address, &Security::default(), history, patience).unwrap();
+        let timeout = std::time::Duration::from_secs(60);
+        let state = fetch_status(&address, &Security::default(), history, timeout).unwrap();
         assert_eq!(state, format!(r#"{{"state":"fine","history":{history}}}"#));
     }
 }

@@ -15,9 +15,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Longest time for a request to come, and for an answer to be taken.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time for an emulator to end the processes in its nodes and to clean up.
-const PATIENCE_TO_STOP: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest request.
 const MOST_BYTES: u64 = 64 << 10;
 
@@ -110,8 +110,8 @@ impl Server {
 
     fn serve(&self, emulator: &Emulator, mut stream: UnixStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut line = String::new();
         BufReader::new((&stream).take(MOST_BYTES)).read_line(&mut line)?;
         let done = match serde_json::from_str(&line) {
@@ -140,8 +140,8 @@ pub fn ask(emulator: &str, request: &Request) -> Result<Option<Stats>> {
     let doing = || format!("ask the emulator {emulator}");
     let mut stream = UnixStream::connect(&socket).doing(doing)?;
     let stopping = matches!(request, Request::Stop);
-    let patience = if stopping { PATIENCE_TO_STOP } else { PATIENCE };
-    stream.set_read_timeout(Some(patience)).doing(doing)?;
+    let timeout = if stopping { STOP_TIMEOUT } else { TIMEOUT };
+    stream.set_read_timeout(Some(timeout)).doing(doing)?;
     let mut text = serde_json::to_vec(request).map_err(io::Error::from).doing(doing)?;
     text.push(b'\n');
     stream.write_all(&text).doing(doing)?;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const DIRECTORY: &str = "/run/netns";
 /// How long processes get to end by themselves, and then to be gone.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where a namespace with this name is.
 pub fn path(name: &str) -> PathBuf {
@@ -139,7 +139,7 @@ fn end_processes(path: &Path) -> Result<()> {
                 libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, std::ptr::null::<libc::siginfo_t>(), 0)
             };
         }
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         for process in &processes {
             let left = until.saturating_duration_since(Instant::now());
             let waited = wait_readable(&[process.as_fd()], Some(left.as_nanos() as u64));

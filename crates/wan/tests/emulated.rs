@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const PORT: u16 = 7000;
 /// Nothing that is still to come takes longer, on a machine with other work.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One test at a time: they measure. None where links cannot be emulated.
 fn turn() -> Option<MutexGuard<'static, ()>> {
@@ -37,7 +37,7 @@ fn datagrams(wan: &Wan, from: &str, to: &str) -> (UdpSocket, UdpSocket) {
     sender.connect((destination, PORT)).unwrap();
     receiver.connect((source, PORT)).unwrap();
     for socket in [&sender, &receiver] {
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     }
     (sender, receiver)
 }
@@ -153,7 +153,7 @@ fn arrivals(settings: Settings, seed: u64) -> Vec<u32> {
         let there = &wan.control().stats(false).links[0];
         there.counts.segments < u64::from(DATAGRAMS) || there.held_bytes > 0
     } {
-        assert!(began.elapsed() < PATIENCE, "{:?}", wan.control().stats(false));
+        assert!(began.elapsed() < TIMEOUT, "{:?}", wan.control().stats(false));
         std::thread::park_timeout(Duration::from_millis(1));
     }
     // A last one that surely arrives tells that no other one will.
@@ -215,7 +215,7 @@ fn a_stalled_link_keeps_what_it_has() {
     a.send(b"late").unwrap();
     b.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     assert_eq!(b.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    b.set_read_timeout(Some(PATIENCE)).unwrap();
+    b.set_read_timeout(Some(TIMEOUT)).unwrap();
     wan.control().heal(&[]).unwrap();
     assert_eq!(b.recv(&mut [0; 8]).unwrap(), 4);
 }

@@ -15,7 +15,7 @@ use crate::{BenchError, Context, Result};
 
 /// Longest path of a Unix socket that the kernel takes, less the socket's own name.
 const SOCKET_DIRECTORY_MAX: usize = 85;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Least warm-up: the first change of each page after a start writes the whole page to the log, and the server
 /// is to be measured after that, as it runs for most of the time.
 const WARMUP: Duration = Duration::from_secs(3);
@@ -117,7 +117,7 @@ impl Clusters {
     fn run(&self, context: &Context, case: Case, name: &str) -> Result<RunResult> {
         let standby = self.start(&self.standby, "")?;
         let primary = self.start(&self.primary, "*")?;
-        primary.await_ready("a synchronous standby", PATIENCE, || {
+        primary.await_ready("a synchronous standby", TIMEOUT, || {
             Ok(self.query("SELECT count(*) FROM pg_stat_replication WHERE sync_state='sync'")? == "1")
         })?;
         self.query("TRUNCATE hist")?;
@@ -160,7 +160,7 @@ impl Clusters {
         }
         let log = self.scratch.path().join(format!("postgres-{}.log", cluster.port));
         let process = Process::start(command, Some(&log), libc::SIGINT)?;
-        process.await_ready("PostgreSQL answers", PATIENCE, || {
+        process.await_ready("PostgreSQL answers", TIMEOUT, || {
             let mut ready = self.command("pg_isready");
             ready.arg("-h").arg(&self.sockets).args(["-p", &cluster.port.to_string()]);
             match run(&mut ready) {

@@ -21,7 +21,7 @@ use crate::workload::create_databases;
 use crate::{BenchError, Context, Result, interrupt};
 
 /// Time for starting, copying a standby, or catching up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// What to do when our own programs are missing.
 const BUILD: &str = "Standfast is not built beside this program: run `cargo build --release --workspace`";
 /// The standby's name at the primary.
@@ -210,7 +210,7 @@ impl Instance {
         command.envs(faults.map(|faults| ("STANDFAST_FAULT", faults)));
         let process = Process::start(command, Some(&log), libc::SIGTERM)?;
         let ready = directory.join("ready");
-        process.await_ready("the instance's file `ready`", PATIENCE, || Ok(ready.exists()))?;
+        process.await_ready("the instance's file `ready`", TIMEOUT, || Ok(ready.exists()))?;
         let _memory = shared_memory(program, &directory)?;
         let listen = site.listen.clone();
         Ok(Instance { process, _memory, program: program.to_owned(), directory, name, listen })
@@ -287,7 +287,7 @@ impl Instance {
     /// Waits until the standby receives live redo.
     pub(crate) fn await_follower(&self, standby: &Instance, mode: Mode) -> Result<()> {
         let follows = || Ok(follows(&self.status()?, &standby.name, mode));
-        self.process.await_ready("the standby synchronised", PATIENCE, follows)
+        self.process.await_ready("the standby synchronised", TIMEOUT, follows)
     }
 
     /// What this instance says of the standby as a destination.
@@ -454,7 +454,7 @@ fn change_settings(path: &Path, settings: &[(&str, u64)]) -> Result<()> {
 fn await_copy(databases: &[PathBuf], standby: &Instance, result: &RunResult) -> Result<()> {
     let copies: Vec<PathBuf> = databases.iter().map(|path| standby.copy_of(path)).collect();
     let mut found = 0;
-    let waited = interrupt::await_other("rows on the standby", PATIENCE, || {
+    let waited = interrupt::await_other("rows on the standby", TIMEOUT, || {
         found = copies.iter().map(|copy| rows(copy, "hist")).sum::<Result<u64>>()?;
         Ok(found >= result.commits_in_all)
     });
@@ -462,7 +462,7 @@ fn await_copy(databases: &[PathBuf], standby: &Instance, result: &RunResult) -> 
         BenchError::Program { .. } => BenchError::Workload(format!(
             "the standby holds {found} rows after {} acknowledged commits and {} s",
             result.commits_in_all,
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         )),
         other => other,
     })
@@ -473,7 +473,7 @@ pub(crate) fn rows(database: &Path, table: &str) -> Result<u64> {
     let during = || format!("read {}", database.display());
     let connection =
         Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_ONLY).during(during)?;
-    connection.busy_timeout(PATIENCE).during(during)?;
+    connection.busy_timeout(TIMEOUT).during(during)?;
     let rows = connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0));
     rows.map(|rows| rows as u64).during(during)
 }

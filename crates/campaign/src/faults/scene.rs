@@ -4,7 +4,7 @@ use super::full_volume::FullVolume;
 use super::plan::{Arrangement, Fault, NET_TIMEOUT, Strike};
 use super::proxy::{Proxy, Trick, Way};
 use crate::acknowledgements::Acknowledgements;
-use crate::instance::{Instance, PATIENCE};
+use crate::instance::{Instance, TIMEOUT};
 use crate::process::{Process, await_condition};
 use crate::programs::Programs;
 use crate::schema::create_database;
@@ -136,7 +136,7 @@ impl Scene {
             })
         };
         self.primary.await_status("every destination follows", stage)?;
-        await_condition("every writer commits", PATIENCE, || {
+        await_condition("every writer commits", TIMEOUT, || {
             if let Some(application) =
                 self.application.as_ref().filter(|one| one.ended_within(Duration::ZERO))
             {
@@ -254,7 +254,7 @@ impl Scene {
             };
             let before = proxy.struck();
             proxy.arm(way, trick);
-            await_condition("a frame passes to be tampered with", PATIENCE, || {
+            await_condition("a frame passes to be tampered with", TIMEOUT, || {
                 Ok(if proxy.struck() > before { Ok(()) } else { Err(String::new()) })
             })?;
         }
@@ -268,7 +268,7 @@ impl Scene {
             let _ = self.primary.run(&["switch-logfile"])?;
             // An empty log is not switched; commits that wait for the standby end this.
             let begun = Instant::now();
-            await_condition("a commit in the new log", PATIENCE, || {
+            await_condition("a commit in the new log", TIMEOUT, || {
                 let done = self.acknowledged() > before || begun.elapsed() > NET_TIMEOUT / 4;
                 Ok(if done { Ok(()) } else { Err(String::new()) })
             })?;

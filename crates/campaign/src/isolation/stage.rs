@@ -3,7 +3,7 @@
 use super::load::{create_database, newest};
 use super::volume::Volume;
 use crate::acknowledgements::Acknowledgements;
-use crate::instance::{Instance, PATIENCE};
+use crate::instance::{Instance, TIMEOUT};
 use crate::process::{Process, await_condition};
 use crate::programs::Programs;
 use crate::status::Status;
@@ -161,7 +161,7 @@ impl Stage {
         self.told.order_stop(true);
         let Some(others) = self.others.take() else { return Ok(()) };
         let failed = others.failed("failed");
-        if others.wait_for_end(PATIENCE)?.success() { Ok(()) } else { Err(failed) }
+        if others.wait_for_end(TIMEOUT)?.success() { Ok(()) } else { Err(failed) }
     }
 
     /// Commits to each database so far.
@@ -175,7 +175,7 @@ impl Stage {
     /// When that takes too long.
     pub fn await_progress(&self, databases: impl Fn(usize) -> bool) -> Result<()> {
         let before = self.commits();
-        await_condition("every database takes commits", PATIENCE, || {
+        await_condition("every database takes commits", TIMEOUT, || {
             let now = self.commits();
             let stuck = (0..now.len()).find(|number| databases(*number) && now[*number] == before[*number]);
             Ok(stuck.map_or(Ok(()), |number| Err(format!("{} does not", self.databases[number].name))))

@@ -5,7 +5,7 @@ use super::fault::Fault;
 use super::stage::Stage;
 use super::wal_index::{Number, path_of, publish};
 use crate::application::client::Answer;
-use crate::instance::PATIENCE;
+use crate::instance::TIMEOUT;
 use crate::process::{Process, await_condition, run};
 use crate::{CampaignError, During, Result};
 use rusqlite::Connection;
@@ -178,7 +178,7 @@ impl Strike {
             }
             Fault::OpenOverRestart => {
                 let mut application = self.application(stage, &path)?;
-                application.must("BEGIN IMMEDIATE; UPDATE bulk SET x = 'open' WHERE id = 1", PATIENCE)?;
+                application.must("BEGIN IMMEDIATE; UPDATE bulk SET x = 'open' WHERE id = 1", TIMEOUT)?;
                 self.applications.push(application);
                 stage.restart_primary()?;
                 self.acted();
@@ -191,7 +191,7 @@ impl Strike {
             }
             Fault::StuckApplication => {
                 let mut application = self.application(stage, &path)?;
-                application.must("BEGIN IMMEDIATE; UPDATE bulk SET x = 'stuck' WHERE id = 1", PATIENCE)?;
+                application.must("BEGIN IMMEDIATE; UPDATE bulk SET x = 'stuck' WHERE id = 1", TIMEOUT)?;
                 application.freeze();
                 self.applications.push(application);
                 if let Some(load) = stage.victim() {
@@ -215,7 +215,7 @@ impl Strike {
     /// # Errors
     /// When that takes too long, or an agent has failed.
     pub fn await_act(&self) -> Result<()> {
-        await_condition(&format!("{} takes place", self.fault.name()), PATIENCE, || {
+        await_condition(&format!("{} takes place", self.fault.name()), TIMEOUT, || {
             let waits = self.acts.load(SeqCst) == 0 && !self.agents.iter().any(JoinHandle::is_finished);
             Ok(if waits { Err(String::new()) } else { Ok(()) })
         })
@@ -275,11 +275,11 @@ impl Strike {
             let used = wal_bytes(&path)?;
             application.limit_files((begun && number % 5 != 0).then_some(used + room));
             application.send(SPILLS)?;
-            let failed = matches!(application.answer(PATIENCE), Some(Answer::Failed { .. }));
+            let failed = matches!(application.answer(TIMEOUT), Some(Answer::Failed { .. }));
             application.limit_files(None);
             if failed {
                 application.send("ROLLBACK")?;
-                let _ = application.answer(PATIENCE);
+                let _ = application.answer(TIMEOUT);
             }
             Ok(failed)
         });
@@ -328,7 +328,7 @@ impl Strike {
         self.agent(pace, move |_| {
             number = (number + 1) % 20;
             application.send(&format!("INSERT OR REPLACE INTO bulk VALUES ({}, {row})", 1000 + number))?;
-            let answer = application.answer(PATIENCE);
+            let answer = application.answer(TIMEOUT);
             Ok(counts || matches!(answer, Some(Answer::Failed { .. })))
         });
         Ok(())
@@ -354,12 +354,12 @@ impl Strike {
             for application in &mut self.applications {
                 // Its outcome is known or not: the instance was away while it was open.
                 application.send("COMMIT")?;
-                let _ = application.answer(PATIENCE);
+                let _ = application.answer(TIMEOUT);
             }
         }
         self.applications.clear();
         for command in self.commands.drain(..) {
-            command.wait_for_end(PATIENCE)?;
+            command.wait_for_end(TIMEOUT)?;
         }
         match self.fault {
             Fault::FullVolume => {

@@ -4,7 +4,7 @@
 use super::arms;
 use super::report::KillReport;
 use super::strike::{Strike, Victim};
-use crate::instance::PATIENCE;
+use crate::instance::TIMEOUT;
 use crate::process::await_condition;
 use crate::scene::{Scene, ScenePlan};
 use crate::site::Site;
@@ -152,7 +152,7 @@ impl Campaign<'_> {
     /// Waits until everything runs. Instances that were armed and have struck are started again, unarmed.
     fn await_running(&mut self, scene: &mut Scene) -> Result<()> {
         let before = scene.progress();
-        await_condition("everything runs", PATIENCE, || {
+        await_condition("everything runs", TIMEOUT, || {
             self.revive(scene)?;
             scene.runs_since(&before)
         })
@@ -312,7 +312,7 @@ impl Campaign<'_> {
             scene.standby.faults = Some(faults);
             scene.standby.spawn()?;
             // It may die on its way up already.
-            await_condition("the armed standby serves or dies", PATIENCE, || {
+            await_condition("the armed standby serves or dies", TIMEOUT, || {
                 let settled = scene.standby.is_ready() || scene.standby.has_ended();
                 Ok(if settled { Ok(()) } else { Err("neither".into()) })
             })?;

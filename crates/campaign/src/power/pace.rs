@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// Pages of a portion are 64: so many at least.
 const PORTIONS: u64 = 130;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One transaction of many pages, more than it takes for a checkpoint and fewer than make one urgent.
 fn write_many_pages(machine: &Arc<SimMachine>, host: &mut PrimaryHost) {
@@ -61,9 +61,9 @@ fn a_stop_of_the_primary_ends_the_leisure_of_the_checkpoint_under_way() {
     let threads =
         PrimaryThreads::start(&environment, Wiring::default(), primary, log, Box::new(|| Scn(u64::MAX)))
             .unwrap();
-    arrived.recv_timeout(PATIENCE).expect("a checkpoint syncs its portions");
+    arrived.recv_timeout(TIMEOUT).expect("a checkpoint syncs its portions");
     let stopping = std::thread::spawn(move || threads.stop(true));
-    wait_until("the stop has begun", PATIENCE, || shared.segment.state(1) == DatabaseState::Stopped);
+    wait_until("the stop has begun", TIMEOUT, || shared.segment.state(1) == DatabaseState::Stopped);
     let before = machine.boundaries();
     go_on.send(()).unwrap();
     stopping.join().unwrap().unwrap();
@@ -85,7 +85,7 @@ fn a_checkpoint_of_a_long_log_syncs_portions_on_the_way() {
         PrimaryThreads::start(&environment, Wiring::default(), primary, log, Box::new(|| Scn(u64::MAX)))
             .unwrap();
     let portions = pages / u64::from(STEADY_PORTION_PAGES);
-    wait_until("portions are synced", PATIENCE, || machine.boundaries() - before >= portions);
+    wait_until("portions are synced", TIMEOUT, || machine.boundaries() - before >= portions);
     threads.stop(true).unwrap();
 }
 
@@ -105,7 +105,7 @@ fn what_is_written_while_a_checkpoint_is_under_way_is_handed_to_the_disk() {
     let threads =
         PrimaryThreads::start(&environment, Wiring::default(), primary, log, Box::new(|| Scn(u64::MAX)))
             .unwrap();
-    arrived.recv_timeout(PATIENCE).expect("a checkpoint syncs its portions");
+    arrived.recv_timeout(TIMEOUT).expect("a checkpoint syncs its portions");
     let handed = || threads.checkpoint_counts().early_frames;
     let before = handed();
     let application = open_plain(&machine, Path::new("/app/d1.db")).unwrap();
@@ -115,7 +115,7 @@ fn what_is_written_while_a_checkpoint_is_under_way_is_handed_to_the_disk() {
             "INSERT INTO data SELECT 2, 1, zeroblob({pages} * page_size) FROM pragma_page_size"
         ))
         .unwrap();
-    wait_until("what came meanwhile is handed over", PATIENCE, || handed() >= before + pages);
+    wait_until("what came meanwhile is handed over", TIMEOUT, || handed() >= before + pages);
     drop(go_on);
     threads.stop(true).unwrap();
 }

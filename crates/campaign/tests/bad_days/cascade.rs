@@ -115,7 +115,7 @@ fn what_a_primary_takes_back_is_taken_back_at_the_end_of_the_chain() {
         primary.faults = Some("log-write=kill@40".into());
         start(&mut primary);
         let process = primary.take_process().unwrap();
-        assert!(process.ended_within(crate::support::PATIENCE), "the fault did not strike");
+        assert!(process.ended_within(crate::support::TIMEOUT), "the fault did not strike");
         primary.faults = None;
         start(&mut primary);
     }

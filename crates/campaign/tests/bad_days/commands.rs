@@ -1,6 +1,6 @@
 //! The command line when it is used wrongly, and its exit codes.
 
-use crate::support::{INSERT, PATIENCE, Place, await_status, must, refuses, rows, start};
+use crate::support::{INSERT, Place, TIMEOUT, await_status, must, refuses, rows, start};
 use standfast_campaign::instance::Instance;
 use standfast_sqlite_wal::log_length::share;
 use standfast_testkit::wait_until;
@@ -125,7 +125,7 @@ fn await_rest(instance: &Instance, thread: &str) {
     let mut tasks = std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path());
     let task = tasks.find(|task| read(task, "comm").trim() == thread).expect(thread);
     let (mut last, mut looks) = (String::new(), 0);
-    wait_until("the thread rests", PATIENCE, || {
+    wait_until("the thread rests", TIMEOUT, || {
         let status = read(&task, "status");
         let now = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
         looks = if last == now { looks + 1 } else { 0 };
@@ -197,7 +197,7 @@ fn a_clean_stop_ends_with_exit_code_0_however_it_is_asked_for() {
     start(&mut primary);
     must(&primary, &["stop"]);
     let process = primary.take_process().unwrap();
-    assert!(process.wait_for_end(PATIENCE).unwrap().success());
+    assert!(process.wait_for_end(TIMEOUT).unwrap().success());
     assert!(!primary.directory.join("ready").exists());
     start(&mut primary);
     await_status(&primary, "the database is served", |status| {

@@ -1,6 +1,6 @@
 //! Other ways to ship than one SYNC AFFIRM destination.
 
-use crate::support::{INSERT, PATIENCE, Place, add_destination, await_alert, await_status, must, start};
+use crate::support::{INSERT, Place, TIMEOUT, add_destination, await_alert, await_status, must, start};
 use crate::writers::Writers;
 use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
@@ -164,11 +164,11 @@ fn a_mandatory_local_destination_that_cannot_be_written_holds_logs_and_gets_all_
     assert_eq!(local_status(&primary.status().unwrap()), ["ERROR"]);
     std::fs::create_dir(&copies).unwrap();
     application.answer();
-    assert!(stuck.wait_for_end(PATIENCE).unwrap().success());
+    assert!(stuck.wait_for_end(TIMEOUT).unwrap().success());
     await_status(&primary, "it is served", |status| local_status(status) == ["VALID"]);
     must(&primary, &["switch-logfile"]);
     let archive = primary.directory.join("archive");
-    await_condition("every archived log is there", PATIENCE, || {
+    await_condition("every archived log is there", TIMEOUT, || {
         let (here, there) = (files(&archive), files(&copies));
         Ok(if here.len() >= 4 && here == there {
             Ok(())
@@ -196,7 +196,7 @@ fn an_alternate_stands_in_for_a_local_destination_that_was_given_up() {
     must(&primary, &["switch-logfile"]);
     await_alert(&primary, "destination spare stands in for it");
     await_status(&primary, "the spare one is in use", |status| local_status(status) == ["DISABLED", "VALID"]);
-    await_condition("the spare one has the log", PATIENCE, || {
+    await_condition("the spare one has the log", TIMEOUT, || {
         Ok(if files(&spare).is_empty() { Err("nothing".to_owned()) } else { Ok(()) })
     })
     .unwrap_or_else(|error| panic!("{error}"));

@@ -1,7 +1,7 @@
 //! The instance is not there, or comes and goes under a living application.
 
 use crate::support::{
-    A_WHILE, INSERT, PATIENCE, Place, SQLITE_IOERR, SQLITE_READONLY, assert_same, await_rows, must, rows,
+    A_WHILE, INSERT, Place, SQLITE_IOERR, SQLITE_READONLY, TIMEOUT, assert_same, await_rows, must, rows,
     segment_of, start,
 };
 use standfast_campaign::application::client::Answer;
@@ -133,7 +133,7 @@ fn a_commit_whose_shared_memory_is_made_anew_under_it_is_not_acknowledged_and_th
         }
         std::thread::scope(|scope| {
             let committing = scope.spawn(|| {
-                await_condition("new shared memory", PATIENCE, || {
+                await_condition("new shared memory", TIMEOUT, || {
                     let found = std::fs::metadata(&segment).map(|metadata| metadata.ino());
                     let new = found.as_ref().is_ok_and(|inode| *inode != old);
                     Ok(if new { Ok(()) } else { Err(format!("{found:?}")) })

@@ -1,7 +1,7 @@
 //! The disk of a protected database on the primary: a write or a sync fails, and nothing is believed of it after.
 
 use crate::support::{
-    Client, INSERT, PATIENCE, Place, SQLITE_IOERR, await_alert, await_status, must, refuses, rows, start,
+    Client, INSERT, Place, SQLITE_IOERR, TIMEOUT, await_alert, await_status, must, refuses, rows, start,
 };
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::Instance;
@@ -197,7 +197,7 @@ fn a_checkpoint_that_finds_the_volume_full_goes_on_when_there_is_room() {
     let begun = std::time::Instant::now();
     while !scene.primary.alerts().contains("checkpoints of database app.db go on") {
         application.run(INSERT_PAGES);
-        assert!(begun.elapsed() < PATIENCE, "{}", scene.primary.alerts());
+        assert!(begun.elapsed() < TIMEOUT, "{}", scene.primary.alerts());
     }
     await_alert(&scene.primary, "a checkpoint of database app.db failed and will be tried again");
     must(&scene.primary, &["checkpoint"]);

@@ -1,7 +1,7 @@
 //! Zero loss to a standby that is too far away to wait for: a far sync near the primary takes the redo and forwards it.
 
 use crate::support::{
-    A_WHILE, INSERT, INSERT_BULK, PATIENCE, Place, add_destination, await_alert, await_rows, await_status,
+    A_WHILE, INSERT, INSERT_BULK, Place, TIMEOUT, add_destination, await_alert, await_rows, await_status,
     must, refuses, rows, start,
 };
 use crate::writers::Writers;
@@ -94,7 +94,7 @@ fn a_failover_without_its_source_says_that_it_cannot_know_and_waits_for_one_that
     let early = far.begin(&["failover", "--wait", "60"]).unwrap();
     await_alert(&far, "waiting for what `near` still has");
     start(&mut near);
-    assert!(early.ended_within(PATIENCE), "{}", far.alerts());
+    assert!(early.ended_within(TIMEOUT), "{}", far.alerts());
     await_alert(&far, "everything that its source, `near`, has is here");
     assert_eq!(rows(&far.standby_database("app.db")), 2);
 

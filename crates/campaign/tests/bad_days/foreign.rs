@@ -1,8 +1,8 @@
 //! Processes that know nothing of Standfast and open a protected database all the same.
 
 use crate::support::{
-    A_WHILE, INSERT, PATIENCE, Place, assert_same, await_alert, await_rows, await_status, must, refuses,
-    rows, start,
+    A_WHILE, INSERT, Place, TIMEOUT, assert_same, await_alert, await_rows, await_status, must, refuses, rows,
+    start,
 };
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::isolation::wal_index;
@@ -329,7 +329,7 @@ fn foreign_commits_are_captured_while_another_database_is_busy() {
         foreigner.run(INSERT);
         let begun = Instant::now();
         while rows(&copy) != number {
-            assert!(begun.elapsed() < PATIENCE / 4, "{} of {number} rows at the standby", rows(&copy));
+            assert!(begun.elapsed() < TIMEOUT / 4, "{} of {number} rows at the standby", rows(&copy));
             for _ in 0..5 {
                 busy.run(INSERT);
             }

@@ -1,8 +1,8 @@
 //! A standby that comes back after logs were written: it gets them over connections of their own while commits go on.
 
 use crate::support::{
-    INSERT, INSERT_BULK, PATIENCE, Place, add_destination, assert_same, await_alert, await_status, must,
-    rows, start,
+    INSERT, INSERT_BULK, Place, TIMEOUT, add_destination, assert_same, await_alert, await_status, must, rows,
+    start,
 };
 use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
@@ -151,7 +151,7 @@ fn a_failover_with_missing_logs_applies_up_to_the_hole_and_says_what_lies_beyond
     let mut application = place.application(&database);
     application.run(INSERT);
     let end = primary.status().unwrap().number("/captured");
-    await_condition("live redo is there", PATIENCE, || {
+    await_condition("live redo is there", TIMEOUT, || {
         let status = standby.status()?;
         let groups = status.json()["log"]["groups"].as_array().unwrap().clone();
         let beyond = groups.iter().any(|group| group["first_scn"].as_u64() == Some(to));

@@ -1,6 +1,6 @@
 //! What one database does holds up no other.
 
-use crate::support::{INSERT, PATIENCE, Place, await_alert, await_status, must, start};
+use crate::support::{INSERT, Place, TIMEOUT, await_alert, await_status, must, start};
 use rusqlite::Connection;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn protect_behind_an_open_transaction_holds_up_no_other() {
     must(&primary, &["switch-logfile"]);
     assert!(!protect.ended_within(Duration::ZERO), "it did not wait: {}", primary.last_words());
     writer.execute_batch("COMMIT").unwrap();
-    assert!(protect.wait_for_end(PATIENCE).unwrap().success(), "{}", primary.last_words());
+    assert!(protect.wait_for_end(TIMEOUT).unwrap().success(), "{}", primary.last_words());
     drop(writer);
     place.application(&busy).run(INSERT);
 }

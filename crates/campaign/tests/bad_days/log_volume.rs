@@ -1,7 +1,7 @@
 //! The disk of the redo log: full, unwritable, broken.
 
 use crate::support::{
-    A_WHILE, Client, INSERT, INSERT_BULK, PATIENCE, Place, SQLITE_IOERR, assert_same, await_alert,
+    A_WHILE, Client, INSERT, INSERT_BULK, Place, SQLITE_IOERR, TIMEOUT, assert_same, await_alert,
     await_status, must, rows, start,
 };
 use standfast_campaign::application::client::Answer;
@@ -38,7 +38,7 @@ fn write_until_stuck(primary: &Instance, application: &mut Client, wait: &str) -
 /// The answer of the application, unless the instance ends first and leaves it waiting.
 fn answer_unless_ended(primary: &Instance, application: &Client) -> Option<Answer> {
     let mut answer = None;
-    await_condition("the commit is answered or the instance ends", PATIENCE, || {
+    await_condition("the commit is answered or the instance ends", TIMEOUT, || {
         let ended = primary.has_ended();
         answer = application.answer_within(if ended { A_WHILE } else { LOOK });
         Ok(if ended || answer.is_some() { Ok(()) } else { Err("neither".into()) })
@@ -122,7 +122,7 @@ fn a_stop_ends_the_wait_for_a_log_switch_and_status_answers_meanwhile() {
 
     assert!(!primary.take_process().unwrap().terminate().unwrap().success(), "commits were not in the log");
     for command in commands {
-        assert!(!command.wait_for_end(PATIENCE).unwrap().success());
+        assert!(!command.wait_for_end(TIMEOUT).unwrap().success());
     }
     await_alert(&primary, "stopped while commits waited for a log switch");
     let Answer::Failed { code, .. } = application.answer() else { panic!("acknowledged without redo") };
@@ -148,7 +148,7 @@ fn a_stop_ends_the_wait_for_a_log_switch_and_status_answers_meanwhile() {
 /// Waits until `then` is in the alert log behind the last `first`.
 #[track_caller]
 fn await_alert_after(primary: &Instance, first: &str, then: &str) {
-    await_condition(&format!("`{then}` in the alert log"), PATIENCE, || {
+    await_condition(&format!("`{then}` in the alert log"), TIMEOUT, || {
         let alerts = primary.alerts();
         let behind = alerts.rsplit(first).next().unwrap_or_default();
         Ok(if behind.contains(then) { Ok(()) } else { Err(alerts.clone()) })

@@ -1,7 +1,7 @@
 //! The network and those on the other end of it.
 
 use crate::support::{
-    A_WHILE, INSERT, PATIENCE, Place, add_destination, assert_same, await_alert, await_status, must, rows,
+    A_WHILE, INSERT, Place, TIMEOUT, add_destination, assert_same, await_alert, await_status, must, rows,
     start,
 };
 use crate::writers::Writers;
@@ -24,7 +24,7 @@ fn garbage_on_the_port_is_turned_away_and_disturbs_nobody() {
         (&standby, &[0xff; 4096]),
     ] {
         let mut stream = TcpStream::connect(&instance.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         // The other end may close before it has all of it.
         let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(std::net::Shutdown::Write));
         let mut answer = Vec::new();

@@ -1,7 +1,7 @@
 //! Protection modes: what commits do when one standby is lost, and when all are.
 
 use crate::support::{INSERT, Place, add_destination, assert_same, await_alert, await_status, must, refuses};
-use crate::support::{PATIENCE, QUICK, SQLITE_IOERR, start};
+use crate::support::{QUICK, SQLITE_IOERR, TIMEOUT, start};
 use crate::writers::Writers;
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
@@ -58,7 +58,7 @@ fn in_maximum_protection_one_standby_may_be_lost_and_the_last_one_stops_commits_
     await_alert(&primary, "protection level: resynchronization");
     await_alert(&primary, "STOPPING for the safety of the data");
     // Its commit was never acknowledged.
-    let status = primary.take_process().unwrap().wait_for_end(PATIENCE).unwrap();
+    let status = primary.take_process().unwrap().wait_for_end(TIMEOUT).unwrap();
     assert_eq!(status.code(), Some(3), "{}", primary.last_words());
     let said = std::fs::read_to_string(primary.directory.with_extension("out")).unwrap();
     assert!(said.contains("standfast protection-mode"), "{said}");

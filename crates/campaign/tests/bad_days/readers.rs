@@ -43,7 +43,7 @@ fn no_reader_of_stderr_and_no_hangup_holds_up_an_instance() {
         hang_up(&primary);
         let lines = |instance: &Instance| instance.alerts().matches(" SIGHUP: ").count();
         let what = format!("{number} lines of SIGHUP");
-        standfast_campaign::process::await_condition(&what, crate::support::PATIENCE, || {
+        standfast_campaign::process::await_condition(&what, crate::support::TIMEOUT, || {
             let found = lines(&primary);
             Ok(if found >= number { Ok(()) } else { Err(found.to_string()) })
         })
@@ -74,7 +74,7 @@ fn a_thread_that_dies_ends_the_instance_with_its_reason() {
     application.run(INSERT);
     assert!(!primary.run(&["checkpoint"]).unwrap().stderr.is_empty());
     let process = primary.take_process().unwrap();
-    assert!(!process.wait_for_end(crate::support::PATIENCE).unwrap().success());
+    assert!(!process.wait_for_end(crate::support::TIMEOUT).unwrap().success());
     await_alert(&primary, "THREAD DIED: `ckpt` panicked");
     primary.faults = None;
     start(&mut primary);

@@ -1,7 +1,7 @@
 //! The standby: it can be read, not written, and it takes over.
 
 use crate::support::{
-    A_WHILE, INSERT, PATIENCE, Place, SQLITE_IOERR, SQLITE_READONLY, add_destination, assert_same,
+    A_WHILE, INSERT, Place, SQLITE_IOERR, SQLITE_READONLY, TIMEOUT, add_destination, assert_same,
     await_alert, await_status, must, refuses, rows, start,
 };
 use standfast_campaign::application::client::Answer;
@@ -179,7 +179,7 @@ fn a_standby_killed_in_the_middle_of_applying_goes_on_where_it_was() {
         standby.faults = Some(point.into());
         start(&mut standby);
         // How much redo is applied at a time depends on the machine, so there is no number of commits for this.
-        await_condition(&format!("{point} strikes"), PATIENCE, || {
+        await_condition(&format!("{point} strikes"), TIMEOUT, || {
             application.run(INSERT);
             let ended = standby.process().unwrap().ended_within(std::time::Duration::from_millis(10));
             Ok(if ended { Ok(()) } else { Err("it runs".into()) })
@@ -300,7 +300,7 @@ fn a_standby_that_dies_in_a_checkpoint_of_its_failover_fails_over_afterwards() {
     let place = Place::new("failover-killed");
     let (mut standby, copy) = behind(&place, "database-write=kill@20");
     assert_ne!(standby.run(&["failover"]).unwrap().code, 0);
-    await_condition("the standby to die", PATIENCE, || {
+    await_condition("the standby to die", TIMEOUT, || {
         Ok(if standby.has_ended() { Ok(()) } else { Err("it runs".into()) })
     })
     .unwrap();

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 /// Longest time for anything that has to happen.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long something that must not happen is given to happen.
 pub const A_WHILE: Duration = Duration::from_millis(400);
 
@@ -144,7 +144,7 @@ pub fn await_status(instance: &Instance, what: &str, condition: impl FnMut(&Stat
 /// Waits until the alert log contains `words`.
 #[track_caller]
 pub fn await_alert(instance: &Instance, words: &str) {
-    await_condition(&format!("`{words}` in the alert log"), PATIENCE, || {
+    await_condition(&format!("`{words}` in the alert log"), TIMEOUT, || {
         let alerts = instance.alerts();
         Ok(if alerts.contains(words) { Ok(()) } else { Err(alerts) })
     })
@@ -187,7 +187,7 @@ pub fn rows(database: &Path) -> i64 {
 /// Waits until `t` has `number` rows.
 #[track_caller]
 pub fn await_rows(database: &Path, number: i64) {
-    await_condition(&format!("{number} rows in {}", database.display()), PATIENCE, || {
+    await_condition(&format!("{number} rows in {}", database.display()), TIMEOUT, || {
         let found = rows(database);
         Ok(if found == number { Ok(()) } else { Err(found.to_string()) })
     })
@@ -244,7 +244,7 @@ impl Client {
     /// The answer.
     #[track_caller]
     pub fn answer(&self) -> Answer {
-        self.answer_within(PATIENCE)
+        self.answer_within(TIMEOUT)
             .unwrap_or_else(|| panic!("no answer; the application said: {}", self.said()))
     }
 

@@ -1,7 +1,7 @@
 //! Redo that a standby has and cannot read: an archived log that is damaged, or was moved away.
 
 use crate::support::{
-    Client, INSERT, PATIENCE, Place, add_destination, assert_same, await_alert, await_rows, await_status,
+    Client, INSERT, Place, TIMEOUT, add_destination, assert_same, await_alert, await_rows, await_status,
     must, refuses, rows, start,
 };
 use standfast_campaign::instance::Instance;
@@ -266,7 +266,7 @@ fn a_primary_does_not_open_where_its_redo_log_is_damaged_unless_it_is_told_to() 
     let other = (scn.parse::<u64>().unwrap() + 1).to_string();
     refuses(&primary, &["start", "--until-scn", &other], 1, &["is damaged"]);
     let running = primary.begin(&["start", "--until-scn", &scn]).unwrap();
-    await_condition("it is open", PATIENCE, || {
+    await_condition("it is open", TIMEOUT, || {
         Ok(primary.status().map(drop).map_err(|error| error.to_string()))
     })
     .unwrap_or_else(|error| panic!("{error}"));

@@ -72,7 +72,7 @@ fn a_standby_shows_its_lags_and_its_own_logs() {
         "SELECT name, value FROM v$dataguard_stats WHERE name LIKE '%lag' AND db_unique_name = 'north'";
     let expected = json!([{"name": "transport lag", "value": "+00 00:00:00"},
         {"name": "apply lag", "value": "+00 00:00:00"}]);
-    standfast_campaign::process::await_condition("both lags are 0", crate::support::PATIENCE, || {
+    standfast_campaign::process::await_condition("both lags are 0", crate::support::TIMEOUT, || {
         let lags = ask(&standby, lags);
         Ok(if lags == expected { Ok(()) } else { Err(lags.to_string()) })
     })
@@ -90,7 +90,7 @@ fn a_standby_shows_its_lags_and_its_own_logs() {
                 AND db_unique_name = 'south'";
     standfast_campaign::process::await_condition(
         "the log is at the standby",
-        crate::support::PATIENCE,
+        crate::support::TIMEOUT,
         || {
             let rate = ask(&primary, rate);
             Ok(if rate == json!([{"shipped": 1}]) { Ok(()) } else { Err(rate.to_string()) })
@@ -105,7 +105,7 @@ fn a_standby_shows_its_lags_and_its_own_logs() {
                  (SELECT count(*) > 0 FROM v$sysmetric_history WHERE db_unique_name = 'north') AS metrics";
     standfast_campaign::process::await_condition(
         "its history at the primary",
-        crate::support::PATIENCE,
+        crate::support::TIMEOUT,
         || {
             let noted = ask(&primary, noted);
             Ok(if noted == json!([{"lags": 1, "metrics": 1}]) { Ok(()) } else { Err(noted.to_string()) })

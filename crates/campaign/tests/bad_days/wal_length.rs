@@ -1,6 +1,6 @@
 //! The file of a write-ahead log that has grown beyond its limit becomes short again.
 
-use crate::support::{INSERT, INSERT_BULK, PATIENCE, Place, must, rows, start};
+use crate::support::{INSERT, INSERT_BULK, Place, TIMEOUT, must, rows, start};
 use rusqlite::Connection;
 use standfast_campaign::process::await_condition;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn a_wal_that_grew_under_a_reader_is_cut_once_it_begins_again() {
     let said = must(&primary, &["checkpoint"]);
     assert!(said.contains("app.db: ") && said.contains("frames stay in its WAL"), "{said}");
     reader.execute_batch("COMMIT").unwrap();
-    await_condition("the log is short", PATIENCE, || {
+    await_condition("the log is short", TIMEOUT, || {
         application.run(INSERT);
         let bytes = wal_bytes(&database);
         Ok(if bytes <= SHORT { Ok(()) } else { Err(format!("{bytes} bytes")) })

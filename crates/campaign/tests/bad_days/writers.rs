@@ -85,7 +85,7 @@ impl Writers {
     #[track_caller]
     pub fn await_progress(&self) {
         let before = self.acknowledged();
-        await_condition("every writer commits", crate::support::PATIENCE, || {
+        await_condition("every writer commits", crate::support::TIMEOUT, || {
             let now = self.acknowledged();
             let all = now.iter().zip(&before).all(|(now, before)| *now > before + 1);
             Ok(if all { Ok(()) } else { Err(format!("{before:?} became {now:?}")) })

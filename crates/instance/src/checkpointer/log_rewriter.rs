@@ -2,7 +2,7 @@
 //! ([`standfast_sqlite_wal::tail`]), and behind the gate the newest version of each page of the tail becomes the next log.
 //! [`Checkpointer`] says when.
 
-use super::{Checkpointer, WRITER_PATIENCE, all_is_in_redo, passive, wait_until};
+use super::{Checkpointer, WRITER_TIMEOUT, all_is_in_redo, passive, wait_until};
 use crate::database::Database;
 use rusqlite::Connection;
 use standfast_instruments::{Event, waiting};
@@ -133,17 +133,17 @@ impl Checkpointer {
         end: Instant,
     ) -> Result<Option<RewrittenLog>, RewriteError> {
         let (segment, id) = (self.shared.segment, database.id().0);
-        if guard.hold_write_lock_within(WRITER_PATIENCE).is_err() {
+        if guard.hold_write_lock_within(WRITER_TIMEOUT).is_err() {
             return Ok(None);
         }
         segment.mark_dirty(id);
         segment.ring();
         let written = if wait_until(end, || all_is_in_redo(&self.shared, database)) {
-            let patience = end.saturating_duration_since(Instant::now());
+            let timeout = end.saturating_duration_since(Instant::now());
             segment.begin_rewriting(id);
             let is_whole = || segment.end_rewriting(id);
             let written = database
-                .with_wal(|wal| Ok(guard.rewrite_log(wal, prepared, patience, is_whole)))
+                .with_wal(|wal| Ok(guard.rewrite_log(wal, prepared, timeout, is_whole)))
                 .unwrap_or(Ok(None));
             // After an error the log stays as torn as it may be.
             if matches!(written, Ok(None)) {

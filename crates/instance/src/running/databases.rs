@@ -3,7 +3,7 @@
 use super::{Running, RunningPrimary};
 use crate::baseline::{BaselineJob, owed_image};
 use crate::control::{LastingIdentity, WholeFile};
-use crate::database::{WRITER_PATIENCE, committed_pages};
+use crate::database::{WRITER_TIMEOUT, committed_pages};
 use crate::error::InstanceError;
 use crate::open_primary::install_hooks;
 use crate::primary::Entry;
@@ -55,7 +55,7 @@ impl Running {
 
     /// Waits for a transaction that has the write lock, without keeping other commands or a stop from their turn.
     fn protect_one(&self, path: &Path, name: Option<&str>) -> Result<String, InstanceError> {
-        let end = Instant::now() + WRITER_PATIENCE;
+        let end = Instant::now() + WRITER_TIMEOUT;
         loop {
             match self.with_primary(|primary| self.try_protect(primary, path, name)) {
                 Err(InstanceError::Guard(GuardError::Busy { .. })) if self.is_stopping() => {

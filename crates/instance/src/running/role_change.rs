@@ -23,14 +23,14 @@ pub struct TakenOver {
 }
 
 impl Running {
-    /// Makes this standby the primary, with what its source still has if that comes within `patience`. `force`: also when
+    /// Makes this standby the primary, with what its source still has if that comes within `timeout`. `force`: also when
     /// databases have to be left out.
     ///
     /// # Errors
     /// When this is no standby, or it cannot be completed, or a database would be left out; see [`failover`].
-    pub fn failover(&self, patience: Duration, force: bool) -> Result<TakenOver, InstanceError> {
+    pub fn failover(&self, timeout: Duration, force: bool) -> Result<TakenOver, InstanceError> {
         let known = self.known_complete();
-        let drained = self.drain(patience);
+        let drained = self.drain(timeout);
         let mut mode = self.mode();
         match &*mode {
             Mode::Standby(_) => descriptors::check_failover(self.environment.control().databases.len())?,

@@ -16,7 +16,7 @@ use crate::html::{
 };
 use crate::loaded::{IDLE, run_loaded};
 use crate::run::{Event, Outcome, planned_time, run};
-use crate::server::{PATIENCE, ServerPlan};
+use crate::server::{ServerPlan, TIMEOUT};
 use crate::terminal::tell;
 use crate::units::Extent;
 use crate::{NetError, Result, interrupt, tcptest};
@@ -54,7 +54,7 @@ fn server(args: ServerArgs) -> Result<()> {
         file: args.file,
         buffer: args.window,
         connections: args.max_connections.into(),
-        patience: PATIENCE,
+        timeout: TIMEOUT,
         allow: args.allow,
         key: arguments::key("--psk-file", args.psk_file.as_deref())?,
     })

@@ -2,7 +2,7 @@
 
 use crate::auth::Key;
 use crate::plan::{MAX_LENGTH, MAX_STREAMS, MIN_RANDOM_LENGTH, Mode, Payload, Plan};
-use crate::server::{PATIENCE, ServerPlan};
+use crate::server::{ServerPlan, TIMEOUT};
 use crate::stream::Target;
 use crate::units::{self, Extent};
 use crate::{NetError, Result};
@@ -161,7 +161,7 @@ fn server(bare: &[String], given: &[Given]) -> Result<ServerPlan> {
         file: PathBuf::from(DEFAULT_FILE),
         buffer: 0,
         connections: CONNECTIONS,
-        patience: PATIENCE,
+        timeout: TIMEOUT,
         allow: Vec::new(),
         key: None,
     };

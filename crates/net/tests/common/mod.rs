@@ -8,7 +8,7 @@ use standfast_net::access::Network;
 use standfast_net::auth::Key;
 use standfast_net::plan::{Direction, Plan};
 use standfast_net::run::{Outcome, run};
-use standfast_net::server::{PATIENCE, Server, ServerPlan};
+use standfast_net::server::{Server, ServerPlan, TIMEOUT};
 use standfast_net::stream::Target;
 use standfast_net::wire::Hello;
 use std::net::{SocketAddr, TcpStream};
@@ -42,17 +42,17 @@ impl Running {
     }
 
     pub fn start_with(name: &str, allow: Vec<Network>, key: Option<Key>) -> Running {
-        Running::start_waiting(name, PATIENCE, allow, key)
+        Running::start_waiting(name, TIMEOUT, allow, key)
     }
 
     /// One whose tests may stand still for so long.
-    pub fn start_patient(name: &str, patience: Duration) -> Running {
-        Running::start_waiting(name, patience, Vec::new(), None)
+    pub fn start_with_timeout(name: &str, timeout: Duration) -> Running {
+        Running::start_waiting(name, timeout, Vec::new(), None)
     }
 
-    fn start_waiting(name: &str, patience: Duration, allow: Vec<Network>, key: Option<Key>) -> Running {
+    fn start_waiting(name: &str, timeout: Duration, allow: Vec<Network>, key: Option<Key>) -> Running {
         let plan = ServerPlan {
-            patience,
+            timeout,
             allow,
             key,
             host: Some("127.0.0.1".into()),

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long an answer may take: the instance asks its standbys for theirs.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of an answer that are taken.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 const PIECE_BYTES: usize = 64 << 10;
@@ -21,12 +21,12 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Why there are none, and what to do.
 pub(super) fn rows(marker: &Marker, view: &str) -> Result<Table, String> {
     let (name, directory) = (&marker.name, marker.directory.display());
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let answer = exchange(&marker.directory.join("control.sock"), view, end).map_err(|why| match why {
         Trouble::Connect(error) => cannot_connect(marker, &error),
         Trouble::Io(error) if is_timeout(&error) => format!(
             "instance {name} ({directory}) did not answer within {} s: look at `standfast status -D {directory}`",
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         ),
         Trouble::Io(error) => format!(
             "instance {name} ({directory}) did not answer to the end: {error}. Try again, and look at its alert log"
@@ -122,7 +122,7 @@ fn connect(path: &Path) -> std::io::Result<UnixStream> {
     };
     let stream = UnixStream::from(socket);
     // It counts for the connection as well.
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     // SAFETY: an open socket, and an address of the size given that lives during the call.
     let connected = unsafe {
         libc::connect(
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn an_instance_that_is_not_there_is_no_timeout() {
         let nowhere = Path::new("/nowhere/control.sock");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         assert!(matches!(exchange(nowhere, "v$log", end), Err(Trouble::Connect(_))));
         let long = Path::new("/tmp").join("x".repeat(200));
         assert!(connect(&long).is_err());

@@ -61,7 +61,7 @@ pub(super) fn receive(
     };
     // The sender speaks at least three times within its net timeout.
     let mut heard = Instant::now();
-    let (mut patience, mut quiet) = (net_timeout, false);
+    let (mut timeout, mut quiet) = (net_timeout, false);
     loop {
         if let Err(error) = intake.take_all(reader) {
             return error;
@@ -71,9 +71,9 @@ pub(super) fn receive(
         }
         // Once it has been quiet for a part of the net timeout, a whole one more would end too late.
         let wanted = if quiet || intake.is_behind() { BETWEEN_FRAMES } else { net_timeout };
-        if wanted != patience {
-            patience = wanted;
-            if let Err(source) = set_patience(stream, patience) {
+        if wanted != timeout {
+            timeout = wanted;
+            if let Err(source) = set_timeout(stream, timeout) {
                 return TransportError::Io { what: "waiting for redo", source };
             }
         }
@@ -89,13 +89,13 @@ pub(super) fn receive(
     }
 }
 
-fn set_patience(stream: &LinkEnd, patience: Duration) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(patience.max(Duration::from_millis(100))))
+fn set_timeout(stream: &LinkEnd, timeout: Duration) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(timeout.max(Duration::from_millis(100))))
 }
 
 fn prepare(shared: &Shared, stream: &LinkEnd, net_timeout: Duration) -> std::io::Result<AckSender> {
     stream.prepare(net_timeout)?;
-    set_patience(stream, net_timeout)?;
+    set_timeout(stream, net_timeout)?;
     AckSender::new(stream.clone(), shared.config.ack_delay)
 }
 

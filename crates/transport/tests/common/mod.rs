@@ -1,5 +1,5 @@
 //! An instance in memory: a redo source, a standby log and what they saw. Everything that can be waited for is
-//! waited for with a condition, at most `PATIENCE`.
+//! waited for with a condition, at most `TIMEOUT`.
 #![allow(dead_code)] // Each test file uses a part of it.
 #![allow(clippy::unwrap_used)] // Not in functions marked as tests, but tests all the same.
 
@@ -24,7 +24,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A value that threads change and tests wait for.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl<T> Watched<T> {
     pub fn when(&self, what: &str, mut ready: impl FnMut(&mut T) -> bool) -> MutexGuard<'_, T> {
         let (guard, timeout) = self
             .changed
-            .wait_timeout_while(self.value.lock().unwrap(), PATIENCE, |value| !ready(value))
+            .wait_timeout_while(self.value.lock().unwrap(), TIMEOUT, |value| !ready(value))
             .unwrap();
         assert!(!timeout.timed_out(), "waited in vain until {what}");
         guard
@@ -350,7 +350,7 @@ pub struct ByHand {
 
 impl ByHand {
     pub fn new(stream: TcpStream) -> ByHand {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         let reader = FrameReader::new(stream.try_clone().unwrap());
         ByHand { reader, writer: FrameWriter::new(stream), compression: Compression::None }

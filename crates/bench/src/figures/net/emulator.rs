@@ -19,7 +19,7 @@ const PIECE: usize = 256 << 10;
 /// Datagrams that go there and back.
 const DATAGRAMS: usize = 41;
 /// Nothing takes longer on these links.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Time in which a stream gets to its speed.
 const RAMP_UP: Duration = Duration::from_secs(1);
 /// A run whose packets are later, in seconds, says more about the machine than about the emulator.
@@ -84,7 +84,7 @@ fn datagrams(lab: &Lab<'_>) -> Result<f64> {
         let made = wan.within(node, || {
             let socket = UdpSocket::bind((own, PORT))?;
             socket.connect((other, PORT))?;
-            socket.set_read_timeout(Some(PATIENCE)).map(|()| socket)
+            socket.set_read_timeout(Some(TIMEOUT)).map(|()| socket)
         });
         emulated(made)?.during(|| format!("open a socket in node {node}"))
     };

@@ -14,7 +14,7 @@ use crate::{BenchError, Result, interrupt};
 /// Where both listen.
 const ADDRESS: &str = "127.0.0.1";
 /// How long a peer may take to listen.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A peer's server; `command` ends with its program.
 pub(super) fn iperf3_server(mut command: Command, port: u16, scratch: &Path) -> Result<Process> {
@@ -55,7 +55,7 @@ pub(in super::super) fn far_iperf3(
         client.args(["--time", &time.as_secs().max(1).to_string()]);
         client.args(["--omit", &warmup.as_secs().max(1).to_string()]);
         match run(&mut client).and_then(|output| iperf3_rate(&output)) {
-            Err(BenchError::Program { .. }) if begun.elapsed() < PATIENCE => {
+            Err(BenchError::Program { .. }) if begun.elapsed() < TIMEOUT => {
                 interrupt::pause(Duration::from_millis(200))?;
             }
             other => return other,
@@ -116,7 +116,7 @@ pub(super) fn qperf(
 
 fn started(command: Command, port: u16, log: &Path) -> Result<Process> {
     let process = Process::start(command, Some(log), libc::SIGTERM)?;
-    process.await_ready("a peer that listens", PATIENCE, || Ok(listens(port)))?;
+    process.await_ready("a peer that listens", TIMEOUT, || Ok(listens(port)))?;
     // A connection that only looked whether somebody listens ends before the first test.
     interrupt::pause(Duration::from_millis(100))?;
     Ok(process)

@@ -15,7 +15,7 @@ use crate::systems::{Instance, Mode, Site, StandbyOptions};
 use crate::{BenchError, Result, interrupt};
 
 /// Time for logs to be archived.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// Redo that does not grow for so long does not grow at all.
 pub(super) const STANDSTILL: Duration = Duration::from_secs(60);
 /// The congestion control of both ends: one that every kernel has.
@@ -251,7 +251,7 @@ impl<'l> Pair<'l> {
 
     /// Waits until the primary has archived all logs but the one that it writes.
     fn await_archived(&self) -> Result<()> {
-        interrupt::await_other("archived logs", PATIENCE, || {
+        interrupt::await_other("archived logs", TIMEOUT, || {
             let status = self.primary.status()?;
             let groups = status["log"]["groups"].as_array().into_iter().flatten();
             let mut full = groups.filter(|group| group["state"] != "unused" && group["state"] != "current");
