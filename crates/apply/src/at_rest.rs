@@ -56,7 +56,7 @@ pub struct AtRest {
     pub wal: Option<WalAtRest>,
 }
 
-/// The files of a database at a start, once nobody else can write to them.
+/// The files of a database at a start, once no other process can write to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilesFound {
     /// The database file.

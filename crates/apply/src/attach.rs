@@ -43,7 +43,7 @@ impl Apply {
         // A file that redo has been applied to and that is not there any more is not made anew.
         let create = start.empty && !self.journal.history().has_commits(id);
         let mut file = StandbyFile::open(self.plan(name, page_size)?, create)?;
-        // From here on nobody else can write.
+        // From here on no other process can write.
         let (position, checksum) = file.wal_state()?;
         let verdict = rest.map_or(Verdict::Unknown, |rest| {
             rest.compare(&FilesFound { file: Stamp::of(&file.plan().path), position, checksum })

@@ -225,7 +225,7 @@ impl Instance {
     }
 
     /// Runs `standfast WORDS -D DIRECTORY`, which must succeed, and returns its output. A failover may say that it does not
-    /// know what its primary went on to acknowledge: who destroys the primary knows that.
+    /// know what its primary acknowledged afterwards: the test that destroys the primary knows that.
     ///
     /// # Errors
     /// When it does not.

@@ -99,7 +99,7 @@ mod tests {
         candidates.add(Scn(9), start + TIMEOUT / 2);
         assert!(!candidates.is_overdue(start + TIMEOUT - AGAIN));
         candidates.reached(Scn(5));
-        assert!(candidates.is_overdue(start + TIMEOUT), "the newer one does not begin anew");
+        assert!(candidates.is_overdue(start + TIMEOUT), "the newer one does not restart it");
         candidates.reached(Scn(9));
         assert!(!candidates.is_overdue(start + 2 * TIMEOUT));
         candidates.add(Scn(11), start + 2 * TIMEOUT);

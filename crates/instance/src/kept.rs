@@ -119,7 +119,7 @@ pub fn look(running: &Running) {
                 file.name,
                 file.path.display()
             )),
-            // Tried again with the next look; who reads the list sees that it is still there.
+            // Tried again at the next poll; the list shows that it is still there.
             Err(_) => continue,
         }
     }

@@ -137,7 +137,7 @@ mod tests {
         use TransportMode::{Async, FastSync, SyncAffirm};
         for mode in [SyncAffirm, FastSync] {
             assert_eq!(judged(mode, 500, 500, Some(0)), Known::Complete);
-            // The primary died with redo under way: nobody was told that it is durable.
+            // The primary died with redo under way: no commit of it was acknowledged.
             assert_eq!(judged(mode, 500, 600, Some(1)), Known::Complete);
             assert_eq!(judged(mode, 500, 500, Some(30)), Known::Silent(Duration::from_secs(30)));
             assert_eq!(judged(mode, 500, 600, Some(31)), Known::Behind(Some(100)));

@@ -180,7 +180,7 @@ fn consolidate(path: &Path) -> Result<(), InstanceError> {
         .map_err(InstanceError::io("sync the rebuilt database", path))
 }
 
-/// An empty file that whoever may use the database may use.
+/// An empty file with the owner and the permissions of the database.
 fn create(record: &DatabaseRecord, path: &Path) -> Result<File, InstanceError> {
     let original = std::fs::metadata(&record.path).ok();
     let mode = original.as_ref().map_or(0o600, |found| found.mode() & 0o7777);

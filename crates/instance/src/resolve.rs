@@ -322,7 +322,7 @@ impl Running {
         let (environment, shared) = (&self.environment, primary.threads.shared());
         let id = offline.record.id;
         let _no_copy_begins = primary.source.hold_copies();
-        // Whoever looks for unprotected databases opens and closes files, which drops the locks of this process on them.
+        // The search for unprotected databases opens and closes files, which drops the locks of this process on them.
         let _no_search = protect::hold_search();
         let decided = shared.buffer.durable();
         let record = DatabaseRecord { start_scn: decided, ..offline.record.clone() };

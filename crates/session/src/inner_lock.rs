@@ -2,8 +2,8 @@
 //!
 //! SQLite has one lock for writers: byte 120 of the wal-index, taken exclusively. Were it held to keep others out, no session
 //! could write either. So a writer holds either that lock exclusively, or the inner lock and that lock *shared*. Any two
-//! writers exclude each other, whichever form each uses; who holds the lock shared for good lets the second form through only,
-//! and plain SQLite knows the first alone.
+//! writers exclude each other, whichever form each uses; a process that holds the lock shared for good lets only the second form
+//! through, and plain SQLite knows only the first.
 //!
 //! The inner lock is a lock of the same kind in the same file, beyond everything that SQLite locks there: of the process, so
 //! that the kernel drops it when that dies, and no child inherits it. It is taken by SQLite's own descriptor: another one of
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(InnerLock::of(&index.database).err().unwrap().kind(), ErrorKind::NotFound);
         std::fs::write(&path, "another").unwrap();
         assert_eq!(InnerLock::of(&index.database).err().unwrap().kind(), ErrorKind::NotFound);
-        assert!(lock.try_lock().unwrap(), "who has the old file open still has its lock");
+        assert!(lock.try_lock().unwrap(), "a connection that has the old file open still has its lock");
         lock.unlock();
     }
 }

@@ -25,7 +25,7 @@ const MARK_BEHIND_AT_MOST: u32 = 64;
 /// statement is still open. That one is told by the pages that it reads, or by taking longer.
 const ENDS_WITHIN_NS: u64 = 20_000_000;
 
-/// Whoever opens a snapshot waits for so long at most while the instance decides upon a checkpoint, which takes microseconds.
+/// The opening of a snapshot waits for so long at most while the instance decides upon a checkpoint, which takes microseconds.
 const DECISION_WAIT: Duration = Duration::from_millis(20);
 const DECISION_LOOK: Duration = Duration::from_micros(50);
 

@@ -1,10 +1,10 @@
 //! The checkpoint lock, held for good and yet shared: `sqlite3_snapshot_open` takes it, shared, while it looks whether the frames
 //! of its snapshot are still in the log. Held exclusively all the time it would make that fail for ever.
 //!
-//! Shared is enough against everybody else who would checkpoint: they need it exclusively. This instance makes it exclusive only
-//! while SQLite decides how far a checkpoint goes, up to the sync of the WAL, which comes after the index says so. A lock of fcntl
-//! is converted in one step, so nobody gets in between; SQLite's own VFS has no call for that, and believes that the lock is
-//! exclusive all the time, which keeps other connections of this process away.
+//! Shared is enough to keep all other connections from checkpoints: they need it exclusively. This instance makes it exclusive
+//! only while SQLite decides how far a checkpoint goes, up to the sync of the WAL, which comes after the index says so. A lock of
+//! fcntl is converted in one step, so no other process gets in between; SQLite's own VFS has no call for that, and believes that
+//! the lock is exclusive all the time, which keeps other connections of this process away.
 
 use std::ffi::c_int;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Where SQLite's locks begin in a wal-index, and which of them is that of checkpoints.
 const CHECKPOINT_BYTE: i64 = 120 + 1;
-/// Whoever opens a snapshot holds the lock for some memory accesses; one that was stopped there keeps checkpoints away for as long.
+/// The opening of a snapshot holds the lock for some memory accesses; a process that was stopped there keeps checkpoints away.
 const WAIT: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 const NONE: c_int = -1;
@@ -50,7 +50,7 @@ impl CheckpointLock {
         self.convert(libc::F_RDLCK);
     }
 
-    /// Nobody else has it; false when somebody still does after a while.
+    /// Makes it exclusive; false when another process still has it after a while.
     pub fn exclude(&self) -> bool {
         let begun = Instant::now();
         while !self.convert(libc::F_WRLCK) {

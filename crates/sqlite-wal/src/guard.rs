@@ -135,7 +135,8 @@ impl<'c> Guard<'c> {
     }
 
     /// Keeps all from writing that take SQLite's write lock alone, as plain SQLite does, until the connection
-    /// closes: the lock is held shared. Who has the [inner lock](standfast_session::InnerLock) writes. Does not wait.
+    /// closes: the lock is held shared. A connection with the [inner lock](standfast_session::InnerLock) writes.
+    /// Does not wait.
     ///
     /// # Errors
     /// `Busy` while one of them writes.
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_reset_only_when_who_was_told_that_all_is_moved_agrees() {
+    fn a_wal_is_reset_only_when_the_hook_for_all_moved_agrees() {
         let (path, connection) = database("all-moved");
         let guard = Guard::of(&connection).unwrap();
         let (told, agrees) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
@@ -547,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_inner_lock_writes_where_others_are_refused() {
+    fn the_inner_lock_lets_a_connection_write_where_others_are_refused() {
         let (path, connection) = database("refuse");
         let guard = Guard::of(&connection).unwrap();
         assert_eq!(guard.is_write_lock_shared(), Some(false));
@@ -600,7 +601,7 @@ mod tests {
         first.execute_batch("BEGIN IMMEDIATE").unwrap();
         assert!(second.execute_batch("BEGIN IMMEDIATE").is_err());
         drop(connection);
-        // The transaction goes on, and still keeps out whoever takes it as SQLite does.
+        // The transaction goes on, and still keeps out connections that take it as SQLite does.
         assert!(
             Connection::open(&*path)
                 .unwrap()

@@ -40,7 +40,7 @@ pub struct GuardState {
     pub write_held: AtomicBool,
     pub checkpoint_held: AtomicBool,
     pub(crate) checkpoint_lock: CheckpointLock,
-    /// SQLite's write lock is held shared for good: only who has the inner lock as well writes.
+    /// SQLite's write lock is held shared for good: only a connection with the inner lock as well writes.
     pub others_refused: AtomicBool,
     /// How the write lock is held: [`NOT`], [`EXCLUSIVELY`], [`BY_INNER`].
     write_form: AtomicU8,
@@ -461,7 +461,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         && let Some(state) = guard.state()
     {
         state.seen.store(guard.index_header().map_or(0, |header| header.frames()), SeqCst);
-        // The index says how far the checkpoint goes: whoever opens a snapshot now sees it.
+        // The index says how far the checkpoint goes: a snapshot that is opened now sees it.
         state.checkpoint_lock.share();
     }
     // SAFETY: as above.

@@ -261,7 +261,7 @@ impl Guard<'_> {
     }
 
     /// Writes the log anew as it was `prepared`, with what has changed since. `None` and nothing done when that is too much
-    /// for the room, or when somebody reads the log for longer than `timeout`. `is_whole` is called when the log is whole for
+    /// for the room, or when a reader uses the log for longer than `timeout`. `is_whole` is called when the log is whole for
     /// those who do not have its index, too.
     ///
     /// The caller holds the write lock and the checkpoint lock. All that was committed is captured and durable in the
@@ -304,7 +304,7 @@ impl Guard<'_> {
         })
     }
 
-    /// Runs `work` while nobody reads the log; `None` when somebody does for longer than `timeout`.
+    /// Runs `work` while the log has no reader; `None` when one uses it for longer than `timeout`.
     fn without_readers<T>(
         &self,
         timeout: Duration,

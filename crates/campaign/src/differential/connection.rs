@@ -262,7 +262,7 @@ impl<'l> Connection<'l> {
         let last = loop {
             let result = call!(self.library, backup_step(backup, pages));
             steps += 1;
-            // It never goes on by itself when somebody else has the lock.
+            // It does not continue by itself while another connection has the lock.
             if result != code::OK || steps > 10_000 {
                 break result;
             }

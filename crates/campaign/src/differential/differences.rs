@@ -46,7 +46,7 @@ fn refused(step: &Step, ours: &Outcome, pragma: &str) -> bool {
             || ours.code == code::ERROR && ours.message.contains("is protected by Standfast"))
 }
 
-/// The instance alone moves frames: it is said that somebody else does so now.
+/// Only the instance moves frames: an application gets the result that it gets while another connection runs a checkpoint.
 fn checkpoint(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
     let Step::Checkpoint { pragma, .. } = step else { return false };
     let names = |outcome: &Outcome| outcome.rows.first().cloned().unwrap_or_default();
@@ -60,7 +60,7 @@ fn checkpoint(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
             let is_busy = || ours.rows.iter().any(|row| row.starts_with("1|"));
             ours.code == code::OK && stock.state == ours.state && (stock.code == code::OK || is_busy())
         }
-        // Nobody gets as far as to meet an error of its own.
+        // A refused checkpoint ends before it can meet an error of its own.
         false => ours.code == code::BUSY,
     }
 }

@@ -1,7 +1,8 @@
 //! Programs at random. The same seed makes the same program in every version.
 //!
-//! The generator keeps a rough model of what it has made (which tables there may be, who may be in a transaction), so that most
-//! statements mean something. It does not have to be right: a statement that fails has to fail in the same way.
+//! The generator keeps a rough model of what it has made (which tables there may be, which connections may be in a
+//! transaction), so that most statements mean something. It does not have to be right: a statement that fails has to fail in
+//! the same way.
 
 use super::program::{Access, BLOBS, CONNECTIONS, CURSORS, Door, Program, Step, Value};
 use standfast_testkit::Rng;

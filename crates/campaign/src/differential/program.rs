@@ -163,7 +163,7 @@ pub enum Step {
         taken: usize,
         /// The read transaction stays open there until the other one has read.
         kept: bool,
-        /// Who writes meanwhile.
+        /// The connection that writes meanwhile.
         writer: usize,
         /// What it writes.
         write: String,

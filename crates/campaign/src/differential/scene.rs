@@ -168,14 +168,14 @@ struct Worked {
 }
 
 fn compare_outcomes(program: &Program, stock: &Worked, ours: &Worked, report: &mut DifferentialReport) {
-    for (who, worked) in [("stock SQLite", stock), ("the shim", ours)] {
+    for (library, worked) in [("stock SQLite", stock), ("the shim", ours)] {
         let count = worked.outcomes.len();
         if worked.finished.code != 0 || count != program.steps.len() {
             report.differing = 1;
             let step = program.steps.get(count);
             let stderr = crate::error::last_lines(&worked.finished.stderr);
             report.notes.push(format!(
-                "with {who} the process ended with code {} at step {count}: {step:?}{stderr}",
+                "with {library} the process ended with code {} at step {count}: {step:?}{stderr}",
                 worked.finished.code
             ));
         }

@@ -30,7 +30,7 @@ const ROOM: u64 = 256 << 10;
 /// Bytes of a frame of the databases here.
 const FRAME_BYTES: u64 = 4096 + 24;
 /// The first SQLite that gives frames their checksums after ROLLBACK TO.
-const MENDED: [u32; 3] = [3, 50, 2];
+const FIXED_IN: [u32; 3] = [3, 50, 2];
 
 /// Frames are overwritten, given up, and written again before the first one that was overwritten; a SQLite before 3.50.2 leaves
 /// these without salts and checksums. `END s` is to be put in.
@@ -92,7 +92,7 @@ pub fn skipped(fault: Fault, has_volume: bool) -> Option<String> {
     match fault {
         Fault::FullVolume if !has_volume => Some("a small volume cannot be mounted here".into()),
         Fault::ZeroedFrames => match old_sqlite() {
-            Ok(version) if version < MENDED => None,
+            Ok(version) if version < FIXED_IN => None,
             Ok([major, minor, patch]) => {
                 Some(format!("the sqlite3 here is {major}.{minor}.{patch}, which has not that fault"))
             }

@@ -107,7 +107,7 @@ fn keeping_the_redo_makes_the_file_again_from_a_standby() {
     assert_eq!(rows(&database), 1 + HALF, "only asked");
     await_offline(&primary, "app.db");
 
-    // Whoever has the file open would go on with it under its other name.
+    // A process that has the file open would keep using it under its other name.
     let reader = place.foreigner(&database);
     refuses(
         &primary,

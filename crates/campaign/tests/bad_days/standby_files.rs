@@ -31,7 +31,7 @@ fn end(standby: &mut Instance, cleanly: bool) {
     if cleanly { standby.stop().unwrap() } else { standby.kill() }
 }
 
-/// Both ends say that redo is not applied to app.db, a failover is refused, and the copy that the hint names mends it.
+/// Both ends say that redo is not applied to app.db, a failover is refused, and the copy that the hint names repairs it.
 #[track_caller]
 fn assert_stopped(place: &Place, primary: &Instance, standby: &Instance, database: &Path, words: &str) {
     await_alert(primary, "NOT APPLIED to database app.db");

@@ -25,7 +25,7 @@ pub struct Image {
     new_files: BTreeSet<PathBuf>,
 }
 
-/// How often a database was opened. Who goes through the VFS looks for the marker first, where there is one.
+/// How often a database was opened. A process that goes through the VFS looks for the marker first, where there is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// After the marker was read.
