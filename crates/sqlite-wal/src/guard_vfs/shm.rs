@@ -1,0 +1,156 @@
+//! The wal-index: SQLite's locks in it, of which the instance holds some for good, and its mapped regions.
+//!
+//! SQLite calls the `extern` functions with a file that this VFS has opened, and with valid arguments as its documentation of
+//! the methods says.
+
+use super::file::GuardFile;
+use super::state::{BY_INNER, EXCLUSIVELY, NOT};
+use crate::mapped::MappedRegions;
+use rusqlite::ffi;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering::SeqCst;
+
+const WRITE_LOCK: c_int = 0;
+const CHECKPOINT_LOCK: c_int = 1;
+
+impl GuardFile {
+    /// Takes the write lock, without waiting: exclusively, or, where others hold it shared, by the [inner lock](InnerLock).
+    pub fn take_write_lock(&self) -> c_int {
+        const SHARED: c_int = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_SHARED;
+        let exclusively = || self.shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE);
+        let Some(state) = self.state() else { return exclusively() };
+        let is_refusing = state.others_refused.load(SeqCst);
+        if !is_refusing {
+            match exclusively() {
+                ffi::SQLITE_OK => {
+                    state.write_form.store(EXCLUSIVELY, SeqCst);
+                    return ffi::SQLITE_OK;
+                }
+                ffi::SQLITE_BUSY => {}
+                code => return code,
+            }
+        }
+        match state.try_inner_lock() {
+            Ok(true) => {}
+            // Without it (a simulated file system, say) the lock is simply busy.
+            Ok(false) | Err(_) => return ffi::SQLITE_BUSY,
+        }
+        let code = if is_refusing { ffi::SQLITE_OK } else { self.shm_lock(WRITE_LOCK, 1, SHARED) };
+        match code {
+            ffi::SQLITE_OK => state.write_form.store(BY_INNER, SeqCst),
+            _ => state.unlock_inner(),
+        }
+        code
+    }
+
+    /// Releases the write lock.
+    pub fn drop_write_lock(&self) -> c_int {
+        const EXCLUSIVE: c_int = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE;
+        const SHARED: c_int = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_SHARED;
+        let Some(state) = self.state() else { return self.shm_lock(WRITE_LOCK, 1, EXCLUSIVE) };
+        if state.write_form.swap(NOT, SeqCst) != BY_INNER {
+            return self.shm_lock(WRITE_LOCK, 1, EXCLUSIVE);
+        }
+        state.unlock_inner();
+        if state.others_refused.load(SeqCst) {
+            return ffi::SQLITE_OK;
+        }
+        self.shm_lock(WRITE_LOCK, 1, SHARED)
+    }
+}
+
+pub(super) unsafe extern "C" fn shm_lock(
+    file: *mut ffi::sqlite3_file,
+    offset: c_int,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: see the module.
+    let guard = unsafe { &*file.cast::<GuardFile>() };
+    let (mut offset, mut count) = (offset, count);
+    if let Some(state) = guard.state() {
+        if flags & ffi::SQLITE_SHM_LOCK != 0 && state.is_index_lost() {
+            return ffi::SQLITE_IOERR_SHMLOCK;
+        }
+        if offset == WRITE_LOCK {
+            state.frames().clear();
+            state.written.store(0, SeqCst);
+        }
+        if offset == WRITE_LOCK && state.write_held.load(SeqCst) {
+            (offset, count) = (offset + 1, count - 1);
+        }
+        if count > 0 && offset == CHECKPOINT_LOCK && state.checkpoint_held.load(SeqCst) {
+            if flags & ffi::SQLITE_SHM_EXCLUSIVE != 0 {
+                match flags & ffi::SQLITE_SHM_LOCK != 0 {
+                    true if !state.checkpoint_lock.exclude() => return ffi::SQLITE_BUSY,
+                    true => {}
+                    false => state.checkpoint_lock.share(),
+                }
+            }
+            (offset, count) = (offset + 1, count - 1);
+        }
+    }
+    let is_write_lock = offset == WRITE_LOCK && count == 1 && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0;
+    match (count, is_write_lock) {
+        (0, _) => ffi::SQLITE_OK,
+        (_, true) if flags & ffi::SQLITE_SHM_LOCK != 0 => guard.take_write_lock(),
+        (_, true) => guard.drop_write_lock(),
+        (_, false) => guard.shm_lock(offset, count, flags),
+    }
+}
+
+pub(super) unsafe extern "C" fn shm_map(
+    file: *mut ffi::sqlite3_file,
+    page: c_int,
+    size: c_int,
+    extend: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: see the module; `out` receives the address.
+    unsafe {
+        let guard = &*file.cast::<GuardFile>();
+        let code = (*(*guard.real).pMethods)
+            .xShmMap
+            .map_or(ffi::SQLITE_IOERR_SHMMAP, |map| map(guard.real, page, size, extend, out));
+        if code == ffi::SQLITE_OK
+            && !(*out).is_null()
+            && let Some(state) = guard.state()
+        {
+            state.mapped().add(*out);
+        }
+        code
+    }
+}
+
+/// Called when the connection closes: SQLite knows nothing of the locks that are held for good.
+pub(super) unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, delete: c_int) -> c_int {
+    // SAFETY: see the module.
+    unsafe {
+        let guard = &*file.cast::<GuardFile>();
+        if let Some(state) = guard.state() {
+            *state.mapped() = MappedRegions::default();
+            if state.write_held.swap(false, SeqCst) {
+                guard.drop_write_lock();
+            }
+            if state.others_refused.swap(false, SeqCst) {
+                guard.shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_SHARED);
+            }
+            *state.inner() = None;
+            if state.checkpoint_held.swap(false, SeqCst) {
+                state.checkpoint_lock.given_back();
+                guard.shm_lock(CHECKPOINT_LOCK, 1, ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE);
+            }
+        }
+        (*(*guard.real).pMethods).xShmUnmap.map_or(ffi::SQLITE_OK, |unmap| unmap(guard.real, delete))
+    }
+}
+
+pub(super) unsafe extern "C" fn shm_barrier(file: *mut ffi::sqlite3_file) {
+    // SAFETY: see the module.
+    unsafe {
+        let real = (*file.cast::<GuardFile>()).real;
+        if let Some(barrier) = (*(*real).pMethods).xShmBarrier {
+            barrier(real);
+        }
+    }
+}

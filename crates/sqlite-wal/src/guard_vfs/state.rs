@@ -1,0 +1,106 @@
+//! What the guard knows of one open main database file.
+
+use crate::checkpoint_lock::CheckpointLock;
+use crate::mapped::{self, MappedRegions};
+use crate::pace::Portions;
+use standfast_session::InnerLock;
+use standfast_types::FrameRun;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use std::sync::{Mutex, MutexGuard};
+
+/// Called before the WAL is synced for a checkpoint; false refuses the checkpoint.
+pub type BeforeBackfill = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// Called with the last frame moved when a checkpoint has moved all of the log into the database file, synced, and before the
+/// wal-index says so: from then on SQLite may reset the log. False keeps it from being said.
+pub type AllMoved = Box<dyn Fn(u32) -> bool + Send + Sync>;
+
+/// What the guard knows of one open main database file; lives as long as the file is open.
+#[derive(Default)]
+pub struct GuardState {
+    pub write_held: AtomicBool,
+    pub checkpoint_held: AtomicBool,
+    pub(crate) checkpoint_lock: CheckpointLock,
+    /// SQLite's write lock is held shared for good: only a connection with the inner lock as well writes.
+    pub others_refused: AtomicBool,
+    /// How the write lock is held: [`NOT`], [`EXCLUSIVELY`], [`BY_INNER`].
+    pub(super) write_form: AtomicU8,
+    /// Found when it is needed first.
+    inner: Mutex<Option<InnerLock>>,
+    /// The database file.
+    path: PathBuf,
+    pub before_backfill: Mutex<Option<BeforeBackfill>>,
+    pub all_moved: Mutex<Option<AllMoved>>,
+    portions: Mutex<Portions>,
+    /// The database was written to since its last sync.
+    pub(super) unsynced: AtomicBool,
+    /// Regions of the wal-index that this file has mapped.
+    mapped: Mutex<MappedRegions>,
+    /// Frames of the open transaction that are not in the WAL yet.
+    frames: Mutex<FrameRun>,
+    /// Where those end that are.
+    pub(super) written: AtomicU64,
+    /// Frames of the log when a checkpoint was about to move some: at least those that it knows of. 0: it moved none.
+    pub seen: AtomicU32,
+}
+
+/// See [`GuardState::write_form`].
+pub(super) const NOT: u8 = 0;
+/// As SQLite takes it.
+pub(super) const EXCLUSIVELY: u8 = 1;
+/// The inner lock, and the lock shared.
+pub(super) const BY_INNER: u8 = 2;
+
+impl GuardState {
+    /// Of the database file at `path`, which is empty when it is no file.
+    pub(super) fn new(path: PathBuf) -> GuardState {
+        GuardState { path, ..GuardState::default() }
+    }
+
+    pub(super) fn frames(&self) -> MutexGuard<'_, FrameRun> {
+        self.frames.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn mapped(&self) -> MutexGuard<'_, MappedRegions> {
+        self.mapped.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The checkpoint lock was taken for good.
+    pub fn checkpoint_lock_taken(&self) {
+        self.checkpoint_lock.taken(&self.path);
+    }
+
+    pub(super) fn inner(&self) -> MutexGuard<'_, Option<InnerLock>> {
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn try_inner_lock(&self) -> std::io::Result<bool> {
+        let mut inner = self.inner();
+        let found = match inner.take() {
+            Some(found) => found,
+            None => InnerLock::of(&self.path)?,
+        };
+        let locked = found.try_lock();
+        // One that has lost its file is looked for again the next time.
+        if locked.is_ok() {
+            *inner = Some(found);
+        }
+        locked
+    }
+
+    pub(super) fn unlock_inner(&self) {
+        if let Some(inner) = self.inner().as_ref() {
+            inner.unlock();
+        }
+    }
+
+    /// See [`crate::guard::Guard::is_index_lost`].
+    pub fn is_index_lost(&self) -> bool {
+        mapped::any_is_lost() && self.mapped().is_lost()
+    }
+
+    pub fn portions(&self) -> MutexGuard<'_, Portions> {
+        self.portions.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
