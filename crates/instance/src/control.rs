@@ -1,23 +1,25 @@
 //! The control file: who this instance is, in which role and incarnation, and what it protects.
 //!
-//! One line with a checksum, then JSON; replaced atomically and durably on every change.
+//! [`Control`] is its content, and `storage` reads and writes it. What it remembers of the files of databases is in `files`, and
+//! of the redo stream in `stream`.
 
-use crate::error::InstanceError;
+mod files;
+mod storage;
+mod stream;
+
+pub use files::{
+    FileStamp, KeptFile, KnownFile, LastingIdentity, OwedImage, RestingFile, RestingWal, WholeFile,
+};
+pub use stream::{GapRecord, Incarnation, Superseding, Upstream};
+
 use crate::log_layout::RedoLayouts;
 use crate::lost_redo::LostRecord;
 use serde::{Deserialize, Serialize};
-use standfast_apply::{AtRest, Stamp, WalAtRest};
-use standfast_format::crc32c;
-use standfast_io::Disk;
 use standfast_transport as transport;
 use standfast_transport::protection::ProtectionMode;
-use standfast_types::{
-    DATABASES_MAX, DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn, WalPosition,
-};
+use standfast_types::{DATABASES_MAX, DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageSize, Scn};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-
-const FIRST_LINE: &str = "standfast-control 1 ";
 
 /// Role of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,19 +51,6 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// One opening of a standby as primary, or the first one of all.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Incarnation {
-    /// From 1.
-    pub number: IncarnationNo,
-    /// Tells branches with the same number apart.
-    pub id: IncarnationId,
-    /// Where it left the one before.
-    pub branch: Scn,
-    /// When, microseconds since the Unix epoch.
-    pub time_us: u64,
-}
-
 /// A protected database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatabaseRecord {
@@ -81,216 +70,6 @@ pub struct DatabaseRecord {
     /// On a standby: it began with an attach record, not as a copy.
     #[serde(default)]
     pub begun_empty: bool,
-}
-
-/// The file of a protected database as the instance last had it open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnownFile {
-    /// Database.
-    pub database: DatabaseId,
-    /// Which file it is.
-    pub identity: LastingIdentity,
-}
-
-/// A database whose file alone, without its WAL, held everything before a position, durably.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WholeFile {
-    /// Database.
-    pub database: DatabaseId,
-    /// The position.
-    pub scn: Scn,
-    /// How the file was then.
-    pub stamp: FileStamp,
-}
-
-impl WholeFile {
-    /// The same at `scn`, if no redo that changes the database ends behind the position: that of the last is `last_change`.
-    pub fn carried_to(self, scn: Scn, last_change: Scn) -> WholeFile {
-        if self.scn >= last_change { WholeFile { scn: self.scn.max(scn), ..self } } else { self }
-    }
-}
-
-/// The files of a database as a clean stop of a standby left them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RestingFile {
-    /// Database.
-    pub database: DatabaseId,
-    /// How its file was then.
-    pub stamp: FileStamp,
-    /// Its WAL, where readers kept it in use: else it was cut to nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wal: Option<RestingWal>,
-}
-
-/// See [`RestingFile`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RestingWal {
-    /// The last frame.
-    pub position: WalPosition,
-    /// Second word of the checksum of that frame.
-    pub checksum: u32,
-    /// All frames were in the database file, too.
-    pub is_in_file: bool,
-}
-
-impl RestingFile {
-    /// As apply has noted it.
-    pub fn new(database: DatabaseId, rest: &AtRest) -> RestingFile {
-        let AtRest { file: Stamp { bytes, modified_ns }, wal } = *rest;
-        let wal = wal.map(|WalAtRest { position, checksum, is_in_file }| RestingWal {
-            position,
-            checksum,
-            is_in_file,
-        });
-        RestingFile { database, stamp: FileStamp { bytes, modified_ns }, wal }
-    }
-
-    /// As apply compares it.
-    pub fn at_rest(&self) -> AtRest {
-        let FileStamp { bytes, modified_ns } = self.stamp;
-        let wal = self.wal.map(|RestingWal { position, checksum, is_in_file }| WalAtRest {
-            position,
-            checksum,
-            is_in_file,
-        });
-        AtRest { file: Stamp { bytes, modified_ns }, wal }
-    }
-}
-
-/// A database of which a full image was begun. Its files held everything then, and what the redo cannot prove.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwedImage {
-    /// Database.
-    pub database: DatabaseId,
-    /// No commit of it before this position is missing in its files.
-    pub scn: Scn,
-    /// The state that they held, durably.
-    pub position: WalPosition,
-    /// How the file was then.
-    pub stamp: Option<FileStamp>,
-    /// An operator has decided for the file, which may lack redo: standbys keep what the image replaces.
-    #[serde(default)]
-    pub may_lack: bool,
-}
-
-/// A file that was set aside when another content took the place of a database.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptFile {
-    /// Name of the database.
-    pub name: String,
-    /// The file. In the control file, one within the instance directory is relative to it.
-    pub path: PathBuf,
-    /// Where in the redo the other content begins to count.
-    pub scn: Scn,
-    /// Its size, with that of its WAL.
-    pub bytes: u64,
-    /// When it was kept, microseconds since the Unix epoch.
-    pub kept_us: u64,
-}
-
-/// What a file or directory is, over restarts of the machine: device numbers are given again at each start, and inode numbers when a file
-/// is removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastingIdentity {
-    /// Its number in its file system.
-    pub inode: u64,
-    /// When it was created, nanoseconds since the Unix epoch; unknown on some file systems.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created_ns: Option<u64>,
-}
-
-/// Tells whether a file has been written to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileStamp {
-    /// Its size.
-    pub bytes: u64,
-    /// When it was last written, nanoseconds since the Unix epoch.
-    pub modified_ns: u64,
-}
-
-impl FileStamp {
-    /// Of the file at `path`; `None` when there is none, or its disk does not say.
-    pub fn of(disk: &dyn Disk, path: &Path) -> Option<FileStamp> {
-        let (bytes, modified_ns) = disk.last_write(path).ok().flatten()?;
-        Some(FileStamp { bytes, modified_ns })
-    }
-}
-
-fn nanoseconds(time: std::time::SystemTime) -> Option<u64> {
-    let since = time.duration_since(std::time::UNIX_EPOCH).ok()?;
-    u64::try_from(since.as_nanos()).ok()
-}
-
-impl LastingIdentity {
-    /// Of what is at `path`.
-    ///
-    /// # Errors
-    /// When it cannot be looked at.
-    pub fn of(path: &Path) -> std::io::Result<LastingIdentity> {
-        Ok(LastingIdentity::in_metadata(&std::fs::metadata(path)?))
-    }
-
-    fn in_metadata(metadata: &std::fs::Metadata) -> LastingIdentity {
-        LastingIdentity {
-            inode: std::os::unix::fs::MetadataExt::ino(metadata),
-            created_ns: metadata.created().ok().and_then(nanoseconds),
-        }
-    }
-
-    /// Whether both may be the same file: what is unknown of one is not compared.
-    pub fn may_be(&self, other: &LastingIdentity) -> bool {
-        let created = self.created_ns.zip(other.created_ns);
-        self.inode == other.inode && created.is_none_or(|(one, other)| one == other)
-    }
-}
-
-/// Where the redo of a standby comes from, as the newest stream has said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Upstream {
-    /// The instance that sends it.
-    pub instance: InstanceId,
-    /// Its name.
-    pub name: String,
-    /// Its role.
-    pub role: transport::Role,
-    /// Instances through which the redo comes to it, the primary first.
-    #[serde(default)]
-    pub via: Vec<transport::Hop>,
-    /// How long it wants redo to be held back before it is applied, in milliseconds.
-    #[serde(default)]
-    pub delay_ms: Option<u64>,
-    /// The primary's online logs.
-    #[serde(default)]
-    pub logs: Option<transport::LogGeometry>,
-}
-
-/// A newer incarnation than that of the stream which is followed, as a peer has said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Superseding {
-    /// All incarnations that the peer knows, oldest first.
-    pub incarnations: Vec<Incarnation>,
-    /// Its name.
-    pub peer: String,
-}
-
-impl Superseding {
-    /// Number of the newest one.
-    pub fn number(&self) -> IncarnationNo {
-        self.incarnations.last().map_or(0, |incarnation| incarnation.number)
-    }
-}
-
-/// Redo that is missing on a standby, between redo that is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GapRecord {
-    /// End of the redo without a hole when it was found.
-    pub from: Scn,
-    /// Where the redo goes on.
-    pub to: Scn,
-    /// Sequence of the first log that was missing.
-    pub low_sequence: u64,
-    /// Sequence of the last one.
-    pub high_sequence: u64,
 }
 
 /// A page of a database that verification has found to differ from the primary's.
@@ -406,51 +185,6 @@ fn yes() -> bool {
 }
 
 impl Control {
-    /// Reads the control file at `path`.
-    ///
-    /// # Errors
-    /// When it is missing, damaged, or of another version.
-    pub fn load(disk: &dyn Disk, path: &Path) -> Result<Control, InstanceError> {
-        let bytes = disk.read(path).map_err(InstanceError::io("read the control file", path))?;
-        let decoded = Control::decode(&bytes).map(|mut control| {
-            if let Some(directory) = path.parent() {
-                control.databases.iter_mut().for_each(|record| record.path = directory.join(&record.path));
-                control.kept_files.iter_mut().for_each(|kept| kept.path = directory.join(&kept.path));
-            }
-            control
-        });
-        decoded.ok_or_else(|| {
-            InstanceError::refused(
-                format!("{} is damaged or of another version", path.display()),
-                "restore the instance directory from a backup, or create the standby anew",
-            )
-        })
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Control> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let (first, body) = text.split_once('\n')?;
-        let crc = u32::from_str_radix(first.strip_prefix(FIRST_LINE)?, 16).ok()?;
-        (crc32c(body.as_bytes()) == crc).then(|| serde_json::from_str(body).ok())?
-    }
-
-    /// Replaces the control file.
-    ///
-    /// # Errors
-    /// When it cannot be written; the old content stays.
-    pub fn store(&self, disk: &dyn Disk, path: &Path) -> Result<(), InstanceError> {
-        let mut stored = self.clone();
-        if let Some(directory) = path.parent() {
-            let relative = |path: &Path| path.strip_prefix(directory).unwrap_or(path).to_owned();
-            stored.databases.iter_mut().for_each(|record| record.path = relative(&record.path));
-            stored.kept_files.iter_mut().for_each(|kept| kept.path = relative(&kept.path));
-        }
-        let body = serde_json::to_string_pretty(&stored)
-            .map_err(|error| InstanceError::Failed(error.to_string()))?;
-        let text = format!("{FIRST_LINE}{:08x}\n{body}", crc32c(body.as_bytes()));
-        disk.replace(path, text.as_bytes()).map_err(InstanceError::io("write the control file", path))
-    }
-
     /// The current incarnation.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnations.last().cloned().unwrap_or(Incarnation {
@@ -571,9 +305,9 @@ impl Control {
 mod tests {
     use super::*;
     use crate::log_layout::RedoLayout;
-    use standfast_types::WalSalts;
+    use standfast_types::{WalPosition, WalSalts};
 
-    fn control() -> Control {
+    pub(super) fn control() -> Control {
         Control {
             instance: InstanceId([1; 16]),
             family: InstanceId([1; 16]),
@@ -688,63 +422,5 @@ mod tests {
             Some(whole(60)),
             "the newest stamp, and no older position"
         );
-    }
-
-    #[test]
-    fn a_control_file_survives_and_damage_is_found() {
-        let control = control();
-        let path = std::env::temp_dir().join(format!("standfast-control-{}", std::process::id()));
-        control.store(&standfast_io::DirectDisk, &path).unwrap();
-        assert_eq!(Control::load(&standfast_io::DirectDisk, &path).unwrap(), control);
-        let damaged = std::fs::read_to_string(&path).unwrap().replace("primary", "standby");
-        std::fs::write(&path, damaged).unwrap();
-        assert!(Control::load(&standfast_io::DirectDisk, &path).is_err());
-        std::fs::remove_file(path).unwrap();
-    }
-
-    #[test]
-    fn a_directory_is_known_again_after_a_rename_and_a_copy_is_not() {
-        let base = std::env::temp_dir().join(format!("standfast-home-{}", std::process::id()));
-        let [one, renamed, copy] = ["one", "renamed", "copy"].map(|name| base.join(name));
-        std::fs::create_dir_all(&one).unwrap();
-        let home = LastingIdentity::of(&one).unwrap();
-        std::fs::rename(&one, &renamed).unwrap();
-        std::fs::create_dir_all(&copy).unwrap();
-        assert!(home.may_be(&LastingIdentity::of(&renamed).unwrap()));
-        assert!(!home.may_be(&LastingIdentity::of(&copy).unwrap()));
-        assert!(
-            home.may_be(&LastingIdentity { created_ns: None, ..home }),
-            "a file system that does not say"
-        );
-        assert!(!home.may_be(&LastingIdentity { created_ns: Some(1), ..home }) || home.created_ns.is_none());
-        std::fs::remove_dir_all(base).unwrap();
-    }
-
-    #[test]
-    fn paths_within_the_directory_go_with_it() {
-        let base = std::env::temp_dir().join(format!("standfast-relative-{}", std::process::id()));
-        let [one, other] = ["one", "other"].map(|name| base.join(name));
-        std::fs::create_dir_all(&one).unwrap();
-        let record = |path: PathBuf| DatabaseRecord {
-            id: DatabaseId(1),
-            name: "app.db".into(),
-            path,
-            page_size: PageSize::new(4096).unwrap(),
-            start_scn: Scn::START,
-            redo_from: Scn::START,
-            begun_empty: false,
-        };
-        let text = serde_json::json!({
-            "instance": InstanceId([1; 16]), "family": InstanceId([1; 16]), "role": "standby",
-            "incarnations": [], "checkpoint": 5, "next_database": 1,
-            "databases": [record(one.join("db/app.db")), record("/srv/elsewhere.db".into())],
-        });
-        let control: Control = serde_json::from_value(text).unwrap();
-        control.store(&standfast_io::DirectDisk, &one.join("control")).unwrap();
-        std::fs::rename(&one, &other).unwrap();
-        let moved = Control::load(&standfast_io::DirectDisk, &other.join("control")).unwrap();
-        let paths: Vec<&Path> = moved.databases.iter().map(|record| record.path.as_path()).collect();
-        assert_eq!(paths, [other.join("db/app.db").as_path(), Path::new("/srv/elsewhere.db")]);
-        std::fs::remove_dir_all(base).unwrap();
     }
 }
