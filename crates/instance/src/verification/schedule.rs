@@ -1,0 +1,36 @@
+//! When the next run of the schedule is due.
+
+/// Whether a run of the schedule is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Schedule {
+    /// There is no date yet.
+    Unknown,
+    /// Not yet.
+    Later,
+    /// Now.
+    Due,
+}
+
+/// A date further away than one interval is of a longer one, or of a clock that was wrong.
+pub(super) fn next_run(due_us: Option<u64>, now_us: u64, every_us: u64) -> Schedule {
+    match due_us {
+        None => Schedule::Unknown,
+        Some(due) if due > now_us + every_us => Schedule::Unknown,
+        Some(due) if due > now_us => Schedule::Later,
+        Some(_) => Schedule::Due,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schedule_begins_an_interval_after_the_first_look() {
+        const HOUR: u64 = 3_600_000_000;
+        assert_eq!(next_run(None, 1000, HOUR), Schedule::Unknown);
+        assert_eq!(next_run(Some(1000 + HOUR), 1000, HOUR), Schedule::Later);
+        assert_eq!(next_run(Some(1000), 1000, HOUR), Schedule::Due);
+        assert_eq!(next_run(Some(1001 + HOUR), 1000, HOUR), Schedule::Unknown, "the interval was shortened");
+    }
+}
