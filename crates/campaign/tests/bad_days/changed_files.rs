@@ -2,24 +2,13 @@
 //! written by a plain process. Redo is the truth: what was acknowledged is there afterwards, at both ends, or the database
 //! is offline and file and redo are both kept.
 
-use crate::support::{INSERT, Place, assert_same, await_alert, await_status, must, rows, start};
+use crate::support::{INSERT, Place, assert_same, await_alert, await_status, beside, must, rows, start};
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 
 /// Commits before the files are changed: the first half is kept, the second half lost.
 const HALF: i64 = 150;
-
-fn with(path: &Path, suffix: &str) -> PathBuf {
-    PathBuf::from(format!("{}{suffix}", path.display()))
-}
-
-fn insert(place: &Place, database: &Path, count: i64) {
-    let mut application = place.application(database);
-    for _ in 0..count {
-        application.run(INSERT);
-    }
-}
 
 /// Database file and WAL as they are.
 struct Copy {
@@ -30,23 +19,23 @@ struct Copy {
 impl Copy {
     fn of(database: &Path) -> Copy {
         let read = |path: &Path| std::fs::read(path).unwrap();
-        Copy { database: read(database), wal: read(&with(database, "-wal")) }
+        Copy { database: read(database), wal: read(&beside(database, "-wal")) }
     }
 
     /// Puts both back into the same files, and drops the wal-index as a restart of the machine does.
     fn put_back(&self, database: &Path) {
         std::fs::write(database, &self.database).unwrap();
-        std::fs::write(with(database, "-wal"), &self.wal).unwrap();
-        std::fs::remove_file(with(database, "-shm")).unwrap();
+        std::fs::write(beside(database, "-wal"), &self.wal).unwrap();
+        std::fs::remove_file(beside(database, "-shm")).unwrap();
     }
 }
 
 /// A pair with acknowledged commits, and its files as they were after the first half of them.
 fn pair_with_copy(place: &Place) -> (Instance, Instance, PathBuf, Copy) {
     let (mut primary, standby, database) = place.pair(&[]);
-    insert(place, &database, HALF);
+    place.insert(&database, HALF);
     let copy = Copy::of(&database);
-    insert(place, &database, HALF);
+    place.insert(&database, HALF);
     assert_same(&primary, &standby, &database);
     primary.kill();
     (primary, standby, database, copy)
@@ -84,7 +73,7 @@ fn a_plain_read_after_a_power_loss_loses_nothing() {
     let mut reader = place.foreigner(&database);
     assert_eq!(reader.run("SELECT count(*) FROM t")[0][0], 1 + HALF);
     reader.close();
-    assert!(!with(&database, "-wal").exists());
+    assert!(!beside(&database, "-wal").exists());
     start(&mut primary);
     assert_nothing_lost(&place, &primary, &standby, &database, 1 + 2 * HALF);
 }
@@ -102,12 +91,12 @@ fn files_rolled_back_to_an_earlier_state_are_rolled_forward() {
 fn files_rolled_back_below_the_checkpoint_are_rolled_forward() {
     let place = Place::new("below-checkpoint");
     let (mut primary, standby, database) = place.pair(&[]);
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     let copy = Copy::of(&database);
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     must(&primary, &["switch-logfile"]);
     must(&primary, &["checkpoint"]);
-    insert(&place, &database, 1);
+    place.insert(&database, 1);
     assert_same(&primary, &standby, &database);
     for orderly in [true, false] {
         if orderly {
@@ -125,17 +114,17 @@ fn files_rolled_back_below_the_checkpoint_are_rolled_forward() {
 fn a_removed_wal_loses_nothing() {
     let place = Place::new("removed-wal");
     let (mut primary, standby, database) = place.pair(&[]);
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     for orderly in [true, false] {
         if orderly {
             primary.stop().unwrap()
         } else {
             primary.kill()
         }
-        let _ = std::fs::remove_file(with(&database, "-wal"));
-        let _ = std::fs::remove_file(with(&database, "-shm"));
+        let _ = std::fs::remove_file(beside(&database, "-wal"));
+        let _ = std::fs::remove_file(beside(&database, "-shm"));
         start(&mut primary);
-        insert(&place, &database, 1);
+        place.insert(&database, 1);
     }
     assert_nothing_lost(&place, &primary, &standby, &database, 3 + HALF);
 }
@@ -148,7 +137,7 @@ fn a_wal_removed_under_a_running_application_loses_nothing() {
     for _ in 0..HALF {
         application.run(INSERT);
     }
-    std::fs::remove_file(with(&database, "-wal")).unwrap();
+    std::fs::remove_file(beside(&database, "-wal")).unwrap();
     let mut acknowledged = HALF;
     while acknowledged < 2 * HALF
         && matches!(application.try_run(INSERT), standfast_campaign::application::client::Answer::Rows(_))
@@ -157,7 +146,7 @@ fn a_wal_removed_under_a_running_application_loses_nothing() {
     }
     primary.kill();
     application.kill();
-    let _ = std::fs::remove_file(with(&database, "-shm"));
+    let _ = std::fs::remove_file(beside(&database, "-shm"));
     start(&mut primary);
     let found = rows(&database);
     assert!(found > acknowledged, "{found} rows of {acknowledged} acknowledged and one before");
@@ -168,18 +157,18 @@ fn a_wal_removed_under_a_running_application_loses_nothing() {
 fn a_wal_cut_to_three_frames_loses_nothing() {
     let place = Place::new("cut-wal");
     let (mut primary, standby, database) = place.pair(&[]);
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     for orderly in [true, false] {
         if orderly {
             primary.stop().unwrap()
         } else {
             primary.kill()
         }
-        let wal = std::fs::OpenOptions::new().write(true).open(with(&database, "-wal")).unwrap();
+        let wal = std::fs::OpenOptions::new().write(true).open(beside(&database, "-wal")).unwrap();
         wal.set_len(wal.metadata().unwrap().len().min(32 + 3 * (24 + 4096))).unwrap();
-        let _ = std::fs::remove_file(with(&database, "-shm"));
+        let _ = std::fs::remove_file(beside(&database, "-shm"));
         start(&mut primary);
-        insert(&place, &database, 1);
+        place.insert(&database, 1);
     }
     assert_nothing_lost(&place, &primary, &standby, &database, 3 + HALF);
 }
@@ -188,15 +177,15 @@ fn a_wal_cut_to_three_frames_loses_nothing() {
 fn an_older_wal_beside_a_newer_database_loses_nothing() {
     let place = Place::new("older-wal");
     let (mut primary, standby, database) = place.pair(&[]);
-    insert(&place, &database, HALF);
-    let wal = std::fs::read(with(&database, "-wal")).unwrap();
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
+    let wal = std::fs::read(beside(&database, "-wal")).unwrap();
+    place.insert(&database, HALF);
     must(&primary, &["checkpoint"]);
-    insert(&place, &database, 1);
+    place.insert(&database, 1);
     assert_same(&primary, &standby, &database);
     primary.kill();
-    std::fs::write(with(&database, "-wal"), &wal).unwrap();
-    std::fs::remove_file(with(&database, "-shm")).unwrap();
+    std::fs::write(beside(&database, "-wal"), &wal).unwrap();
+    std::fs::remove_file(beside(&database, "-shm")).unwrap();
     start(&mut primary);
     assert_nothing_lost(&place, &primary, &standby, &database, 2 + 2 * HALF);
 }
@@ -228,18 +217,18 @@ fn a_plain_writer_on_an_earlier_state_takes_the_database_offline() {
 fn another_file_in_the_place_of_a_database_takes_it_offline() {
     let place = Place::new("another-file");
     let (mut primary, standby, database) = place.pair(&[]);
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     let backup = place.path("backup.db");
     rusqlite::Connection::open(&database)
         .unwrap()
         .execute("VACUUM INTO ?1", [backup.to_string_lossy()])
         .unwrap();
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     assert_same(&primary, &standby, &database);
     for empty in [true, false] {
         primary.stop().unwrap();
         for suffix in ["", "-wal", "-shm"] {
-            let _ = std::fs::remove_file(with(&database, suffix));
+            let _ = std::fs::remove_file(beside(&database, suffix));
         }
         if empty {
             // An application that starts before its volume is mounted.
@@ -258,12 +247,12 @@ fn another_file_in_the_place_of_a_database_takes_it_offline() {
 fn an_older_content_of_the_database_file_with_todays_wal_loses_nothing() {
     let place = Place::new("older-content");
     let (mut primary, standby, database) = place.pair(&[]);
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     must(&primary, &["checkpoint"]);
     let copy = std::fs::read(&database).unwrap();
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     must(&primary, &["checkpoint"]);
-    insert(&place, &database, 1);
+    place.insert(&database, 1);
     assert_same(&primary, &standby, &database);
     primary.kill();
     std::fs::write(&database, &copy).unwrap();
@@ -275,7 +264,7 @@ fn an_older_content_of_the_database_file_with_todays_wal_loses_nothing() {
 fn a_plain_read_after_an_orderly_stop_copies_nothing() {
     let place = Place::new("read-after-stop");
     let (mut primary, standby, database) = place.pair(&[]);
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     primary.stop().unwrap();
     let mut reader = place.foreigner(&database);
     assert_eq!(reader.run("SELECT count(*) FROM t")[0][0], 1 + HALF);
@@ -295,9 +284,9 @@ fn a_program_on_other_files_than_the_instance_is_never_acknowledged() {
         for _ in 0..HALF {
             application.run(INSERT);
         }
-        std::fs::remove_file(with(&database, "-shm")).unwrap();
+        std::fs::remove_file(beside(&database, "-shm")).unwrap();
         if !shm_only {
-            std::fs::remove_file(with(&database, "-wal")).unwrap();
+            std::fs::remove_file(beside(&database, "-wal")).unwrap();
         }
         let mut second = place.application(&database);
         let answer = second.try_run("INSERT INTO t(x) VALUES('from the second program')");
@@ -309,7 +298,7 @@ fn a_program_on_other_files_than_the_instance_is_never_acknowledged() {
         application.kill();
         primary.kill();
         for suffix in ["-wal", "-shm"] {
-            let _ = std::fs::remove_file(with(&database, suffix));
+            let _ = std::fs::remove_file(beside(&database, suffix));
         }
         start(&mut primary);
         assert!(

@@ -1,11 +1,8 @@
 //! A database that cannot be opened at a start, and an instance that goes on without it.
 
-use crate::support::{INSERT, Place, assert_same, await_alert, await_status, must, refuses, rows, start};
-use std::path::{Path, PathBuf};
-
-fn with(path: &Path, suffix: &str) -> PathBuf {
-    PathBuf::from(format!("{}{suffix}", path.display()))
-}
+use crate::support::{
+    INSERT, Place, assert_same, await_alert, await_status, beside, must, refuses, rows, start,
+};
 
 #[test]
 fn a_database_that_is_missing_at_a_start_is_served_again_when_it_is_back_and_nobody_overwrites_its_copy() {
@@ -45,7 +42,7 @@ fn a_database_that_is_missing_at_a_start_is_served_again_when_it_is_back_and_nob
     std::fs::rename(&database, &away).unwrap();
     start(&mut primary);
     primary.stop().unwrap();
-    std::fs::remove_file(with(&database, "-wal")).unwrap();
+    std::fs::remove_file(beside(&database, "-wal")).unwrap();
     drop(rusqlite::Connection::open(&away).unwrap());
     std::fs::copy(&away, &database).unwrap();
     start(&mut primary);

@@ -1,12 +1,10 @@
 //! The marker beside a database: copied along, damaged, or of a file that is no longer there.
 
-use crate::support::{INSERT, Place, SQLITE_READONLY, assert_same, await_alert, must, refuses, rows, start};
+use crate::support::{
+    INSERT, Place, SQLITE_READONLY, assert_same, await_alert, beside, must, refuses, rows, start,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-fn beside(database: &Path, suffix: &str) -> PathBuf {
-    PathBuf::from(format!("{}{suffix}", database.display()))
-}
 
 fn copy_to(directory: &Path, database: &Path, suffixes: &[&str]) -> PathBuf {
     fs::create_dir_all(directory).unwrap();

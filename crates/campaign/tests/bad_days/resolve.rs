@@ -1,8 +1,8 @@
 //! A database is offline because its file does not descend from its redo, and an operator decides which of the two counts.
 
 use crate::support::{
-    INSERT, Place, add_destination, assert_same, await_alert, await_rows, await_status, must, refuses, rows,
-    start,
+    INSERT, Place, add_destination, assert_same, await_alert, await_rows, await_status, beside, must,
+    refuses, rows, start,
 };
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
@@ -11,21 +11,10 @@ use std::path::{Path, PathBuf};
 /// Commits before the backup, and as many after it.
 const HALF: i64 = 40;
 
-fn with(path: &Path, suffix: &str) -> PathBuf {
-    PathBuf::from(format!("{}{suffix}", path.display()))
-}
-
-fn insert(place: &Place, database: &Path, count: i64) {
-    let mut application = place.application(database);
-    for _ in 0..count {
-        application.run(INSERT);
-    }
-}
-
 /// Puts `other` in the place of a database.
 fn replace(database: &Path, other: &Path) {
     for suffix in ["", "-wal", "-shm"] {
-        let _ = std::fs::remove_file(with(database, suffix));
+        let _ = std::fs::remove_file(beside(database, suffix));
     }
     std::fs::rename(other, database).unwrap();
 }
@@ -47,9 +36,9 @@ fn await_offline(primary: &Instance, name: &str) {
 /// A pair whose primary is offline with a backup of half of the rows in the place of its database.
 fn with_a_restored_backup(place: &Place) -> (Instance, Instance, PathBuf) {
     let (mut primary, standby, database) = place.pair(&[]);
-    insert(place, &database, HALF);
+    place.insert(&database, HALF);
     let backup = backup(place, &database, "backup.db");
-    insert(place, &database, HALF);
+    place.insert(&database, HALF);
     assert_same(&primary, &standby, &database);
     primary.stop().unwrap();
     replace(&database, &backup);
@@ -179,7 +168,7 @@ fn keeping_the_redo_needs_no_standby_if_it_has_an_image() {
     let other = place.database("other.db");
     // With a standby there, protection begins with an image in the redo.
     must(&primary, &["protect", &other.to_string_lossy()]);
-    insert(&place, &other, HALF);
+    place.insert(&other, HALF);
     assert_same(&primary, &standby, &other);
     standby.stop().unwrap();
     must(&primary, &["switch-logfile"]);
@@ -201,7 +190,7 @@ fn keeping_the_redo_needs_no_standby_if_it_has_an_image() {
 fn keeping_the_redo_is_refused_where_nothing_proves_it() {
     let place = Place::new("resolve-unproven");
     let (mut primary, database) = place.protecting();
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     primary.stop().unwrap();
     replace(&database, &place.database("empty.db"));
     start(&mut primary);
@@ -218,11 +207,11 @@ fn keeping_the_redo_is_refused_where_nothing_proves_it() {
 fn a_file_that_is_gone_is_made_again_and_cannot_be_kept() {
     let place = Place::new("resolve-gone");
     let (mut primary, standby, database) = place.pair(&[]);
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     assert_same(&primary, &standby, &database);
     primary.kill();
     for suffix in ["", "-wal", "-shm"] {
-        std::fs::remove_file(with(&database, suffix)).unwrap();
+        std::fs::remove_file(beside(&database, suffix)).unwrap();
     }
     start(&mut primary);
     await_offline(&primary, "app.db");
@@ -243,7 +232,7 @@ fn a_file_that_is_gone_is_made_again_and_cannot_be_kept() {
 fn a_copy_of_the_file_as_it_was_noted_is_rolled_forward() {
     let place = Place::new("resolve-copy");
     let (mut primary, database) = place.protecting();
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     primary.stop().unwrap();
     // As `cp -p` restores it: another inode, the same size and time.
     let copy = place.path("copy.db");
@@ -324,15 +313,15 @@ fn a_plain_write_on_an_earlier_state_can_be_given_up_or_kept() {
     for keep in ["redo", "file"] {
         let place = Place::new("resolve-plain");
         let (mut primary, standby, database) = place.pair(&[]);
-        insert(&place, &database, HALF);
+        place.insert(&database, HALF);
         let read = |path: &Path| std::fs::read(path).unwrap();
-        let (content, wal) = (read(&database), read(&with(&database, "-wal")));
-        insert(&place, &database, HALF);
+        let (content, wal) = (read(&database), read(&beside(&database, "-wal")));
+        place.insert(&database, HALF);
         assert_same(&primary, &standby, &database);
         primary.kill();
         std::fs::write(&database, &content).unwrap();
-        std::fs::write(with(&database, "-wal"), &wal).unwrap();
-        std::fs::remove_file(with(&database, "-shm")).unwrap();
+        std::fs::write(beside(&database, "-wal"), &wal).unwrap();
+        std::fs::remove_file(beside(&database, "-shm")).unwrap();
         let mut writer = place.foreigner(&database);
         writer.run("INSERT INTO t(x) VALUES('a plain process wrote this')");
         writer.close();
@@ -374,7 +363,7 @@ fn only_a_database_that_is_offline_is_resolved() {
     let standby = place.standby_of(&primary, "north");
     add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
     refuses(&standby, &["database", "resolve", "app.db"], 3, &["this instance is a standby"]);
-    insert(&place, &database, 1);
+    place.insert(&database, 1);
     assert_same(&primary, &standby, &database);
     assert!(must(&standby, &["database", "kept"]).contains("no file is kept"));
 }

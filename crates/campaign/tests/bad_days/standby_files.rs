@@ -1,7 +1,7 @@
 //! Files of a standby's databases that another process writes, reads or removes while the standby does not run.
 
 use crate::support::{
-    Client, INSERT, Place, assert_same, await_alert, await_status, must, refuses, rows, start,
+    Client, INSERT, Place, assert_same, await_alert, await_status, beside, must, refuses, rows, start,
 };
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::Instance;
@@ -10,10 +10,6 @@ use std::path::{Path, PathBuf};
 const COLD: &str = "CREATE TABLE cold(x); INSERT INTO cold VALUES('as the primary has it')";
 /// Changes a page that no redo of the test touches afterwards.
 const WRITE_COLD: &str = "UPDATE cold SET x='written at the standby'";
-
-fn with(path: &Path, suffix: &str) -> PathBuf {
-    PathBuf::from(format!("{}{suffix}", path.display()))
-}
 
 /// A pair with a database of some commits and a table that nothing touches any more.
 fn pair(place: &Place) -> (Instance, Instance, PathBuf, PathBuf) {
@@ -82,7 +78,7 @@ fn a_write_that_is_checkpointed_before_the_start_stops_its_database() {
     let mut writer = place.foreigner(&copy);
     writer.run(WRITE_COLD);
     writer.close();
-    assert!(!with(&copy, "-wal").exists());
+    assert!(!beside(&copy, "-wal").exists());
     start(&mut standby);
     await_alert(&primary, "NOT APPLIED to database app.db");
     // Also over another restart.
@@ -163,8 +159,8 @@ fn a_wal_removed_at_a_killed_standby_loses_nothing() {
     let place = Place::new("standby-wal-removed");
     let (primary, mut standby, database, copy) = pair(&place);
     standby.kill();
-    std::fs::remove_file(with(&copy, "-wal")).unwrap();
-    std::fs::remove_file(with(&copy, "-shm")).unwrap();
+    std::fs::remove_file(beside(&copy, "-wal")).unwrap();
+    std::fs::remove_file(beside(&copy, "-shm")).unwrap();
     start(&mut standby);
     place.application(&database).run(INSERT);
     assert_same(&primary, &standby, &database);

@@ -97,6 +97,14 @@ impl Place {
         Client::start(self, Some(&self.programs.extension), database)
     }
 
+    /// Adds so many rows with an application that ends then.
+    pub fn insert(&self, database: &Path, count: i64) {
+        let mut application = self.application(database);
+        for _ in 0..count {
+            application.run(INSERT);
+        }
+    }
+
     /// A process that knows nothing of Standfast.
     pub fn foreigner(&self, database: &Path) -> Client {
         Client::start(self, None, database)
@@ -170,10 +178,15 @@ pub fn assert_same(primary: &Instance, standby: &Instance, database: &Path) {
     assert!(integrity.none(), "{:?}", integrity.notes);
 }
 
+/// A file that SQLite or Standfast keeps beside a database.
+pub fn beside(database: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", database.display()))
+}
+
 /// Where the marker says that the shared memory is.
 #[track_caller]
 pub fn segment_of(database: &Path) -> PathBuf {
-    let marker = std::fs::read_to_string(format!("{}-standfast", database.display())).unwrap();
+    let marker = std::fs::read_to_string(beside(database, "-standfast")).unwrap();
     marker.lines().find_map(|line| line.strip_prefix("segment=")).unwrap().into()
 }
 
