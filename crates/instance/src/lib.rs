@@ -56,6 +56,7 @@ pub mod members;
 mod mmnl;
 pub mod observe;
 pub mod open_primary;
+mod page_copy;
 pub mod paths;
 pub mod places;
 pub mod primary;

@@ -8,13 +8,13 @@ use crate::destination_config::State;
 use crate::destination_groups::{Group, Ships, Uses, judge, let_others_go};
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::page_copy::{copy_pages, failed};
 use crate::primary::{PrimaryShared, Shipping};
 use crate::retention::{self, Copies, Holder, Known, LeftBehind};
 use standfast_format::StreamCrc;
 use standfast_instruments::{Cause, RemoteAnswer};
 use standfast_log::{LogBuffer, LogError, RedoChunk, RedoLog};
 use standfast_sqlite_wal::WalIndexHeader;
-use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport as transport;
 use standfast_transport::protection::{Member, ProtectionMode};
 use standfast_transport::selection::Use;
@@ -108,10 +108,6 @@ pub(crate) fn source_error(error: LogError) -> SourceError {
         LogError::TooOld { at, oldest } => SourceError::Gone { wanted: at, oldest },
         other => SourceError::Failed(Box::new(other)),
     }
-}
-
-fn failed(error: InstanceError) -> SourceError {
-    SourceError::Failed(Box::new(error))
 }
 
 /// A log's beginning in the words of the transport.
@@ -256,28 +252,9 @@ impl PrimarySource {
                 other => break other.map_err(failed)?,
             }
         };
-        let pages =
-            read_pages::<CopyError>(&reader, |page_no, image| sink(page_no, image).map_err(CopyError::Sink))
-                .map_err(|error| match error {
-                    CopyError::Sink(error) => SourceError::Sink(error),
-                    CopyError::Sqlite(error) => failed(error.into()),
-                })?;
-        Ok(SnapshotInfo { database: id, scn, pages })
+        Ok(SnapshotInfo { database: id, scn, pages: copy_pages(&reader, sink)? })
     }
-}
 
-enum CopyError {
-    Sink(std::io::Error),
-    Sqlite(rusqlite::Error),
-}
-
-impl From<rusqlite::Error> for CopyError {
-    fn from(error: rusqlite::Error) -> Self {
-        CopyError::Sqlite(error)
-    }
-}
-
-impl PrimarySource {
     /// SCN of the newest commit, the one that `header` shows, once it is captured and durable. The caller
     /// holds the write lock, so none follows it meanwhile.
     fn commit_of(

@@ -4,9 +4,9 @@
 use crate::database::{Database, open_guarded};
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::page_copy::{copy_pages, failed};
 use crate::standby::{Copyable, StandbyShared};
 use rusqlite::Connection;
-use standfast_sqlite_wal::snapshot::read_pages;
 use standfast_transport::{DatabaseInfo, SnapshotInfo, SourceError};
 use standfast_types::{DatabaseId, PageNo, Scn};
 
@@ -33,15 +33,8 @@ pub fn copy(
 ) -> Result<SnapshotInfo, SourceError> {
     // Read before the snapshot is begun: it holds all of that.
     let copyable = shared.copyable();
-    let scn = copyable.upto;
     let reader = begin(environment, shared, id, &copyable).map_err(failed)?;
-    let copied =
-        read_pages::<CopyError>(&reader, |page_no, image| sink(page_no, image).map_err(CopyError::Sink))
-            .map_err(|error| match error {
-                CopyError::Sink(error) => SourceError::Sink(error),
-                CopyError::Sqlite(error) => failed(error.into()),
-            })?;
-    Ok(SnapshotInfo { database: id, scn, pages: copied })
+    Ok(SnapshotInfo { database: id, scn: copyable.upto, pages: copy_pages(&reader, sink)? })
 }
 
 fn begin(
@@ -66,19 +59,4 @@ fn begin(
     reader.execute_batch("PRAGMA mmap_size=0; BEGIN")?;
     Database::recover_index(&reader)?;
     Ok(reader)
-}
-
-fn failed(error: InstanceError) -> SourceError {
-    SourceError::Failed(Box::new(error))
-}
-
-enum CopyError {
-    Sink(std::io::Error),
-    Sqlite(rusqlite::Error),
-}
-
-impl From<rusqlite::Error> for CopyError {
-    fn from(error: rusqlite::Error) -> Self {
-        CopyError::Sqlite(error)
-    }
 }
