@@ -12,6 +12,7 @@ pub use files::{
 };
 pub use stream::{GapRecord, Incarnation, Superseding, Upstream};
 
+use crate::error::InstanceError;
 use crate::log_layout::RedoLayouts;
 use crate::lost_redo::LostRecord;
 use serde::{Deserialize, Serialize};
@@ -293,6 +294,20 @@ impl Control {
         let in_redo = |id| self.detached.iter().any(|(other, scn)| *other == id && *scn > self.checkpoint);
         let numbers = (1..DATABASES_MAX as u16).map(DatabaseId);
         numbers.into_iter().find(|id| !known(*id) && !in_redo(*id) && !in_use(*id))
+    }
+
+    /// The database that a command names: by its name, or by a path of its file.
+    ///
+    /// # Errors
+    /// `Refused` when there is none.
+    pub fn find_database(&self, name: &str) -> Result<&DatabaseRecord, InstanceError> {
+        let canonical = Path::new(name).canonicalize().ok();
+        let by_path = canonical.as_ref().and_then(|path| path.to_str());
+        let found = self.database_named(name).or_else(|| self.database_named(by_path?));
+        found.ok_or_else(|| {
+            let what = format!("{name} is not protected by this instance");
+            InstanceError::refused(what, "`standfast status` lists the protected databases")
+        })
     }
 
     /// The database with this name or path.

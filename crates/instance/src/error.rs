@@ -115,6 +115,11 @@ impl InstanceError {
         move |source| InstanceError::Io { doing, path, source }
     }
 
+    /// The error in one line, for a text with a hint of its own.
+    pub fn without_hint(&self) -> String {
+        self.to_string().lines().next().unwrap_or_default().to_owned()
+    }
+
     /// 1 failed, 2 usage or configuration, 3 refused as things stand, 4 instance not running, 5 already running.
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -147,14 +147,7 @@ impl Running {
 
     fn find_offline(&self, primary: &RunningPrimary, name: &str) -> Result<Offline, InstanceError> {
         let control = self.environment.control();
-        let canonical = Path::new(name).canonicalize().ok();
-        let by_path = canonical.as_ref().and_then(|path| path.to_str());
-        let found =
-            control.database_named(name).or_else(|| by_path.and_then(|path| control.database_named(path)));
-        let Some(record) = found.cloned() else {
-            let what = format!("{name} is not protected by this instance");
-            return Err(InstanceError::refused(what, "`standfast status` lists the protected databases"));
-        };
+        let record = control.find_database(name)?.clone();
         let (shared, name) = (primary.threads.shared(), record.name.clone());
         if let Some(database) = shared.database(record.id) {
             return Err(match database.failure() {
@@ -303,11 +296,9 @@ impl Running {
                     // Nothing tells when a lock of another process is free.
                     std::thread::sleep(ATTEMPT_PAUSE);
                 }
-                Err(InstanceError::Guard(error @ GuardError::Busy { .. })) => {
-                    let what = format!("database {} is still offline: {error}", record.name);
-                    let what = what.split('\n').next().unwrap_or_default().to_owned();
+                Err(error @ InstanceError::Guard(GuardError::Busy { .. })) => {
                     return Err(InstanceError::refused(
-                        what,
+                        format!("database {} is still offline: {}", record.name, error.without_hint()),
                         "end the transaction that writes to it, and try again",
                     ));
                 }
@@ -383,10 +374,8 @@ impl Running {
                     self.environment.alert.say(format!("database {} is open: {by}", record.name));
                     return Ok((by.into(), None));
                 }
-                Err(error) => obstacles.push(format!(
-                    "what is there does not lead to the redo: {}",
-                    first_line(&error.to_string())
-                )),
+                Err(error) => obstacles
+                    .push(format!("what is there does not lead to the redo: {}", error.without_hint())),
             }
         }
         if bases.is_empty() {
@@ -401,7 +390,7 @@ impl Running {
             let made = match made {
                 Ok(made) => made,
                 Err(error) => {
-                    let error = first_line(&error.to_string());
+                    let error = error.without_hint();
                     environment.alert.say(format!("database {}: not out of {base}: {error}", record.name));
                     obstacles.push(format!("not out of {base}: {error}"));
                     continue;
@@ -547,10 +536,6 @@ impl Running {
 fn served(control: &mut crate::control::Control, id: DatabaseId) {
     control.replays.retain(|(other, _)| *other != id);
     control.left_out.retain(|(other, _)| *other != id);
-}
-
-fn first_line(text: &str) -> String {
-    text.split('\n').next().unwrap_or_default().to_owned()
 }
 
 /// A file that is not in WAL mode is opened for reading only: whatever it is, nothing of it changes.

@@ -73,10 +73,7 @@ impl Verification {
         let control = running.environment.control();
         let records = match &wanted.database {
             None => control.databases.clone(),
-            Some(name) => vec![control.database_named(name).cloned().ok_or_else(|| {
-                let what = format!("{name} is not protected by this instance");
-                InstanceError::refused(what, "`standfast status` lists the protected databases")
-            })?],
+            Some(name) => vec![control.find_database(name)?.clone()],
         };
         if standbys(&primary).is_empty() {
             let hint = "add one with `standfast destination add NAME HOST:PORT`";

@@ -67,10 +67,8 @@ impl Running {
                     std::thread::sleep(ATTEMPT_PAUSE);
                 }
                 Err(error @ InstanceError::Guard(GuardError::Busy { .. })) => {
-                    let what = format!("{} was not protected: {error}", path.display());
-                    let what = what.split('\n').next().unwrap_or_default().to_owned();
                     return Err(InstanceError::refused(
-                        what,
+                        format!("{} was not protected: {}", path.display(), error.without_hint()),
                         "end the transaction that writes to it, and try again",
                     ));
                 }
@@ -156,20 +154,19 @@ impl Running {
     /// When it is not protected here.
     pub fn unprotect(&self, name: &str) -> Result<String, InstanceError> {
         let control = self.environment.control();
-        let canonical = Path::new(name).canonicalize().ok();
-        let by_path = canonical.as_ref().and_then(|path| path.to_str());
-        let found =
-            control.database_named(name).or_else(|| by_path.and_then(|path| control.database_named(path)));
-        let Some(record) = found.cloned() else {
-            if let Some(directory) = canonical.as_ref().filter(|path| control.directories.contains(path)) {
+        let record = match control.find_database(name) {
+            Ok(record) => record.clone(),
+            Err(refused) => {
+                let directory = Path::new(name).canonicalize().ok();
+                let Some(directory) = directory.filter(|path| control.directories.contains(path)) else {
+                    return Err(refused);
+                };
                 self.environment
-                    .update_control(|control| control.directories.retain(|known| known != directory))?;
+                    .update_control(|control| control.directories.retain(|known| *known != directory))?;
                 let text = format!("new databases in {} are no longer looked for", directory.display());
                 self.environment.alert.say(text);
                 return Ok(directory.display().to_string());
             }
-            let what = format!("{name} is not protected by this instance");
-            return Err(InstanceError::refused(what, "`standfast status` lists the protected databases"));
         };
         self.with_primary(|primary| {
             let segment = primary.threads.shared().segment;
