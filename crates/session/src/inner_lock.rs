@@ -6,22 +6,18 @@
 //! through, and plain SQLite knows only the first.
 //!
 //! The inner lock is a lock of the same kind in the same file, beyond everything that SQLite locks there: of the process, so
-//! that the kernel drops it when that dies, and no child inherits it. It is taken by SQLite's own descriptor: another one of
-//! the same file could not be closed without dropping all locks of the process.
+//! that the kernel drops it when that dies, and no child inherits it. It is taken by SQLite's own descriptor
+//! ([`IndexDescriptor`]).
 
+use crate::index_descriptor::{Identity, IndexDescriptor};
 use std::collections::HashMap;
-use std::ffi::c_int;
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The byte that is locked.
-const AT: libc::off_t = 1 << 30;
-
-/// A file, whatever it is called: device and inode.
-type Identity = (u64, u64);
+const AT: i64 = 1 << 30;
 
 /// What the connections of this process that have the same wal-index share: its locks are those of the process.
 struct Node {
@@ -34,8 +30,7 @@ static NODES: Mutex<Option<HashMap<Identity, Arc<Node>>>> = Mutex::new(None);
 /// The inner lock of a database, as one connection has it. Valid as long as that connection has the wal-index mapped.
 pub struct InnerLock {
     node: Arc<Node>,
-    file: Identity,
-    descriptor: c_int,
+    index: IndexDescriptor,
 }
 
 impl InnerLock {
@@ -44,25 +39,20 @@ impl InnerLock {
     /// # Errors
     /// `NotFound` when it has not, or when another file has been put in its place.
     pub fn of(database: &Path) -> Result<InnerLock> {
-        let mut path = database.as_os_str().to_owned();
-        path.push("-shm");
-        let metadata = std::fs::metadata(PathBuf::from(path))?;
-        let file = (metadata.dev(), metadata.ino());
-        let descriptor = descriptor_of(file)?.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "no descriptor of this process is that of the wal-index")
-        })?;
+        let index = IndexDescriptor::of(database)?;
         let process = std::process::id();
         let mut nodes = NODES.lock().unwrap_or_else(PoisonError::into_inner);
         let nodes = nodes.get_or_insert_default();
         // Those that nothing uses any more.
         nodes.retain(|_, node| Arc::strong_count(node) > 1);
-        let node =
-            nodes.entry(file).or_insert_with(|| Arc::new(Node { process, held: AtomicBool::new(false) }));
+        let node = nodes
+            .entry(index.file)
+            .or_insert_with(|| Arc::new(Node { process, held: AtomicBool::new(false) }));
         // What the parent held before a fork is not held by the child.
         if node.process != process {
             *node = Arc::new(Node { process, held: AtomicBool::new(false) });
         }
-        Ok(InnerLock { node: node.clone(), file, descriptor })
+        Ok(InnerLock { node: node.clone(), index })
     }
 
     /// Takes the lock; false when it is held by another connection, here or in another process. Does not wait.
@@ -74,9 +64,9 @@ impl InnerLock {
         if self.node.held.compare_exchange(false, true, SeqCst, SeqCst).is_err() {
             return Ok(false);
         }
-        let locked = match identity_of(self.descriptor) {
-            Some(file) if file == self.file => self.set(libc::F_WRLCK),
-            _ => Err(Error::new(ErrorKind::NotFound, "the descriptor of the wal-index was closed")),
+        let locked = match self.index.is_open() {
+            true => self.index.set_lock(libc::F_WRLCK, AT),
+            false => Err(Error::new(ErrorKind::NotFound, "the descriptor of the wal-index was closed")),
         };
         match locked {
             Ok(()) => Ok(true),
@@ -93,62 +83,17 @@ impl InnerLock {
     /// Releases the lock, which this connection holds.
     pub fn unlock(&self) {
         // Where it fails the file is closed, and the lock gone with it.
-        let _ = self.set(libc::F_UNLCK);
+        let _ = self.index.set_lock(libc::F_UNLCK, AT);
         self.node.held.store(false, SeqCst);
     }
-
-    fn set(&self, kind: c_int) -> Result<()> {
-        let lock = libc::flock {
-            l_type: kind as libc::c_short,
-            l_whence: libc::SEEK_SET as libc::c_short,
-            l_start: AT,
-            l_len: 1,
-            l_pid: 0,
-        };
-        loop {
-            // SAFETY: a valid structure; the kernel checks the descriptor.
-            if unsafe { libc::fcntl(self.descriptor, libc::F_SETLK, &lock) } == 0 {
-                return Ok(());
-            }
-            let error = Error::last_os_error();
-            if error.kind() != ErrorKind::Interrupted {
-                return Err(error);
-            }
-        }
-    }
-}
-
-/// A descriptor of this process that is open on `file` for writing.
-fn descriptor_of(file: Identity) -> Result<Option<c_int>> {
-    let mut found = None;
-    for entry in std::fs::read_dir("/proc/self/fd")? {
-        let Some(number) = entry?.file_name().to_str().and_then(|name| name.parse::<c_int>().ok()) else {
-            continue;
-        };
-        // SAFETY: takes a number; the kernel checks it.
-        let flags = || unsafe { libc::fcntl(number, libc::F_GETFL) };
-        if identity_of(number) == Some(file) && flags() & libc::O_ACCMODE == libc::O_RDWR {
-            found = Some(number);
-        }
-    }
-    Ok(found)
-}
-
-fn identity_of(descriptor: c_int) -> Option<Identity> {
-    let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: room for the answer; the kernel checks the descriptor.
-    if unsafe { libc::fstat(descriptor, status.as_mut_ptr()) } != 0 {
-        return None;
-    }
-    // SAFETY: filled in.
-    let status = unsafe { status.assume_init() };
-    Some((status.st_dev, status.st_ino))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::c_int;
     use std::fs::File;
+    use std::path::PathBuf;
 
     /// A file in the place of a wal-index, open as SQLite has it.
     struct Index {

@@ -11,10 +11,12 @@
 //!
 //! Bitmaps and tickets only: no pointers, no lists in shared memory.
 
+mod beside;
 mod bits;
 mod daemon;
 mod durations;
 mod futex;
+mod index_descriptor;
 mod inner_lock;
 mod layout;
 mod marker;
@@ -24,8 +26,10 @@ mod session;
 mod sleepers;
 mod spin;
 
+pub use beside::{wal_index_path, wal_path};
 pub use daemon::{DirtySet, SessionCounts};
 pub use durations::{BUCKETS, OuterWait, SessionActivity, SessionWait, WaitCounts, bucket_of};
+pub use index_descriptor::IndexDescriptor;
 pub use inner_lock::InnerLock;
 pub use layout::{DatabaseState, OtherWriters, RELEASE_STALL_MS, SESSIONS_MAX};
 pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};

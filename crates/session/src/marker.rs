@@ -15,6 +15,7 @@
 //! `unprotect`. The last three lines say for which file it was written: copied together with the database it does not
 //! make the copy a protected database. Version 1 had no such lines.
 
+use crate::beside::beside;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -90,9 +91,7 @@ impl std::error::Error for MarkerError {}
 
 /// Path of the marker of the database file at `database`.
 pub fn marker_path(database: &Path) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push("-standfast");
-    PathBuf::from(name)
+    beside(database, "-standfast")
 }
 
 impl Marker {

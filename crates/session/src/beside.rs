@@ -1,0 +1,19 @@
+//! The files that SQLite keeps beside a database.
+
+use std::path::{Path, PathBuf};
+
+/// The WAL.
+pub fn wal_path(database: &Path) -> PathBuf {
+    beside(database, "-wal")
+}
+
+/// The wal-index.
+pub fn wal_index_path(database: &Path) -> PathBuf {
+    beside(database, "-shm")
+}
+
+pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push(suffix);
+    path.into()
+}
