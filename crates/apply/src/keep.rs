@@ -5,7 +5,7 @@
 
 use crate::ApplyError;
 use crate::standby_file::StandbyFile;
-use standfast_io::{DirectDisk, Disk};
+use standfast_io::{DirectDisk, Disk, sync_directory_of};
 use standfast_types::Scn;
 use std::fs::File;
 use std::io::{BufWriter, Error, ErrorKind, Result, Write};
@@ -40,7 +40,7 @@ pub fn keep(file: &StandbyFile, path: &Path, free_bytes: u64) -> std::result::Re
     let part = PathBuf::from(part);
     let kept = room_for(file, path, free_bytes).and_then(|()| copy(file, &part)).and_then(|()| {
         std::fs::rename(&part, path)?;
-        sync_directory(path)
+        sync_directory_of(path)
     });
     kept.map_err(|source| {
         let _ = std::fs::remove_file(&part);
@@ -70,10 +70,6 @@ fn copy(file: &StandbyFile, part: &Path) -> Result<()> {
         out.write_all(&page)?;
     }
     out.into_inner().map_err(|error| error.into_error())?.sync_all()
-}
-
-fn sync_directory(path: &Path) -> Result<()> {
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use crate::error::InstanceError;
 use crate::now_us;
 use crate::running::Running;
 use standfast_apply::Kept;
+use standfast_session::wal_path;
 use std::cmp::Reverse;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 const DAY_US: u64 = 86_400_000_000;
@@ -63,13 +63,6 @@ pub fn to_remove(files: &[KeptFile], config: &KeptConfig, now_us: u64) -> Vec<(u
         let Some(oldest) = (0..left.len()).find(|place| !is_newest(*place)) else { return removed };
         removed.push((left.remove(oldest), limit));
     }
-}
-
-/// The path of the WAL beside a database.
-pub fn with_wal(path: &Path) -> PathBuf {
-    let mut name: OsString = path.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
 }
 
 /// Whether a file is named as one that is kept, or one that is being made for it.
@@ -126,7 +119,7 @@ pub fn look(running: &Running) {
 }
 
 fn remove_file(environment: &Environment, file: &KeptFile) -> Result<(), InstanceError> {
-    for path in [with_wal(&file.path), file.path.clone()] {
+    for path in [wal_path(&file.path), file.path.clone()] {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(InstanceError::io("remove", path)(error));

@@ -6,7 +6,7 @@
 use crate::destination_config::{DestinationConfig, State};
 use crate::error::InstanceError;
 use crate::running::{Mode, Running};
-use standfast_io::DirectDisk;
+use standfast_io::{DirectDisk, sync_directory_of};
 use standfast_log::{ArchivedLog, RedoLog, verify_archived};
 use standfast_types::Scn;
 use std::collections::HashMap;
@@ -252,9 +252,7 @@ fn copy(source: &Path, target: &Path, first: Scn, stopping: &dyn Fn() -> bool) -
         let _ = std::fs::remove_file(&part);
     }
     copied?;
-    let directory = target.parent().unwrap_or(Path::new("."));
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(InstanceError::io("sync the directory", directory))
+    sync_directory_of(target).map_err(InstanceError::io("sync the directory of", target))
 }
 
 fn write_copy(source: &Path, part: &Path, stopping: &dyn Fn() -> bool) -> Result<(), InstanceError> {

@@ -7,6 +7,7 @@
 
 use serde::Serialize;
 use standfast_io::FileIdentity;
+use standfast_session::{wal_index_path, wal_path};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io::{Error, ErrorKind};
@@ -279,12 +280,7 @@ pub fn database_as_found(name: &str, path: &Path) -> [Place; 3] {
 }
 
 fn files_of(path: &Path) -> [(What, PathBuf); 3] {
-    let beside = |suffix: &str| {
-        let mut text = path.as_os_str().to_owned();
-        text.push(suffix);
-        PathBuf::from(text)
-    };
-    [(What::Database, path.to_owned()), (What::Wal, beside("-wal")), (What::WalIndex, beside("-shm"))]
+    [(What::Database, path.to_owned()), (What::Wal, wal_path(path)), (What::WalIndex, wal_index_path(path))]
 }
 
 /// The path by which a descriptor was opened, of which /proc/self/fd has `link`, and whether the file was removed since.

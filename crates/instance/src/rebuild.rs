@@ -6,12 +6,13 @@ use crate::control::DatabaseRecord;
 use crate::destination_config::State;
 use crate::environment::Environment;
 use crate::error::InstanceError;
-use crate::kept::{REBUILDING, with_wal};
+use crate::kept::REBUILDING;
 use crate::reconcile;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use standfast_format::{Record, StreamCrc, decode_record};
 use standfast_log::{RecordReader, RedoLog};
+use standfast_session::{wal_index_path, wal_path};
 use standfast_transport::{DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StationError, fetch_database};
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::fs::File;
@@ -109,9 +110,7 @@ pub fn path_of(record: &DatabaseRecord) -> PathBuf {
 
 /// Removes what is being made.
 pub fn discard(path: &Path) {
-    let mut index = path.as_os_str().to_owned();
-    index.push("-shm");
-    for file in [with_wal(path), index.into(), path.to_owned()] {
+    for file in [wal_path(path), wal_index_path(path), path.to_owned()] {
         let _ = std::fs::remove_file(file);
     }
 }
@@ -171,7 +170,7 @@ fn consolidate(path: &Path) -> Result<(), InstanceError> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
     let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
     drop(connection);
-    let is_whole = busy == 0 && std::fs::metadata(with_wal(path)).map_or(true, |wal| wal.len() == 0);
+    let is_whole = busy == 0 && std::fs::metadata(wal_path(path)).map_or(true, |wal| wal.len() == 0);
     if !is_whole {
         return Err(InstanceError::Failed(format!("another process has opened {}", path.display())));
     }

@@ -13,7 +13,6 @@ use crate::divergence::{Comparison, Divergence};
 use crate::error::InstanceError;
 use crate::evidence::Pages;
 use crate::foreign_processes::{self, KernelFile, Wanted};
-use crate::kept::with_wal;
 use crate::now_us;
 use crate::open_primary::{install_hooks, open_left_out};
 use crate::primary::Entry;
@@ -26,8 +25,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use standfast_apply::path_of_kept;
+use standfast_io::{DirectDisk, Disk, sync_directory_of};
 use standfast_log::{RecordReader, RedoLog};
-use standfast_session::DatabaseState;
+use standfast_session::{DatabaseState, wal_index_path, wal_path};
 use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::state::PageFound;
 use standfast_types::{DatabaseId, PageNo, Scn};
@@ -189,7 +189,7 @@ impl Running {
             bytes: whole.stamp.bytes,
             modified_us: whole.stamp.modified_ns / 1000,
         });
-        let wal = std::fs::metadata(with_wal(&record.path)).ok();
+        let wal = std::fs::metadata(wal_path(&record.path)).ok();
         let mut found = FileFound {
             noted,
             wal_bytes: wal.as_ref().map_or(0, std::fs::Metadata::len),
@@ -625,19 +625,17 @@ fn complete_wal(database: &Database) -> Result<(), InstanceError> {
 /// Gives the file of the database its name as one that is kept, and `made` that of the database. After a crash in between both
 /// names are there, or the database is absent and kept.
 fn set_aside(record: &DatabaseRecord, made: &Path, scn: Scn) -> Result<Option<KeptFile>, InstanceError> {
-    let (path, wal) = (&record.path, with_wal(&record.path));
-    let mut index = path.as_os_str().to_owned();
-    index.push("-shm");
+    let (path, wal) = (&record.path, wal_path(&record.path));
     // What an interrupted attempt has kept stays.
     let mut name = scn;
-    while path_of_kept(path, name).exists() || with_wal(&path_of_kept(path, name)).exists() {
+    while path_of_kept(path, name).exists() || wal_path(&path_of_kept(path, name)).exists() {
         name = name + 1;
     }
     let kept = path_of_kept(path, name);
-    link(&wal, &with_wal(&kept))?;
+    link(&wal, &wal_path(&kept))?;
     link(path, &kept)?;
-    sync_directory(path)?;
-    for file in [wal, index.into()] {
+    sync_directory_of(path).map_err(InstanceError::io("sync the directory of", path))?;
+    for file in [wal, wal_index_path(path)] {
         match std::fs::remove_file(&file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(InstanceError::io("remove", &file)(error));
@@ -645,11 +643,10 @@ fn set_aside(record: &DatabaseRecord, made: &Path, scn: Scn) -> Result<Option<Ke
             _ => {}
         }
     }
-    std::fs::rename(made, path).map_err(InstanceError::io("give its name to", made))?;
-    sync_directory(path)?;
+    DirectDisk.rename(made, path).map_err(InstanceError::io("give its name to", made))?;
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let total = bytes(&kept) + bytes(&with_wal(&kept));
-    let is_there = kept.exists() || with_wal(&kept).exists();
+    let total = bytes(&kept) + bytes(&wal_path(&kept));
+    let is_there = kept.exists() || wal_path(&kept).exists();
     let name = record.name.clone();
     Ok(is_there.then(|| KeptFile { name, path: kept, scn, bytes: total, kept_us: now_us() }))
 }
@@ -661,11 +658,4 @@ fn link(from: &Path, to: &Path) -> Result<(), InstanceError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(_) => std::fs::rename(from, to).map_err(InstanceError::io("keep", from)),
     }
-}
-
-fn sync_directory(path: &Path) -> Result<(), InstanceError> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    std::fs::File::open(directory)
-        .and_then(|directory| directory.sync_all())
-        .map_err(InstanceError::io("sync the directory", directory))
 }

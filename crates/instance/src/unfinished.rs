@@ -6,6 +6,7 @@
 
 use crate::error::InstanceError;
 use crate::paths::Paths;
+use standfast_io::sync_directory_of;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ impl Unfinished {
         let mut options = OpenOptions::new();
         let opened = options.write(true).create(true).truncate(true).open(&path).and_then(|file| {
             file.sync_all()?;
-            sync_directory(&paths.directory)?;
+            sync_directory_of(&path)?;
             Ok(file)
         });
         let file = opened.map_err(InstanceError::io("create", &path))?;
@@ -55,10 +56,6 @@ impl Unfinished {
     pub fn finish(self) -> Result<(), InstanceError> {
         std::fs::remove_file(&self.path).map_err(InstanceError::io("remove", &self.path))
     }
-}
-
-fn sync_directory(directory: &Path) -> std::io::Result<()> {
-    File::open(directory)?.sync_all()
 }
 
 fn clean(paths: &Paths, names: &str) -> Result<(), InstanceError> {

@@ -74,7 +74,11 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-fn sync_directory(path: &Path) -> Result<()> {
+/// Makes it durable which file the name `path` is that of, if any.
+///
+/// # Errors
+/// When the directory cannot be synced.
+pub fn sync_directory_of(path: &Path) -> Result<()> {
     File::open(directory_of(path))?.sync_all()
 }
 
@@ -84,7 +88,7 @@ impl Disk for DirectDisk {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         let filled = fill_with_zeros(&mut file, bytes)
             .and_then(|()| file.sync_all())
-            .and_then(|()| sync_directory(path));
+            .and_then(|()| sync_directory_of(path));
         if let Err(error) = filled {
             let _ = std::fs::remove_file(path);
             return Err(error);
@@ -119,13 +123,13 @@ impl Disk for DirectDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         std::fs::rename(from, to)?;
-        sync_directory(to)
+        sync_directory_of(to)
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => sync_directory(path),
+            _ => sync_directory_of(path),
         }
     }
 

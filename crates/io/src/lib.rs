@@ -16,7 +16,7 @@ pub mod part;
 mod remedy;
 
 pub use aligned::AlignedBuf;
-pub use direct::DirectDisk;
+pub use direct::{DirectDisk, sync_directory_of};
 pub use remedy::{hint, remedy};
 
 use std::io::Result;

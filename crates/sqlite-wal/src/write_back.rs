@@ -2,8 +2,8 @@
 //! less with durable writes of redo.
 
 use standfast_io::behind::start_writing;
+use standfast_session::wal_path;
 use standfast_types::WAL_FRAME_HEADER_BYTES;
-use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -32,11 +32,9 @@ pub struct WriteBack {
 impl WriteBack {
     /// For the WAL of `database`, of which nothing was handed over: how long it is will be said.
     pub fn new(database: &Path, page_bytes: usize) -> WriteBack {
-        let mut path = OsString::from(database);
-        path.push("-wal");
         let frame_bytes = (WAL_FRAME_HEADER_BYTES + page_bytes) as u64;
         let piece_frames = (PIECE_BYTES / frame_bytes).clamp(1, PIECE_FRAMES_MAX) as u32;
-        WriteBack { path: path.into(), frame_bytes, piece_frames, file: None, frames: 0, handed: 0 }
+        WriteBack { path: wal_path(database), frame_bytes, piece_frames, file: None, frames: 0, handed: 0 }
     }
 
     /// Closes the file, which is opened again when it is needed: one that was removed meanwhile is not held.

@@ -1,7 +1,8 @@
 //! The files of an instance's certificates: readable for nobody else, and whole or not there.
 
 use crate::error::InstanceError;
-use std::fs::{DirBuilder, File, OpenOptions};
+use standfast_io::sync_directory_of;
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -86,7 +87,7 @@ pub fn replace(path: &Path, text: &str) -> Result<(), InstanceError> {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&fresh, path)?;
-        path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+        sync_directory_of(path)
     };
     write().map_err(InstanceError::io("write", path))
 }
