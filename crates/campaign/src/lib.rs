@@ -20,6 +20,7 @@
 pub mod acknowledgements;
 pub mod application;
 pub mod differential;
+pub mod ending;
 mod error;
 pub mod faults;
 pub mod instance;

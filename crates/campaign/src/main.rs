@@ -1,6 +1,7 @@
 //! `standfast-campaign`: what must hold when processes are killed, and what must be as without Standfast.
 
 use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
 use standfast_campaign::Result;
 use standfast_campaign::application::{self, ApplicationConfig};
 use standfast_campaign::differential::{self, DifferentialConfig, worker::WorkerConfig};
@@ -12,6 +13,7 @@ use standfast_campaign::power::{self, PowerConfig};
 use standfast_campaign::programs::Programs;
 use standfast_campaign::scene::ScenePlan;
 use standfast_campaign::site::Site;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -287,6 +289,14 @@ fn main() -> ExitCode {
     }
 }
 
+/// In words for people, and as JSON for programs.
+fn show<R: Display + Serialize>(report: &R, json: bool) {
+    eprintln!("{report}");
+    if json {
+        println!("{}", serde_json::json!(report));
+    }
+}
+
 /// Whether every promise was kept.
 fn faults(arguments: FaultsArguments) -> Result<bool> {
     let seed = arguments.site.seed();
@@ -299,10 +309,7 @@ fn faults(arguments: FaultsArguments) -> Result<bool> {
         scene: arguments.scene,
         demand_all: arguments.demand_all,
     });
-    eprintln!("{report}");
-    if arguments.site.place.json {
-        println!("{}", serde_json::json!(report));
-    }
+    show(&report, arguments.site.place.json);
     Ok(report.passed())
 }
 
@@ -325,10 +332,7 @@ fn kill(arguments: KillArguments) -> Result<bool> {
         check_every: arguments.check_every,
         failover_every: arguments.failover_every,
     });
-    eprintln!("{report}");
-    if arguments.site.place.json {
-        println!("{}", serde_json::json!(report));
-    }
+    show(&report, arguments.site.place.json);
     Ok(report.passed())
 }
 
@@ -347,10 +351,7 @@ fn differ(arguments: DifferentialArguments) -> Result<bool> {
         jobs: arguments.jobs.unwrap_or_else(processors),
         whole: arguments.whole,
     });
-    eprintln!("{report}");
-    if arguments.site.place.json {
-        println!("{}", serde_json::json!(report));
-    }
+    show(&report, arguments.site.place.json);
     Ok(report.passed())
 }
 
@@ -365,10 +366,7 @@ fn isolate(arguments: IsolationArguments) -> Result<bool> {
         rounds: arguments.rounds,
         states_only: arguments.states_only,
     });
-    eprintln!("{report}");
-    if arguments.place.json {
-        println!("{}", serde_json::json!(report));
-    }
+    show(&report, arguments.place.json);
     Ok(report.passed())
 }
 
@@ -403,10 +401,7 @@ fn cut_power(arguments: &PowerArguments) -> Result<bool> {
         verbose: !arguments.quiet,
         trace: arguments.trace,
     })?;
-    eprintln!("{report}");
-    if arguments.json {
-        println!("{}", serde_json::json!(report));
-    }
+    show(&report, arguments.json);
     Ok(report.passed())
 }
 

@@ -35,7 +35,7 @@ fn a_fault_in_one_database_leaves_the_others_open_and_whole() {
 #[test]
 fn a_fault_that_stops_the_others_fails_the_campaign() {
     let report = campaign("isolation-control", &[Fault::FrozenPrimary], false);
-    assert!(report.error.is_none(), "{report}");
+    assert!(report.ending.error.is_none(), "{report}");
     assert!(!report.passed() && report.worst_ratio().unwrap() < 0.5, "{report}");
-    std::fs::remove_dir_all(report.kept.unwrap()).unwrap();
+    std::fs::remove_dir_all(report.ending.kept.unwrap()).unwrap();
 }

@@ -40,7 +40,7 @@ fn nothing_acknowledged_is_lost_whoever_is_killed() {
 #[test]
 fn without_synchronous_transport_the_campaign_finds_losses() {
     let report = campaign("kill-control", 5, 1, true);
-    assert!(report.error.is_none(), "{report}");
+    assert!(report.ending.error.is_none(), "{report}");
     assert!(report.findings.lost > 0, "{report}");
-    std::fs::remove_dir_all(report.kept.unwrap()).unwrap();
+    std::fs::remove_dir_all(report.ending.kept.unwrap()).unwrap();
 }

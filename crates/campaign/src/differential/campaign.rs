@@ -42,9 +42,9 @@ pub fn run(config: &DifferentialConfig) -> DifferentialReport {
     let mut report = DifferentialReport { seed: config.seed, ..DifferentialReport::default() };
     match versions::find(&config.libraries, &config.versions) {
         Ok(versions) => report.add(run_all(config, &versions)),
-        Err(error) => report.error = Some(error.to_string()),
+        Err(error) => report.ending.error = Some(error.to_string()),
     }
-    report.kept = config.site.leave(report.passed());
+    report.ending.kept = config.site.leave(report.passed());
     report
 }
 
@@ -79,7 +79,7 @@ fn run_version(
 ) -> DifferentialReport {
     let mut part = Part { config, version, report: DifferentialReport::default(), scenes: 0 };
     if let Err(error) = part.run(first, stop) {
-        part.report.error = Some(format!("{}: {error}", version.name));
+        part.report.ending.error = Some(format!("{}: {error}", version.name));
     }
     part.report
 }

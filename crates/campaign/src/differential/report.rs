@@ -1,5 +1,6 @@
 //! What a differential campaign found.
 
+use crate::ending::Ending;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -32,18 +33,15 @@ pub struct DifferentialReport {
     /// Each finding in words.
     #[serde(skip)]
     pub notes: Vec<String>,
-    /// Why the campaign ended early.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// Where everything was kept, after a failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept: Option<String>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub ending: Ending,
 }
 
 impl DifferentialReport {
     /// Whether everything was equal that has to be, and every program ran.
     pub fn passed(&self) -> bool {
-        self.error.is_none() && self.none_found()
+        self.ending.error.is_none() && self.none_found()
     }
 
     /// Whether nothing was found so far.
@@ -70,16 +68,14 @@ impl DifferentialReport {
         if self.kind.is_empty() {
             self.kind = other.kind;
         }
-        self.error = self.error.take().or(other.error);
+        self.ending.error = self.ending.error.take().or(other.ending.error);
     }
 }
 
 impl std::fmt::Display for DifferentialReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.notes.iter().try_for_each(|note| writeln!(f, "FOUND {note}"))?;
-        if let Some(error) = &self.error {
-            writeln!(f, "ERROR {error}")?;
-        }
+        self.ending.write_error(f)?;
         let versions: Vec<String> =
             self.versions.iter().map(|(name, count)| format!("{name}: {count}")).collect();
         writeln!(
@@ -98,9 +94,6 @@ impl std::fmt::Display for DifferentialReport {
             "differing {}, other contents {}, integrity failures {}, differing pages {}",
             self.differing, self.lost, self.integrity_failures, self.page_differences
         )?;
-        if let Some(kept) = &self.kept {
-            write!(f, "\nkept in {kept}")?;
-        }
-        Ok(())
+        self.ending.write_kept(f)
     }
 }

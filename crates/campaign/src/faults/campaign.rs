@@ -40,10 +40,10 @@ pub fn run(config: &FaultsConfig) -> FaultsReport {
         campaign.report.skipped.push("FullDisk: only root may mount a volume without room".into());
     }
     if let Err(error) = campaign.run() {
-        campaign.report.error = Some(error.to_string());
+        campaign.report.ending.error = Some(error.to_string());
     }
     let mut report = campaign.report;
-    report.kept = config.site.leave(report.passed());
+    report.ending.kept = config.site.leave(report.passed());
     report
 }
 

@@ -1,6 +1,7 @@
 //! What the campaign found: a line for every arrangement and fault.
 
 use super::plan::Fault;
+use crate::ending::Ending;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -66,18 +67,15 @@ pub struct FaultsReport {
     pub violations: Vec<String>,
     /// What this machine could not do.
     pub skipped: Vec<String>,
-    /// Why the campaign ended early.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// Where everything was kept, after a failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept: Option<String>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub ending: Ending,
 }
 
 impl FaultsReport {
     /// Whether every promise was kept and every run made.
     pub fn passed(&self) -> bool {
-        self.error.is_none() && self.violations.is_empty()
+        self.ending.error.is_none() && self.violations.is_empty()
     }
 
     /// The line of a fault in an arrangement.
@@ -114,9 +112,7 @@ impl std::fmt::Display for FaultsReport {
         }
         self.skipped.iter().try_for_each(|what| writeln!(f, "SKIPPED {what}"))?;
         self.violations.iter().try_for_each(|violation| writeln!(f, "VIOLATION {violation}"))?;
-        if let Some(error) = &self.error {
-            writeln!(f, "ERROR {error}")?;
-        }
+        self.ending.write_error(f)?;
         let runs: u64 = self.cells.iter().map(|cell| cell.runs).sum();
         let lost: u64 = self.cells.iter().map(|cell| cell.lost).sum();
         let too_long: u64 = self.cells.iter().map(|cell| cell.too_long).sum();
@@ -125,10 +121,7 @@ impl std::fmt::Display for FaultsReport {
             "{runs} runs, acknowledged {}, lost {lost}, waited too long {too_long}",
             self.acknowledged
         )?;
-        if let Some(kept) = &self.kept {
-            write!(f, "\nkept in {kept}")?;
-        }
-        Ok(())
+        self.ending.write_kept(f)
     }
 }
 

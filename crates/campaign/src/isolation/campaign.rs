@@ -38,9 +38,9 @@ pub fn run(config: &IsolationConfig) -> IsolationReport {
         ..IsolationReport::default()
     };
     if let Err(error) = (Campaign { config }).run(&mut report) {
-        report.error = Some(error);
+        report.ending.error = Some(error);
     }
-    report.kept = config.site.leave(report.passed());
+    report.ending.kept = config.site.leave(report.passed());
     report
 }
 

@@ -1,6 +1,7 @@
 //! What an isolation campaign found.
 
 use super::fault::Fault;
+use crate::ending::Ending;
 use crate::verify::Findings;
 use serde::Serialize;
 
@@ -129,12 +130,9 @@ pub struct IsolationReport {
     /// Broken promises about what is in the databases in the end.
     #[serde(flatten)]
     pub findings: Findings,
-    /// Why the campaign ended early.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// Where everything was kept, after a failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept: Option<String>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub ending: Ending,
 }
 
 impl IsolationReport {
@@ -146,7 +144,7 @@ impl IsolationReport {
     /// Whether the faults stayed in their databases.
     pub fn passed(&self) -> bool {
         let slow = self.worst_ratio().is_some_and(|ratio| ratio < LEAST_RATIO) && !self.states_only;
-        self.error.is_none() && self.findings.none() && !slow && self.unchanged()
+        self.ending.error.is_none() && self.findings.none() && !slow && self.unchanged()
     }
 
     fn unchanged(&self) -> bool {
@@ -184,9 +182,7 @@ impl std::fmt::Display for IsolationReport {
         }
         let Findings { lost, integrity_failures, page_differences, notes, .. } = &self.findings;
         notes.iter().try_for_each(|note| writeln!(f, "FOUND {note}"))?;
-        if let Some(error) = &self.error {
-            writeln!(f, "ERROR {error}")?;
-        }
+        self.ending.write_error(f)?;
         let worst = self.worst_ratio().map_or("-".into(), |ratio| format!("{ratio:.3}"));
         write!(
             f,
@@ -194,10 +190,7 @@ impl std::fmt::Display for IsolationReport {
             self.databases,
             if self.states_only { " (not judged)" } else { "" }
         )?;
-        if let Some(kept) = &self.kept {
-            write!(f, "\nkept in {kept}")?;
-        }
-        Ok(())
+        self.ending.write_kept(f)
     }
 }
 

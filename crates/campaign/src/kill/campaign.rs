@@ -39,10 +39,10 @@ pub fn run(config: &KillConfig) -> KillReport {
         scenes: 0,
     };
     if let Err(error) = campaign.run() {
-        campaign.report.error = Some(error.to_string());
+        campaign.report.ending.error = Some(error.to_string());
     }
     let mut report = campaign.report;
-    report.kept = config.site.leave(report.passed());
+    report.ending.kept = config.site.leave(report.passed());
     report
 }
 

@@ -1,6 +1,7 @@
 //! What a kill campaign found.
 
 use super::strike::Victim;
+use crate::ending::Ending;
 use crate::verify::Findings;
 use serde::Serialize;
 
@@ -46,18 +47,15 @@ pub struct KillReport {
     pub findings: Findings,
     /// Repeats the same strikes.
     pub seed: u64,
-    /// Why the campaign ended early.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// Where everything was kept, after a failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept: Option<String>,
+    /// How it ended.
+    #[serde(flatten)]
+    pub ending: Ending,
 }
 
 impl KillReport {
     /// Whether every promise was kept and every cycle completed.
     pub fn passed(&self) -> bool {
-        self.error.is_none() && self.findings.none()
+        self.ending.error.is_none() && self.findings.none()
     }
 }
 
@@ -66,9 +64,7 @@ impl std::fmt::Display for KillReport {
         let Kills { application, primary, standby } = self.kills;
         let Findings { lost, surplus, integrity_failures, page_differences, notes } = &self.findings;
         notes.iter().try_for_each(|note| writeln!(f, "FOUND {note}"))?;
-        if let Some(error) = &self.error {
-            writeln!(f, "ERROR {error}")?;
-        }
+        self.ending.write_error(f)?;
         writeln!(
             f,
             "{} cycles, killed {application} applications, {primary} primaries, {standby} standbys; {} failovers, {} checks",
@@ -79,9 +75,7 @@ impl std::fmt::Display for KillReport {
             "acknowledged {}, lost {lost}, surplus {surplus}, integrity failures {integrity_failures}, differing pages {page_differences}",
             self.acknowledged
         )?;
-        if let Some(kept) = &self.kept {
-            write!(f, "\nkept in {kept}")?;
-        }
+        self.ending.write_kept(f)?;
         if !self.passed() {
             write!(
                 f,
