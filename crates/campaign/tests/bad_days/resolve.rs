@@ -139,7 +139,7 @@ fn a_standby_that_holds_a_large_transaction_back_gives_all_of_it() {
          INSERT INTO t(x) SELECT hex(randomblob(500)) FROM n";
     let place = Place::new("resolve-large");
     let (mut primary, mut standby, database) = place.pair(&[]);
-    insert(&place, &database, HALF);
+    place.insert(&database, HALF);
     let backup = backup(&place, &database, "backup.db");
     assert_same(&primary, &standby, &database);
     standby.stop().unwrap();
