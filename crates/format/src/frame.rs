@@ -76,7 +76,8 @@ impl FrameKind {
 pub struct FrameHeader {
     /// What it is.
     pub kind: FrameKind,
-    /// Of a `Redo` frame: how its payload is packed. Otherwise zero.
+    /// Of a `Redo` frame: how its payload is packed, in the lower 4 bits. Of `Redo` and `Confirm`: for how long from its making on no
+    /// commit is acknowledged without the receiver, in the upper 12 bits, units of 10 ms. Otherwise zero.
     pub flags: u16,
     /// See [`FrameKind`].
     pub a: u64,

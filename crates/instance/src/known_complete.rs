@@ -1,9 +1,9 @@
 //! Whether a standby that takes over has everything that its primary has acknowledged.
 //!
-//! Every frame says where the redo of the primary ended when it was sent, and nothing beyond that was acknowledged then. So a
-//! standby that has received up to there has everything as of that frame. From then on a synchronous destination is waited for:
-//! the primary acknowledges nothing without it before its net timeout has passed. Whether it has gone on alone after that, a
-//! standby that hears nothing cannot know, and it says so. A standby that was behind was not waited for.
+//! Every frame says for how long no commit is acknowledged without this standby, from the moment on at which it was made. When
+//! commits begin to wait, all that was acknowledged before ends where the redo of the primary ends in that frame. So a standby
+//! that has received up to there has everything, until the time is over that the newest frame says. Whether the primary has gone
+//! on alone after that, a standby that hears nothing cannot know, and it says so. A standby that was behind was not waited for.
 //!
 //! Where the source is no primary see [`crate::drain`].
 
@@ -11,26 +11,64 @@ use crate::control::Role;
 use crate::drain::Told;
 use crate::running::{Mode, Running};
 use standfast_transport::TransportMode;
-use std::time::Duration;
+use standfast_types::Scn;
+use std::time::{Duration, Instant};
 
-/// What a stream has shown about what commits waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
-    /// How the primary ships.
-    pub mode: TransportMode,
-    /// A commit has waited for this standby for so long before the primary goes on alone.
-    pub net_timeout: Duration,
+/// What the streams since the instance was started have shown. A machine without a clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Completeness {
+    /// How the newest stream ships.
+    mode: Option<TransportMode>,
+    /// Nothing beyond was acknowledged when commits began to wait for this standby, as far as this stream goes; `None`: they do not.
+    acknowledged_alone: Option<Scn>,
+    /// When everything acknowledged was last here.
+    complete: Option<Instant>,
+    /// Until then no commit is acknowledged without this standby.
+    until: Option<Instant>,
+}
+
+impl Completeness {
+    /// A stream begins.
+    pub fn begin_stream(&mut self, mode: TransportMode) {
+        (self.mode, self.acknowledged_alone) = (Some(mode), None);
+    }
+
+    /// See [`standfast_transport::StandbyLog::heard`].
+    pub fn heard(&mut self, delivered: Scn, source_end: Scn, waits_until: Option<Instant>, now: Instant) {
+        if waits_until.is_none() {
+            return self.refused();
+        }
+        if delivered >= *self.acknowledged_alone.get_or_insert(source_end) {
+            (self.complete, self.until) = (Some(now), waits_until);
+        }
+    }
+
+    /// The source need not wait for this standby.
+    pub fn refused(&mut self) {
+        (self.acknowledged_alone, self.complete, self.until) = (None, None, None);
+    }
+
+    fn at(&self, told: Told, now: Instant) -> Heard {
+        Heard {
+            mode: self.mode,
+            told,
+            complete_ago: self.complete.map(|at| now.saturating_duration_since(at)),
+            is_waited_for: self.until.is_some_and(|until| now < until),
+        }
+    }
 }
 
 /// What is known when a failover begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+struct Heard {
     /// Of the newest stream since the instance was started, if there was one.
-    pub terms: Option<Terms>,
+    mode: Option<TransportMode>,
     /// What that stream has said of its source.
-    pub told: Told,
-    /// How long ago everything that the source had was here; `None`: it never was since the start.
-    pub complete_ago: Option<Duration>,
+    told: Told,
+    /// How long ago everything acknowledged was last here; `None`: that is not known.
+    complete_ago: Option<Duration>,
+    /// No commit has been acknowledged without this standby since then.
+    is_waited_for: bool,
 }
 
 /// Whether redo may be missing that was acknowledged, and why.
@@ -44,22 +82,23 @@ pub enum Known {
     NeverHeard,
     /// It had not caught up: so many bytes were missing when the primary was last heard, or it is not known how many.
     Behind(Option<u64>),
+    /// All that the primary had said was here, but its commits did not wait for this standby, or might stop to at once.
+    NotWaitedFor,
     /// The primary has been silent for longer than it waits for this standby.
     Silent(Duration),
 }
 
 /// See the module.
-pub fn judge(heard: &Heard) -> Known {
-    let Some(terms) = heard.terms else { return Known::NeverHeard };
-    if terms.mode == TransportMode::Async {
-        return Known::Asynchronous;
-    }
-    match heard.complete_ago {
-        Some(ago) if ago < terms.net_timeout => Known::Complete,
-        Some(ago) if heard.told.source_end.is_some_and(|end| end <= heard.told.delivered) => {
-            Known::Silent(ago)
-        }
-        _ => Known::Behind(heard.told.source_end.map(|end| end.0.saturating_sub(heard.told.delivered.0))),
+fn judge(heard: &Heard) -> Known {
+    match (heard.mode, heard.complete_ago) {
+        (None, _) => Known::NeverHeard,
+        (Some(TransportMode::Async), _) => Known::Asynchronous,
+        (_, Some(_)) if heard.is_waited_for => Known::Complete,
+        (_, Some(ago)) => Known::Silent(ago),
+        (_, None) => match heard.told.source_end {
+            Some(end) if end <= heard.told.delivered => Known::NotWaitedFor,
+            end => Known::Behind(end.map(|end| end.0 - heard.told.delivered.0)),
+        },
     }
 }
 
@@ -89,6 +128,11 @@ impl Known {
                  wait for this standby | hint: {compare}",
                 bytes.map_or("an unknown part".into(), |bytes| format!("{bytes} bytes"))
             ),
+            Known::NotWaitedFor => format!(
+                "NOT KNOWN whether everything is here: commits of `{source}` did not wait for this standby when it was last heard, \
+                 or go on without it as soon as the connection is lost (max_failure, a group). Those that it acknowledged alone \
+                 since are missing | hint: {compare}"
+            ),
             Known::Silent(silent) => format!(
                 "NOT KNOWN whether everything is here: `{source}` has been silent for {:.0} s, longer than its commits wait for \
                  this standby. Commits that it acknowledged alone since are missing | hint: {compare}",
@@ -108,7 +152,11 @@ impl Running {
             return None;
         }
         let heard = match &*self.mode() {
-            Mode::Standby(standby) => standby.standby.shared().heard(),
+            Mode::Standby(standby) => {
+                let shared = standby.standby.shared();
+                let told = *shared.told();
+                shared.completeness().at(told, Instant::now())
+            }
             _ => return None,
         };
         let known = judge(&heard);
@@ -122,36 +170,100 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use standfast_types::Scn;
+    use TransportMode::{Async, FastSync, SyncAffirm};
 
-    fn judged(mode: TransportMode, delivered: u64, end: u64, complete_s: Option<u64>) -> Known {
-        judge(&Heard {
-            terms: Some(Terms { mode, net_timeout: Duration::from_secs(30) }),
-            told: Told { streams: 1, source_end: Some(Scn(end)), delivered: Scn(delivered) },
-            complete_ago: complete_s.map(Duration::from_secs),
-        })
+    const WAIT: Duration = Duration::from_secs(30);
+
+    /// A standby that hears frames, and what a failover at each moment says.
+    struct Standby {
+        completeness: Completeness,
+        told: Told,
+        began: Instant,
+    }
+
+    impl Standby {
+        fn new(mode: TransportMode) -> Standby {
+            let mut completeness = Completeness::default();
+            completeness.begin_stream(mode);
+            Standby { completeness, told: Told::default(), began: Instant::now() }
+        }
+
+        /// At this second a frame comes that was made `age` before; commits wait for `wait` from then on.
+        fn hears(&mut self, second: u64, delivered: u64, end: u64, wait: Option<(Duration, Duration)>) {
+            let now = self.began + Duration::from_secs(second);
+            self.told = Told { streams: 1, source_end: Some(Scn(end)), delivered: Scn(delivered) };
+            let until = wait.map(|(wait, age)| now - age + wait);
+            self.completeness.heard(Scn(delivered), Scn(end), until, now);
+        }
+
+        fn fails_over(&self, second: u64) -> Known {
+            judge(&self.completeness.at(self.told, self.began + Duration::from_secs(second)))
+        }
+    }
+
+    const AT_ONCE: Option<(Duration, Duration)> = Some((WAIT, Duration::ZERO));
+
+    #[test]
+    fn a_standby_is_complete_for_as_long_as_commits_wait_for_it() {
+        for mode in [SyncAffirm, FastSync] {
+            let mut standby = Standby::new(mode);
+            standby.hears(1, 500, 500, AT_ONCE);
+            assert_eq!(standby.fails_over(30), Known::Complete);
+            assert_eq!(standby.fails_over(31), Known::Silent(WAIT));
+            // Redo that is under way was not acknowledged.
+            standby.hears(20, 500, 600, AT_ONCE);
+            assert_eq!(standby.fails_over(49), Known::Complete);
+            // The frame was ten seconds on its way.
+            standby.hears(40, 700, 800, Some((WAIT, Duration::from_secs(10))));
+            assert_eq!(standby.fails_over(59), Known::Complete);
+            assert_eq!(standby.fails_over(60), Known::Silent(Duration::from_secs(20)));
+        }
+        let mut standby = Standby::new(Async);
+        standby.hears(1, 500, 500, None);
+        assert_eq!(standby.fails_over(1), Known::Asynchronous);
+        assert_eq!(judge(&Completeness::default().at(Told::default(), Instant::now())), Known::NeverHeard);
     }
 
     #[test]
-    fn a_standby_is_complete_for_as_long_as_commits_waited_for_it() {
-        use TransportMode::{Async, FastSync, SyncAffirm};
-        for mode in [SyncAffirm, FastSync] {
-            assert_eq!(judged(mode, 500, 500, Some(0)), Known::Complete);
-            // The primary died with redo under way: no commit of it was acknowledged.
-            assert_eq!(judged(mode, 500, 600, Some(1)), Known::Complete);
-            assert_eq!(judged(mode, 500, 500, Some(30)), Known::Silent(Duration::from_secs(30)));
-            assert_eq!(judged(mode, 500, 600, Some(31)), Known::Behind(Some(100)));
-            assert_eq!(judged(mode, 500, 600, None), Known::Behind(Some(100)));
-        }
-        assert_eq!(judged(Async, 500, 500, Some(0)), Known::Asynchronous);
-        let never = Heard { terms: None, told: Told::default(), complete_ago: None };
-        assert_eq!(judge(&never), Known::NeverHeard);
+    fn a_standby_lacks_what_was_acknowledged_before_commits_waited_for_it() {
+        let mut standby = Standby::new(SyncAffirm);
+        standby.hears(1, 500, 600, AT_ONCE);
+        assert_eq!(standby.fails_over(1), Known::Behind(Some(100)));
+        standby.hears(2, 599, 900, AT_ONCE);
+        assert_eq!(standby.fails_over(2), Known::Behind(Some(301)));
+        standby.hears(3, 600, 900, AT_ONCE);
+        assert_eq!(standby.fails_over(3), Known::Complete);
+    }
+
+    #[test]
+    fn a_standby_that_is_let_go_is_not_complete_though_it_has_all_that_it_heard_of() {
+        let mut standby = Standby::new(SyncAffirm);
+        standby.hears(1, 500, 500, AT_ONCE);
+        standby.hears(2, 500, 500, None);
+        assert_eq!(standby.fails_over(2), Known::NotWaitedFor);
+        standby.hears(3, 600, 700, AT_ONCE);
+        assert_eq!(standby.fails_over(3), Known::Behind(Some(100)), "some were acknowledged alone");
+        standby.hears(4, 700, 700, AT_ONCE);
+        standby.completeness.refused();
+        assert_eq!(standby.fails_over(4), Known::NotWaitedFor);
+    }
+
+    #[test]
+    fn a_new_stream_takes_nothing_back_and_proves_nothing_by_itself() {
+        let mut standby = Standby::new(SyncAffirm);
+        standby.hears(1, 500, 500, Some((Duration::from_secs(2), Duration::ZERO)));
+        standby.completeness.begin_stream(SyncAffirm);
+        assert_eq!(standby.fails_over(2), Known::Complete);
+        // On longer terms, but it is behind.
+        standby.hears(5, 500, 600, AT_ONCE);
+        assert_eq!(standby.fails_over(5), Known::Silent(Duration::from_secs(4)));
     }
 
     #[test]
     fn what_may_be_missing_is_said_with_a_remedy() {
         assert_eq!(Known::Complete.text("south"), None);
-        for known in [Known::NeverHeard, Known::Behind(None), Known::Silent(Duration::from_secs(40))] {
+        let silent = Known::Silent(Duration::from_secs(40));
+        for known in [Known::NeverHeard, Known::Behind(None), Known::NotWaitedFor, silent] {
             let text = known.text("south").unwrap();
             assert!(text.contains("NOT ") && text.contains("`south`") && text.contains("hint: "), "{text}");
             assert!(!known.is_complete());

@@ -4,7 +4,6 @@ use crate::archive_store;
 use crate::control::{GapRecord, Incarnation, Upstream};
 use crate::environment::Environment;
 use crate::error::InstanceError;
-use crate::known_complete::Terms;
 use crate::members::note_members;
 use crate::primary::log_switch::{event_of, wait_for};
 use crate::primary_threads::leave_the_device;
@@ -22,7 +21,7 @@ use standfast_transport::{
 use standfast_types::Scn;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// See the module.
 pub struct ReceivedLog {
@@ -283,7 +282,7 @@ impl StandbyLog for ReceivedLog {
             }
         }
         self.upstream = Some(upstream);
-        self.shared.note_terms(Terms { mode: hello.mode, net_timeout: hello.net_timeout() });
+        self.shared.completeness().begin_stream(hello.mode);
         Ok(())
     }
 
@@ -291,15 +290,17 @@ impl StandbyLog for ReceivedLog {
         self.shared.forwarding().map(|forwarding| forwarding as Arc<dyn Passing>)
     }
 
-    fn heard(&self, delivered: Scn, source_end: Scn) {
+    fn heard(&self, delivered: Scn, source_end: Scn, waits_until: Option<Instant>) {
         self.shared.last_heard_us.store(crate::now_us(), SeqCst);
         let mut told = self.shared.told();
         (told.delivered, told.source_end) = (delivered, Some(source_end));
         drop(told);
-        if delivered >= source_end {
-            self.shared.note_complete();
-        }
+        self.shared.completeness().heard(delivered, source_end, waits_until, Instant::now());
         self.look_for_lost_redo(Some(source_end));
+    }
+
+    fn refuses(&self) {
+        self.shared.completeness().refused();
     }
 
     fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
@@ -475,8 +476,11 @@ impl StandbyLog for LentLog {
     fn passing(&self) -> Option<Arc<dyn Passing>> {
         self.log().passing()
     }
-    fn heard(&self, delivered: Scn, source_end: Scn) {
-        self.log().heard(delivered, source_end);
+    fn heard(&self, delivered: Scn, source_end: Scn, waits_until: Option<Instant>) {
+        self.log().heard(delivered, source_end, waits_until);
+    }
+    fn refuses(&self) {
+        self.log().refuses();
     }
     fn begin(&mut self, start: &StreamStart) -> Result<(), StationError> {
         self.log().begin(start)

@@ -368,10 +368,10 @@ impl Destinations {
         known.map(|(_, sender)| sender)
     }
 
-    /// Ends the senders that `others` do not go on with.
+    /// Ends the senders that `others` do not go on with, and tells their standbys that commits do not wait for them.
     pub fn stop_without(&self, others: &Destinations) {
         let ended = |sender: &&Arc<Sender>| !others.senders.iter().any(|other| Arc::ptr_eq(other, sender));
-        self.senders.iter().filter(ended).for_each(|sender| sender.stop());
+        self.senders.iter().filter(ended).for_each(|sender| sender.stop_waiting_for());
     }
 
     /// See [`let_others_go`].

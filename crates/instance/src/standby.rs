@@ -7,7 +7,7 @@ use crate::drain::Told;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::forwarding::Forwarding;
-use crate::known_complete::{Heard, Terms};
+use crate::known_complete::Completeness;
 use crate::received_log::archive_confirmed;
 use crate::stopped::Stopped;
 use crate::verified::Verified;
@@ -20,7 +20,7 @@ use standfast_types::{DatabaseId, Scn};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use crate::received_log::{LentLog, ReceivedLog};
 
@@ -50,8 +50,7 @@ pub struct StandbyShared {
     pub(crate) last_heard_us: AtomicU64,
     /// What the source has said of itself.
     pub(crate) told: Mutex<Told>,
-    /// On which terms the newest stream came, and when everything that its source had was last here.
-    complete: Mutex<(Option<Terms>, Option<Instant>)>,
+    completeness: Mutex<Completeness>,
     epoch: AtomicU64,
     forwarding: Mutex<Weak<Forwarding>>,
     /// Redo that was damaged in the log has not come again yet, see [`crate::lost_redo`].
@@ -97,7 +96,7 @@ impl StandbyShared {
             verified,
             last_heard_us: AtomicU64::new(0),
             told: Mutex::default(),
-            complete: Mutex::default(),
+            completeness: Mutex::default(),
             epoch: AtomicU64::new(0),
             forwarding: Mutex::default(),
             unwise: Mutex::default(),
@@ -268,22 +267,9 @@ impl StandbyShared {
         }
     }
 
-    /// A stream begins on these terms.
-    pub(crate) fn note_terms(&self, terms: Terms) {
-        let mut complete = self.complete.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        *complete = (Some(terms), complete.1);
-    }
-
-    /// The stream has brought everything that its source had.
-    pub(crate) fn note_complete(&self) {
-        let mut complete = self.complete.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        complete.1 = Some(Instant::now());
-    }
-
-    /// What is known of the source at this moment.
-    pub(crate) fn heard(&self) -> Heard {
-        let (terms, complete) = *self.complete.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        Heard { terms, told: *self.told(), complete_ago: complete.map(|at| at.elapsed()) }
+    /// Whether everything is here that was acknowledged.
+    pub(crate) fn completeness(&self) -> MutexGuard<'_, Completeness> {
+        self.completeness.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// What the source says about the delay.

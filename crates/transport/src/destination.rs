@@ -219,6 +219,22 @@ impl Destination {
         matches!(self.standing, Standing::Required | Standing::Stalled | Standing::Fenced)
     }
 
+    /// The primary goes on without it no sooner than this after a commit has begun to wait, unless an operator at the primary
+    /// says so, or the standby itself has refused redo. Zero: at once, or it does so already.
+    pub fn shortest_wait(&self) -> Duration {
+        let DestinationConfig { net_timeout, sync_latency, max_failure, grouped, .. } = self.config;
+        // A connection that is lost may be enough for a destination with MAX_FAILURE, or one of a group.
+        if self.standing != Standing::Required || self.ended || grouped || max_failure > 0 {
+            return Duration::ZERO;
+        }
+        if sync_latency.is_zero() { net_timeout } else { net_timeout.min(sync_latency) }
+    }
+
+    /// Since when the oldest commit has waited for it that does, by the caller's clock.
+    pub fn waited_for_since(&self) -> Option<Duration> {
+        self.outstanding.front().map(|(_, since)| *since)
+    }
+
     /// Newest position that it has, in the sense of its mode. It falls when a standby comes back with less.
     pub fn acknowledged(&self) -> Scn {
         match (self.standing, self.config.mode) {

@@ -6,7 +6,7 @@ use standfast_types::Scn;
 use std::fmt;
 
 /// Version of the conversation; both ends must speak the same.
-pub const PROTOCOL_VERSION: u64 = 4;
+pub const PROTOCOL_VERSION: u64 = 5;
 
 /// An error of a station behind one of this crate's traits. Its text says cause and remedy.
 pub type StationError = Box<dyn std::error::Error + Send + Sync>;

@@ -40,6 +40,7 @@ mod stats;
 mod stopped;
 mod sys;
 mod verified;
+mod wait;
 mod wire;
 
 pub use ack::AckTimes;

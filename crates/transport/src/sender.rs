@@ -196,6 +196,9 @@ pub(crate) struct Shared {
     /// Epoch of the source to which `acknowledged` belongs; odd: none.
     acknowledged_epoch: AtomicU64,
     required: AtomicBool,
+    /// [`Destination::shortest_wait`] and [`Destination::waited_for_since`], microseconds.
+    wait: AtomicU64,
+    wait_since: AtomicU64,
     /// The same, for the siblings.
     seat: Arc<Seat>,
     /// End of what the log writer has offered. The feeder sends nothing beyond it but what is durable: the place
@@ -247,6 +250,8 @@ impl Sender {
         let shared = Arc::new(Shared {
             index,
             required: AtomicBool::new(destination.is_required()),
+            wait: AtomicU64::new(0),
+            wait_since: AtomicU64::new(u64::MAX),
             acknowledged: AtomicU64::new(0),
             acknowledged_epoch: AtomicU64::new(1),
             seat: config.siblings.sit(),
@@ -417,6 +422,19 @@ impl Sender {
         self.shared.deciding(|destination, _| destination.set_policy(on_timeout, sync_latency));
     }
 
+    /// As [`Sender::stop`], for a destination that commits do not wait for any more: it is told, if the connection takes that at
+    /// once.
+    pub fn stop_waiting_for(&self) {
+        let shared = &*self.shared;
+        if let Some(wire) = lock(&shared.wire).as_mut()
+            && let Ok(told) = feed::told(shared, wire)
+        {
+            // The stream ends now, whatever comes of it.
+            let _ = wire.send_confirm(Told { wait: Duration::ZERO, ..told });
+        }
+        self.stop();
+    }
+
     /// Ends the connection and both threads; returns when they have ended.
     pub fn stop(&self) {
         // First: what comes of it must not count as a failure, and release nothing.
@@ -430,6 +448,10 @@ impl Sender {
             let _ = thread.join();
         }
     }
+}
+
+fn in_us(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Sender {
@@ -456,7 +478,8 @@ impl Shared {
             return Ok(Offer::Deferred);
         }
         fault::check(Fault::Send)?;
-        let told = Told { durable: batch.durable, captured: batch.captured, time_us: now_us() };
+        let told =
+            Told { durable: batch.durable, captured: batch.captured, time_us: now_us(), wait: self.wait() };
         let (sent, whole) = wire.send_redo(batch.pieces, told)?;
         self.stats.wire_bytes.fetch_add(sent as u64, Relaxed);
         self.stats.frames_direct.fetch_add(1, Relaxed);
@@ -473,6 +496,13 @@ impl Shared {
         }
         self.stats.frames_partial.fetch_add(1, Relaxed);
         Ok(Offer::Deferred)
+    }
+
+    /// For how long from now on no commit is acknowledged without this destination.
+    fn wait(&self) -> Duration {
+        let wait = self.wait.load(SeqCst);
+        let waited = in_us(self.began.elapsed()).saturating_sub(self.wait_since.load(SeqCst));
+        Duration::from_micros(wait.saturating_sub(waited))
     }
 
     fn stopping(&self) -> bool {
@@ -533,6 +563,14 @@ impl Shared {
         let required = destination.is_required();
         let affirms = destination.config().mode == TransportMode::SyncAffirm;
         self.seat.show(destination.is_synchronised(), affirms, acknowledged);
+        let wait = destination.shortest_wait();
+        let since = destination.waited_for_since();
+        // Whoever reads in between finds a wait that is too short, never one that is too long.
+        if wait.is_zero() {
+            self.wait.store(0, SeqCst);
+        }
+        self.wait_since.store(since.map_or(u64::MAX, in_us), SeqCst);
+        self.wait.store(in_us(wait), SeqCst);
         let moved = self.acknowledged.swap(acknowledged.0, SeqCst) != acknowledged.0;
         let moved = (self.required.swap(required, SeqCst) != required) | moved;
         (result, News { moved, events })

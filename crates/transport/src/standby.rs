@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use standfast_format::StreamCrc;
 use standfast_types::Scn;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Where a stream begins, decided by the sender and accepted by the receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,8 +152,12 @@ pub trait StandbyLog: Send {
     }
 
     /// The newest frames of the stream said that the source's redo ends at `source_end`, and what the stream has brought
-    /// up to `delivered` is written. What is held beyond may be other redo than the source's.
-    fn heard(&self, _delivered: Scn, _source_end: Scn) {}
+    /// up to `delivered` is written. What is held beyond may be other redo than the source's. Until `waits_until` no commit is
+    /// acknowledged without this standby; `None`: commits do not wait for it.
+    fn heard(&self, _delivered: Scn, _source_end: Scn, _waits_until: Option<Instant>) {}
+
+    /// This end refuses to go on: the source need not wait for it.
+    fn refuses(&self) {}
 
     /// A stream begins: remember the primary and its incarnations.
     ///

@@ -5,11 +5,12 @@ use crate::link::LinkEnd;
 use crate::packing::Packer;
 use crate::source::{LogSwitch, Piece};
 use crate::sys::SLICES_MAX;
+use crate::wait::with_wait;
 use standfast_format::{FRAME_HEADER_BYTES, FrameHeader, FrameKind};
 use standfast_types::{BATCH_BYTES_MAX, Scn};
 use std::collections::VecDeque;
 use std::io::{IoSlice, Result};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Positions that every `Redo` and `Confirm` frame carries.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,15 @@ pub(crate) struct Told {
     pub durable: Scn,
     pub captured: Scn,
     pub time_us: u64,
+    /// For so long from `time_us` on no commit is acknowledged without this destination.
+    pub wait: Duration,
+}
+
+impl Told {
+    fn header(&self, kind: FrameKind, at: Scn, packing: u16) -> FrameHeader {
+        let header = FrameHeader::new(kind, at.0, self.durable.0, self.time_us, self.captured.0);
+        FrameHeader { flags: with_wait(packing, self.wait), ..header }
+    }
 }
 
 /// A live stream. One lock guards it; whoever holds it may send, and frames never mix because a frame that the
@@ -112,8 +122,7 @@ impl Wire {
         debug_assert!(
             length <= BATCH_BYTES_MAX && pieces.first().is_some_and(|piece| piece.first() == self.sent)
         );
-        let header =
-            FrameHeader::new(FrameKind::Redo, self.sent.0, told.durable.0, told.time_us, told.captured.0);
+        let header = told.header(FrameKind::Redo, self.sent, 0);
         let header = encode_header(header, pieces.iter().map(Piece::bytes));
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         slices[0] = IoSlice::new(&header);
@@ -149,9 +158,7 @@ impl Wire {
         packed: Vec<u8>,
         told: Told,
     ) -> Result<(usize, bool)> {
-        let at = self.sent.0;
-        let header = FrameHeader::new(FrameKind::Redo, at, told.durable.0, told.time_us, told.captured.0);
-        let header = FrameHeader { flags, ..header }.encode(&packed, &[]);
+        let header = told.header(FrameKind::Redo, self.sent, flags).encode(&packed, &[]);
         let bytes = packed.len();
         self.outbox.push_back(Chunk { bytes: Bytes::Header(header), done: 0 });
         self.outbox.push_back(Chunk { bytes: Bytes::Packed(packed), done: 0 });
@@ -162,8 +169,7 @@ impl Wire {
 
     /// Tells the durable position without redo.
     pub fn send_confirm(&mut self, told: Told) -> Result<()> {
-        let header =
-            FrameHeader::new(FrameKind::Confirm, self.sent.0, told.durable.0, told.time_us, told.captured.0);
+        let header = told.header(FrameKind::Confirm, self.sent, 0);
         self.note_told(told.durable);
         self.send_header(header)
     }
@@ -222,7 +228,6 @@ mod tests {
     use crate::link::Link;
     use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
-    use std::time::Duration;
 
     #[test]
     fn a_frame_that_the_socket_takes_in_parts_arrives_whole_and_before_the_next() {
@@ -236,7 +241,7 @@ mod tests {
                 |n: u64| Piece::new(from + n * piece_bytes as u64, Arc::new(vec![n as u8; piece_bytes]));
             (0..100).map(piece).collect()
         };
-        let told = Told { durable: Scn(5), captured: Scn(6), time_us: 7 };
+        let told = Told { durable: Scn(5), captured: Scn(6), time_us: 7, wait: Duration::ZERO };
         let mut wire = Wire::new(stream.clone(), Scn(4096), Scn(4096), 0);
         let mut frames = 0;
         // Nobody reads: after some frames the socket is full.

@@ -1,6 +1,7 @@
 //! What a failover says about commits that may be missing, by its words, its exit code and as JSON.
 
 use crate::support::{INSERT, Place, QUICK, add_destination, assert_same, await_status, must, rows, start};
+use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 
 #[test]
@@ -54,6 +55,45 @@ fn a_failover_after_a_long_silence_says_that_it_cannot_know() {
     assert_eq!(finished.code, 6, "{}", finished.stderr);
     assert!(finished.stderr.contains("has been silent for"), "{}", finished.stderr);
     primary.process().unwrap().freeze(false);
+}
+
+/// Within the net timeout: it is not what decides here.
+#[track_caller]
+fn fails_over_unknown(standby: &Instance, said: &str) {
+    let finished = standby.run(&["failover"]).unwrap();
+    assert_eq!(finished.code, 6, "{}", finished.stderr);
+    assert!(finished.stderr.contains(said), "{}", finished.stderr);
+}
+
+/// The primary goes on alone as soon as the connection is lost.
+#[test]
+fn a_failover_with_max_failure_says_that_it_cannot_know() {
+    let place = Place::new("failover-max-failure");
+    let (mut primary, database) = place.protecting();
+    let standby = place.standby_of(&primary, "north");
+    let attributes = format!("SERVICE={} SYNC AFFIRM MAX_FAILURE=1 DB_UNIQUE_NAME=north", standby.address);
+    must(&primary, &["destination", "set", "1", &attributes]);
+    await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
+    place.application(&database).run(INSERT);
+    assert_same(&primary, &standby, &database);
+    primary.kill();
+    fails_over_unknown(&standby, "did not wait for this standby when it was last heard");
+}
+
+/// An operator lets the standby go, and commits go on without it.
+#[test]
+fn a_failover_of_a_deferred_standby_says_that_it_cannot_know() {
+    let place = Place::new("failover-deferred");
+    let (mut primary, standby, database) = place.pair(&[]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    assert_same(&primary, &standby, &database);
+    must(&primary, &["destination", "defer", "north"]);
+    await_status(&standby, "the stream has ended", |status| status.json()["standby"]["connected"] == false);
+    application.run(INSERT);
+    primary.kill();
+    fails_over_unknown(&standby, "did not wait for this standby when it was last heard");
+    assert_eq!(rows(&standby.standby_database("app.db")), 2);
 }
 
 #[test]

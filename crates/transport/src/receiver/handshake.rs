@@ -182,7 +182,7 @@ impl Greeting<'_> {
         if !may_send(&now, &hello.source) {
             return Err(TransportError::Refused(not_from_you(&now, &hello.source)));
         }
-        log.admit(hello).map_err(TransportError::Refused)?;
+        log.admit(hello).inspect_err(|_| log.refuses()).map_err(TransportError::Refused)?;
         // Of a stream that ended while its gap was open: normally that is done by then.
         self.give_up_gap(log)?;
         let positions = positions(log).map_err(|error| standby_log(&*error))?;
@@ -231,6 +231,7 @@ impl Greeting<'_> {
         let received = log.received_end();
         let reason = ended.to_string();
         if let TransportError::Refused(refusal) = ended {
+            log.refuses();
             self.tell(&refusal);
         }
         self.event(&ReceiverEvent::Ended { primary, received, reason });

@@ -13,6 +13,7 @@ use crate::link::LinkEnd;
 use crate::packing::Unpacker;
 use crate::source::LogSwitch;
 use crate::standby::{StandbyLog, StreamStart};
+use crate::wait::{Made, packing_and_wait};
 use crate::{lock, now_us, stopped, verified};
 use standfast_format::{Frame, FrameKind};
 use standfast_instruments::{Event, waiting};
@@ -52,6 +53,9 @@ pub(super) fn receive(
         gap: gap.cloned(),
         durable: Scn::ZERO,
         source_end: None,
+        waits_until: None,
+        made: Made::new(Instant::now()),
+        came: Instant::now(),
         echo_us: 0,
         times: AckTimes::default(),
         told: (Scn::ZERO, now_us()),
@@ -116,6 +120,11 @@ struct Intake<'a> {
     durable: Scn,
     /// End of the source's redo when the newest frame was sent.
     source_end: Option<Scn>,
+    /// Until when no commit is acknowledged without this standby, as that frame says.
+    waits_until: Option<Instant>,
+    made: Made,
+    /// When what is being taken in came from the socket.
+    came: Instant,
     /// When the oldest redo that is acknowledged next was sent, by the primary's clock; without redo, the newest frame.
     echo_us: u64,
     times: AckTimes,
@@ -134,6 +143,7 @@ impl Intake<'_> {
         let mut at = 0;
         let mut redo = Gathered::default();
         self.times = AckTimes { received_us: now_us(), write_ns: 0 };
+        self.came = Instant::now();
         let (mut failed, mut redo_came) = (Ok(()), false);
         let wait = waiting(Event::RfsWrite);
         loop {
@@ -150,7 +160,8 @@ impl Intake<'_> {
             let taken = self.note(&frame, expected, redo_came).and_then(|what| match what {
                 Item::Redo => {
                     redo_came = true;
-                    let unpacked = self.unpacker.unpack(frame.header.flags, frame.payload);
+                    let unpacked =
+                        self.unpacker.unpack(packing_and_wait(frame.header.flags).0, frame.payload);
                     let unpacked = unpacked.map_err(|error| protocol(&error.to_string()))?;
                     redo.push(unpacked.map_or(Cow::Borrowed(frame.payload), Cow::Owned));
                     if redo.is_enough() { self.harden(&redo.take()) } else { Ok(()) }
@@ -171,7 +182,7 @@ impl Intake<'_> {
             self.harden_confirmed()?;
             self.look_at_gap()?;
             if let Some(source_end) = self.source_end {
-                self.log.heard(self.held_until(self.position), source_end);
+                self.log.heard(self.held_until(self.position), source_end, self.waits_until);
             }
             self.acknowledge(self.position)?;
             self.log.hardened_notice();
@@ -215,6 +226,9 @@ impl Intake<'_> {
                 self.echo_us = header.c;
             }
             self.source_end = Some(Scn(header.d));
+            let (_, wait) = packing_and_wait(header.flags);
+            let made = self.made.at(self.came, header.c);
+            self.waits_until = (!wait.is_zero()).then(|| made + wait);
         }
         Ok(item)
     }

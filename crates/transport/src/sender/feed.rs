@@ -180,9 +180,13 @@ fn clip(mut pieces: Vec<Piece>, from: Scn, upto: Scn) -> Vec<Piece> {
 
 /// What the next frame says about the source, and that everything read from it until now is still its stream: a position
 /// of another epoch would confirm, or redo of another one be taken for, what the destination holds of this one.
-fn told(shared: &Shared, wire: &Wire) -> Result<Told, Ended> {
-    let told =
-        Told { durable: shared.source.durable(), captured: shared.source.captured(), time_us: now_us() };
+pub(super) fn told(shared: &Shared, wire: &Wire) -> Result<Told, Ended> {
+    let told = Told {
+        durable: shared.source.durable(),
+        captured: shared.source.captured(),
+        time_us: now_us(),
+        wait: shared.wait(),
+    };
     let epoch = shared.source.epoch();
     if epoch == wire.epoch && epoch.is_multiple_of(2) {
         Ok(told)

@@ -5,6 +5,7 @@ use standfast_format::StreamCrc;
 use standfast_transport::*;
 use standfast_types::Scn;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 #[derive(Default)]
 pub struct StandbyState {
@@ -192,7 +193,7 @@ impl StandbyLog for MemoryLog {
         self.0.change(|state| state.set_confirmed(confirmed));
         Ok(())
     }
-    fn heard(&self, delivered: Scn, source_end: Scn) {
+    fn heard(&self, delivered: Scn, source_end: Scn, _waits_until: Option<Instant>) {
         self.0.change(|state| state.heard = Some((delivered, source_end)));
     }
     fn contiguous_end(&self) -> Scn {

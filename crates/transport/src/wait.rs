@@ -1,0 +1,76 @@
+//! How long commits wait for a standby before its source goes on alone: each frame of a stream says it, and a standby that
+//! takes over judges by it what it may lack.
+
+use std::time::{Duration, Instant};
+
+/// Lower bits of the flags of a frame: how its redo is packed. The others: the wait, in units of [`UNIT`].
+const PACKING_BITS: u32 = 4;
+const UNIT: Duration = Duration::from_millis(10);
+
+/// `flags` of a frame that says `wait`; what does not fit is said shorter.
+pub(crate) fn with_wait(packing: u16, wait: Duration) -> u16 {
+    debug_assert!(packing < 1 << PACKING_BITS);
+    let units = (wait.as_nanos() / UNIT.as_nanos()).min(u128::from(u16::MAX >> PACKING_BITS));
+    packing | (units as u16) << PACKING_BITS
+}
+
+/// How the redo is packed, and for how long commits wait from the moment at which the frame was made.
+pub(crate) fn packing_and_wait(flags: u16) -> (u16, Duration) {
+    (flags & ((1 << PACKING_BITS) - 1), UNIT * u32::from(flags >> PACKING_BITS))
+}
+
+/// When frames of one connection were made, by the clock of this end. The two clocks need not agree: the frame that was on its
+/// way for the shortest time is taken for one that came at once.
+#[derive(Debug)]
+pub(crate) struct Made {
+    began: Instant,
+    /// Smallest difference of both clocks so far, microseconds.
+    least: Option<i128>,
+}
+
+impl Made {
+    pub fn new(began: Instant) -> Made {
+        Made { began, least: None }
+    }
+
+    /// Of the frame that came at `received` and was made at `made_us` by the clock of its sender. A sender's clock that is set
+    /// back makes frames older than they are, never younger.
+    pub fn at(&mut self, received: Instant, made_us: u64) -> Instant {
+        let apart = received.saturating_duration_since(self.began).as_micros() as i128 - i128::from(made_us);
+        let least = self.least.map_or(apart, |least| least.min(apart));
+        self.least = Some(least);
+        let age = Duration::from_micros(u64::try_from(apart - least).unwrap_or(u64::MAX));
+        received.checked_sub(age).unwrap_or(self.began)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_carry_the_packing_and_no_longer_wait_than_there_is() {
+        for (wait, told) in [(0, 0), (9, 0), (10, 10), (19, 10), (30_000, 30_000), (1_200_000, 40_950)] {
+            for packing in [0, 1, 2] {
+                let flags = with_wait(packing, Duration::from_millis(wait));
+                assert_eq!(packing_and_wait(flags), (packing, Duration::from_millis(told)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_that_was_long_on_its_way_is_as_old_as_that() {
+        let began = Instant::now();
+        let at = |ms: u64| began + Duration::from_millis(ms);
+        // The sender's clock is a million seconds ahead.
+        let sent = |ms: u64| 1_000_000_000_000 + ms * 1000;
+        let mut made = Made::new(began);
+        assert_eq!(made.at(at(5), sent(0)), at(5), "nothing to compare with");
+        assert_eq!(made.at(at(11), sent(10)), at(11), "quicker than the first");
+        assert_eq!(made.at(at(9_011), sent(2_010)), at(2_011), "seven seconds on its way");
+        // The sender's clock is set back by 4 s, later forward by 10 s.
+        assert_eq!(made.at(at(10_001), sent(6_000)), at(6_001));
+        assert_eq!(made.at(at(11_001), sent(17_000)), at(11_001));
+        assert_eq!(made.at(at(12_001), sent(17_500)), at(11_501));
+    }
+}
