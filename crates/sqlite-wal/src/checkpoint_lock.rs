@@ -8,6 +8,7 @@
 
 use standfast_session::IndexDescriptor;
 use std::ffi::c_int;
+use std::io::Result;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,26 +41,34 @@ impl CheckpointLock {
 
     /// Others may take it, shared.
     pub fn share(&self) {
-        // To give something up never conflicts.
-        self.convert(libc::F_RDLCK);
+        // To give something up never conflicts. Where the descriptor is gone the lock is, and the next checkpoint finds out.
+        let _ = self.convert(libc::F_RDLCK);
     }
 
     /// Makes it exclusive; false when another process still has it after a while.
-    pub fn exclude(&self) -> bool {
+    ///
+    /// # Errors
+    /// When the lock cannot be had at all: SQLite's descriptor was closed behind its back, or the system has no locks left.
+    pub fn exclude(&self) -> Result<bool> {
         let begun = Instant::now();
-        while !self.convert(libc::F_WRLCK) {
+        while !self.convert(libc::F_WRLCK)? {
             if begun.elapsed() >= WAIT {
-                return false;
+                return Ok(false);
             }
             // To wait for a lock of other processes could be a deadlock with them.
             std::thread::sleep(LOOK_AGAIN);
         }
-        true
+        Ok(true)
     }
 
-    fn convert(&self, kind: c_int) -> bool {
-        let index = self.lock_index();
-        index.as_ref().is_none_or(|index| index.set_lock(kind, CHECKPOINT_BYTE).is_ok())
+    /// False while another process has a lock that conflicts.
+    fn convert(&self, kind: c_int) -> Result<bool> {
+        let Some(index) = *self.lock_index() else { return Ok(true) };
+        match index.set_lock(kind, CHECKPOINT_BYTE) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn lock_index(&self) -> MutexGuard<'_, Option<IndexDescriptor>> {

@@ -530,19 +530,34 @@ mod tests {
         let guard = Guard::of(&connection).unwrap();
         guard.hold_checkpoint_lock().unwrap();
         assert_eq!(checkpoint_lock_of(&path).as_deref(), Some("READ"));
-        let (seen, place) = (std::sync::Arc::new(Mutex::new(None)), path.to_path_buf());
-        let noted = std::sync::Arc::clone(&seen);
-        let note = move || {
+        /// Where the database is, and what the lock was while a checkpoint waited for a writer.
+        static SEEN: Mutex<(Option<std::path::PathBuf>, Option<String>)> = Mutex::new((None, None));
+        let note = |_| {
+            let mut seen = SEEN.lock().unwrap();
+            seen.1 = seen.0.as_deref().and_then(checkpoint_lock_of);
+            false
+        };
+        SEEN.lock().unwrap().0 = Some(path.to_path_buf());
+        let (redo_came, place) = (std::sync::Arc::new(Mutex::new(None)), path.to_path_buf());
+        let noted = std::sync::Arc::clone(&redo_came);
+        let hook = move || {
             *noted.lock().unwrap() = checkpoint_lock_of(&place);
             true
         };
-        guard.before_backfill(Box::new(note)).unwrap();
+        guard.before_backfill(Box::new(hook)).unwrap();
         for mode in ["PASSIVE", "TRUNCATE"] {
             connection.execute_batch("INSERT INTO t VALUES(2)").unwrap();
             connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).unwrap();
-            assert_eq!(seen.lock().unwrap().take().as_deref(), Some("WRITE"), "{mode}");
+            let while_redo_is_awaited = redo_came.lock().unwrap().take();
+            assert_eq!(while_redo_is_awaited.as_deref(), Some("READ"), "{mode}");
             assert_eq!(checkpoint_lock_of(&path).as_deref(), Some("READ"), "{mode}");
         }
+        let plain = Connection::open(&*path).unwrap();
+        plain.execute_batch("BEGIN IMMEDIATE").unwrap();
+        connection.busy_handler(Some(note)).unwrap();
+        let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        assert_eq!(SEEN.lock().unwrap().1.as_deref(), Some("WRITE"));
+        drop(plain);
         guard.release_checkpoint_lock();
         assert_eq!(checkpoint_lock_of(&path), None);
     }

@@ -106,6 +106,12 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     }
     if guard.kind == Kind::Wal
         && let Some(state) = guard.state()
+    {
+        // The index says how far the checkpoint goes: a snapshot that is opened now sees it. Before the hook, which may wait.
+        state.checkpoint_lock.share();
+    }
+    if guard.kind == Kind::Wal
+        && let Some(state) = guard.state()
         && let Ok(hook) = state.before_backfill.lock()
         && let Some(hook) = hook.as_ref()
         && !hook()
@@ -116,8 +122,6 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         && let Some(state) = guard.state()
     {
         state.seen.store(guard.index_header().map_or(0, |header| header.frames()), SeqCst);
-        // The index says how far the checkpoint goes: a snapshot that is opened now sees it.
-        state.checkpoint_lock.share();
     }
     // SAFETY: as above.
     let code = unsafe { sync_kind(file, flags) };

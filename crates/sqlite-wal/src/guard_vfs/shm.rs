@@ -32,8 +32,10 @@ impl GuardFile {
         }
         match state.try_inner_lock() {
             Ok(true) => {}
+            Ok(false) => return ffi::SQLITE_BUSY,
+            Err(_) if is_refusing => return ffi::SQLITE_IOERR_SHMLOCK,
             // Without it (a simulated file system, say) the lock is simply busy.
-            Ok(false) | Err(_) => return ffi::SQLITE_BUSY,
+            Err(_) => return ffi::SQLITE_BUSY,
         }
         let code = if is_refusing { ffi::SQLITE_OK } else { self.shm_lock(WRITE_LOCK, 1, SHARED) };
         match code {
@@ -82,8 +84,11 @@ pub(super) unsafe extern "C" fn shm_lock(
         if count > 0 && offset == CHECKPOINT_LOCK && state.checkpoint_held.load(SeqCst) {
             if flags & ffi::SQLITE_SHM_EXCLUSIVE != 0 {
                 match flags & ffi::SQLITE_SHM_LOCK != 0 {
-                    true if !state.checkpoint_lock.exclude() => return ffi::SQLITE_BUSY,
-                    true => {}
+                    true => match state.checkpoint_lock.exclude() {
+                        Ok(true) => {}
+                        Ok(false) => return ffi::SQLITE_BUSY,
+                        Err(_) => return ffi::SQLITE_IOERR_SHMLOCK,
+                    },
                     false => state.checkpoint_lock.share(),
                 }
             }
