@@ -181,11 +181,6 @@ impl History {
         self.databases.get(&database)?.floor
     }
 
-    /// Up to where the database file alone held everything when it was last known.
-    pub fn whole(&self, database: DatabaseId) -> Option<Scn> {
-        self.databases.get(&database)?.whole
-    }
-
     /// Where apply of `database` stopped for good, if it did.
     pub fn stopped(&self, database: DatabaseId) -> Option<Scn> {
         self.databases.get(&database)?.stopped
