@@ -8,7 +8,7 @@ use crate::environment::Environment;
 use crate::foreign_processes::{self, ForeignProcess, KernelFile, Wanted};
 use crate::primary::PrimaryShared;
 use crate::protect;
-use standfast_session::OtherWriters;
+use standfast_session::{OtherWriters, Segment};
 use standfast_types::DatabaseId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +63,9 @@ impl ForeignWatch {
     pub fn round(&mut self) {
         let databases = self.shared.all_databases();
         self.told.retain(|id, _| databases.iter().any(|database| database.id() == *id));
-        self.keep_doors(&databases);
+        for database in &databases {
+            keep_door(&self.environment, &self.shared.segment, database);
+        }
         let now = Instant::now();
         if self.scanned.is_none_or(|at| now.saturating_duration_since(at) >= SCAN_EVERY) {
             self.scan(&databases, now);
@@ -80,39 +82,6 @@ impl ForeignWatch {
                 (told.alerted, told.at) = (told.scanned, Some(now));
                 let text = alert(&database.record().name, fresh, &database.foreign_processes());
                 self.environment.alert.say(text);
-            }
-        }
-    }
-
-    /// Keeps processes without the VFS out of the databases from which they are refused. What the shared memory says goes
-    /// first: sessions that take the lock as it was before would find it busy.
-    fn keep_doors(&self, databases: &[Arc<Database>]) {
-        for database in databases {
-            let wanted = self.environment.config.instance.foreign_writers(&database.record().name);
-            let (segment, id, door) = (&self.shared.segment, database.id().0, database.door());
-            match (wanted, door) {
-                (ForeignWriters::Refuse, Door::Unknown) => {
-                    segment.set_other_writers(id, OtherWriters::Refused);
-                    // Else one of them writes at the moment, or the connection is in use.
-                    if database.refuse_others() == Some(true) {
-                        database.set_door(Door::Closed);
-                        self.environment.alert.say(format!(
-                            "database {}: processes without Standfast find it locked when they write",
-                            database.record().name
-                        ));
-                    }
-                }
-                (ForeignWriters::Count, Door::Unknown) => {
-                    if segment.other_writers(id) != OtherWriters::Counted {
-                        segment.set_other_writers(id, OtherWriters::CountedAgain);
-                    }
-                    // Connections of before a change of the setting may hold it shared for as long as they are idle.
-                    let Some(is_shared) = database.is_write_lock_shared() else { continue };
-                    let writers = if is_shared { OtherWriters::CountedAgain } else { OtherWriters::Counted };
-                    segment.set_other_writers(id, writers);
-                    database.set_door(Door::Open);
-                }
-                (_, Door::Closed | Door::Open) => {}
             }
         }
     }
@@ -167,6 +136,37 @@ impl ForeignWatch {
         for ((database, commits), processes) in wanted.into_iter().zip(found) {
             database.set_foreign_processes(processes);
             self.told.entry(database.id()).or_default().scanned = commits;
+        }
+    }
+}
+
+/// Keeps processes without the VFS out of a database from which they are refused. What the shared memory says goes first: sessions
+/// that take the lock as it was before would find it busy. To be called before sessions are let in, and again until it is settled.
+pub fn keep_door(environment: &Environment, segment: &Segment, database: &Database) {
+    if database.door() != Door::Unknown {
+        return;
+    }
+    let (name, id) = (&database.record().name, database.id().0);
+    match environment.config.instance.foreign_writers(name) {
+        ForeignWriters::Refuse => {
+            segment.set_other_writers(id, OtherWriters::Refused);
+            // Else one of them writes at the moment, or the connection is in use.
+            if database.refuse_others() == Some(true) {
+                database.set_door(Door::Closed);
+                environment.alert.say(format!(
+                    "database {name}: processes without Standfast find it locked when they write"
+                ));
+            }
+        }
+        ForeignWriters::Count => {
+            if segment.other_writers(id) != OtherWriters::Counted {
+                segment.set_other_writers(id, OtherWriters::CountedAgain);
+            }
+            // Connections of before a change of the setting may hold it shared for as long as they are idle.
+            if database.is_write_lock_shared() == Some(false) {
+                segment.set_other_writers(id, OtherWriters::Counted);
+                database.set_door(Door::Open);
+            }
         }
     }
 }

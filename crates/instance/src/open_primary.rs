@@ -6,6 +6,7 @@ use crate::control::{DatabaseRecord, LastingIdentity, WholeFile};
 use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::foreign_watch;
 use crate::members::note_members;
 use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
 use crate::primary_threads::{PrimaryThreads, archive_all};
@@ -245,7 +246,10 @@ pub(crate) fn open_left_out(
     })?;
     environment.note_offline(id, None);
     match environment.write_marker(record, database.file()) {
-        Ok(()) => shared.segment.set_state(id.0, DatabaseState::Open),
+        Ok(()) => {
+            foreign_watch::keep_door(environment, &shared.segment, &database);
+            shared.segment.set_state(id.0, DatabaseState::Open);
+        }
         Err(error) => database.fail(error.to_string().replace('\n', " | ")),
     }
     Ok(())

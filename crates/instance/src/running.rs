@@ -21,6 +21,7 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::failover;
 use crate::far_sync::{self, FarSync};
+use crate::foreign_watch;
 use crate::forwarding::Forwarding;
 use crate::history::SharedNotes;
 use crate::lag::Marks;
@@ -388,7 +389,10 @@ impl Running {
         let threads = PrimaryThreads::start(environment, wiring, primary, log, needed_from)?;
         for database in shared.all_databases() {
             match environment.write_marker(database.record(), database.file()) {
-                Ok(()) => shared.segment.set_state(database.id().0, DatabaseState::Open),
+                Ok(()) => {
+                    foreign_watch::keep_door(environment, &shared.segment, &database);
+                    shared.segment.set_state(database.id().0, DatabaseState::Open);
+                }
                 // Told to its sessions by the checkpointer. The others are served.
                 Err(error) => database.fail(error.to_string().replace('\n', " | ")),
             }

@@ -1,6 +1,7 @@
 //! The state of an instance as JSON. Unknown is null, never 0.
 
 use crate::alert_config::AlertConfig;
+use crate::config::ForeignWriters;
 use crate::control::Control;
 use crate::database::Door;
 use crate::destination_groups::Ships;
@@ -176,7 +177,10 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
                 "foreign_commits": database.foreign_commits(),
                 "foreign_seen_us": database.foreign_seen_us(),
                 "foreign_processes": database.foreign_processes(),
-                "foreign_writers": foreign_writers(database.door()),
+                "foreign_writers": foreign_writers(
+                    database.door(),
+                    running.environment.config.instance.foreign_writers(&record.name),
+                ),
             })
         })
         .chain(left_out)
@@ -190,13 +194,14 @@ fn add_primary(status: &mut Value, running: &Running, primary: &RunningPrimary, 
     status["destinations"] = destinations(running, primary.destinations().status(), captured);
 }
 
-/// What becomes of processes without the VFS that write; unknown until the first look after the database was opened, and while
-/// one of them is to be refused that still writes.
-fn foreign_writers(door: Door) -> Value {
-    match door {
-        Door::Unknown => Value::Null,
-        Door::Closed => json!("refused"),
-        Door::Open => json!("counted"),
+/// What becomes of processes without the VFS that write; `refusing` while the lock cannot be had that keeps them out, because one of
+/// them writes.
+fn foreign_writers(door: Door, setting: ForeignWriters) -> Value {
+    match (setting, door) {
+        (ForeignWriters::Refuse, Door::Closed) => json!("refused"),
+        (ForeignWriters::Refuse, _) => json!("refusing"),
+        (ForeignWriters::Count, Door::Unknown) => Value::Null,
+        (ForeignWriters::Count, _) => json!("counted"),
     }
 }
 

@@ -270,6 +270,12 @@ fn of_databases(status: &Status, role: &str, find: &mut impl FnMut(Severity, Str
         };
         find(severity, format!("databases in state `{state}`: {count} ({names}){remedy}"));
     }
+    let admitted = status.databases().iter().filter(|at| at.foreign_writers.as_deref() == Some("refusing"));
+    let names: Vec<_> = admitted.filter_map(|database| database.name.clone()).collect();
+    if let Some(named) = names.get(..names.len().min(NAMES)).filter(|named| !named.is_empty()) {
+        let text = "processes without Standfast are not refused yet, because one writes or Standfast cannot take the lock";
+        find(Severity::Warning, format!("{text}: {} ({})", names.len(), named.join(", ")));
+    }
 }
 
 fn of_standby(status: &Status, thresholds: &Thresholds, find: &mut impl FnMut(Severity, String)) {
@@ -461,6 +467,18 @@ mod tests {
             Severity::Critical,
             "unknown is not OK"
         );
+    }
+
+    #[test]
+    fn a_database_that_still_admits_those_who_are_to_be_refused_is_no_ok() {
+        let of = |writers: &str| {
+            let database = json!({ "name": "app.db", "state": "open", "foreign_writers": writers });
+            checked(primary_with("databases", json!([database])))
+        };
+        assert_eq!((of("refused").0, of("counted").0), (Severity::Ok, Severity::Ok));
+        let (severity, line) = of("refusing");
+        assert_eq!(severity, Severity::Warning);
+        assert!(line.contains("not refused yet") && line.contains("1 (app.db)"), "{line}");
     }
 
     #[test]

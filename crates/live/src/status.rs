@@ -84,6 +84,7 @@ document! {
         /// Why it has failed.
         failure: String,
         /// Commits that no session announced, since the instance opened it.
+        foreign_writers: String,
         foreign_commits: u64,
         /// When the last of them were found, microseconds since the Unix epoch.
         foreign_seen_us: u64,

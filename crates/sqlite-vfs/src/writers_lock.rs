@@ -81,17 +81,18 @@ impl MainFile {
 
     fn take_inner_lock(&self) -> Result<c_int, Error> {
         let mut inner = self.writers.inner.borrow_mut();
-        let found = match inner.take() {
-            Some(found) => Ok(found),
-            None => InnerLock::of(&self.database.file),
-        };
-        match found.and_then(|found| inner.insert(found).try_lock()) {
-            Ok(true) => {}
-            Ok(false) => return Ok(code::BUSY),
-            Err(error) => {
-                inner.take();
-                return Err(error);
+        let (lock, locked) = match inner.take().map(|known| (known.try_lock(), known)) {
+            Some((Ok(locked), known)) => (known, locked),
+            // SQLite may have opened the wal-index again since, in another place.
+            Some((Err(_), _)) | None => {
+                let found = InnerLock::of(&self.database.file)?;
+                let locked = found.try_lock()?;
+                (found, locked)
             }
+        };
+        inner.replace(lock);
+        if !locked {
+            return Ok(code::BUSY);
         }
         if !self.writers.shared.get() {
             let result = self.real_shm_lock(shm::WRITE_LOCK, 1, shm::LOCK | shm::SHARED);

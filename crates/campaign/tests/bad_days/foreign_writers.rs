@@ -81,10 +81,37 @@ fn a_single_database_is_refused_and_others_are_counted() {
         status.text("/databases/1/foreign_writers") == "counted"
     });
     place.foreigner(&other).run(INSERT);
-    place.application(&database).run(INSERT);
-    // An end of the protection is the end of it.
+    let mut pooled = place.application(&database);
+    pooled.run(INSERT);
+    // An end of the protection is the end of it, as soon as a connection that has written is used again.
     must(&primary, &["unprotect", "app.db"]);
+    pooled.run("SELECT count(*) FROM t");
     foreigner.run(INSERT);
+}
+
+#[test]
+fn a_start_refuses_others_before_it_lets_sessions_in() {
+    let place = Place::new("refuse-at-once");
+    let (mut primary, _standby, database) = refusing(&place);
+    for _ in 0..3 {
+        primary.stop().unwrap();
+        let mut foreigner = place.foreigner(&database);
+        foreigner.run(IMPATIENT);
+        foreigner.run(INSERT);
+        start(&mut primary);
+        foreigner.fails(INSERT, SQLITE_BUSY);
+        assert_eq!(primary.status().unwrap().text("/databases/0/foreign_writers"), "refused");
+    }
+    // One that is in a transaction is waited for.
+    primary.stop().unwrap();
+    let mut foreigner = place.foreigner(&database);
+    foreigner.run("BEGIN IMMEDIATE");
+    start(&mut primary);
+    assert_ne!(primary.run(&["status", "--check"]).unwrap().code, 0);
+    foreigner.run("COMMIT");
+    await_status(&primary, "it is refused", |status| {
+        status.json()["databases"][0]["foreign_writers"] == "refused"
+    });
 }
 
 #[test]

@@ -5,11 +5,12 @@ use crate::baseline::{BaselineJob, owed_image};
 use crate::control::{LastingIdentity, WholeFile};
 use crate::database::{WRITER_TIMEOUT, committed_pages};
 use crate::error::InstanceError;
+use crate::foreign_watch;
 use crate::open_primary::install_hooks;
 use crate::primary::Entry;
 use crate::protect;
 use crate::whole_file::stamp_without_wal;
-use standfast_session::DatabaseState;
+use standfast_session::{DatabaseState, OtherWriters};
 use standfast_sqlite_wal::guard::GuardError;
 use standfast_types::{DatabaseId, Scn};
 use std::path::{Path, PathBuf};
@@ -143,6 +144,7 @@ impl Running {
             }
             Ok(())
         })?;
+        foreign_watch::keep_door(&self.environment, &shared.segment, &database);
         shared.segment.set_state(record.id.0, DatabaseState::Open);
         environment.alert.say(format!("database {} protected: {}", record.name, record.path.display()));
         Ok(record.name)
@@ -180,6 +182,8 @@ impl Running {
             self.environment.update_control(|control| control.forget(id, detached))?;
             self.environment.remove_marker(&record)?;
             segment.set_state(id.0, DatabaseState::Absent);
+            // A connection that keeps others out lets go when it is used next.
+            segment.set_other_writers(id.0, OtherWriters::CountedAgain);
             segment.wake_all(id.0);
             self.environment.alert.say(format!("database {} is no longer protected", record.name));
             Ok(record.name.clone())

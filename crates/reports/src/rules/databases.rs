@@ -11,9 +11,12 @@ pub(super) fn all(newest: &Observation) -> Vec<Finding> {
     let now_us = newest.status["time_us"].as_u64();
     let databases = newest.status["databases"].as_array().into_iter().flatten();
     let foreign = databases.filter_map(|database| foreign_commits(database, now_us?));
-    let all = newest.status["databases"].as_array().into_iter().flatten();
-    all.filter_map(offline)
+    let all = || newest.status["databases"].as_array().into_iter().flatten();
+    let refusing = all().filter_map(not_yet_refused);
+    all()
+        .filter_map(offline)
         .chain(foreign)
+        .chain(refusing)
         .chain(unprotected(newest))
         .chain(not_applied_here(newest))
         .collect()
@@ -99,6 +102,20 @@ fn foreign_commits(database: &Value, now_us: u64) -> Option<Finding> {
     Some(finding)
 }
 
+/// R32: processes without the VFS are to be refused, and are not.
+fn not_yet_refused(database: &Value) -> Option<Finding> {
+    if database["foreign_writers"] != "refusing" {
+        return None;
+    }
+    let name = database["name"].as_str()?;
+    let title =
+        format!("database {name}: processes without Standfast can write, though they are to be refused");
+    let finding = Finding::new("R32", Severity::Warning, UNPROTECTED, title)
+        .remedy("end the process that has a transaction open there without Standfast; the alert log says when others are refused")
+        .unless("`refused` a moment later");
+    Some(finding)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +138,16 @@ mod tests {
         );
         assert_eq!(all(&observation(1_000_000 + LATELY_US)), []);
         assert_eq!(all(&Observation::default()), []);
+    }
+
+    #[test]
+    fn a_database_that_still_admits_those_who_are_to_be_refused_is_named() {
+        let of = |writers: &str| {
+            let status = json!({ "databases": [{ "name": "app.db", "foreign_writers": writers }] });
+            all(&Observation { status, ..Observation::default() })
+        };
+        assert_eq!((of("refused"), of("counted")), (vec![], vec![]));
+        assert!(of("refusing").len() == 1 && of("refusing")[0].title.contains("app.db"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Diagnosis: the decision rules R1 to R24, R30, R31 and R33, as functions of the figures of an interval. Pure.
+//! Diagnosis: the decision rules R1 to R24, R30 to R33, as functions of the figures of an interval. Pure.
 //!
 //! A rule speaks with its evidence, what to do, and what would refute it, or is silent. What a rule needs and is not
 //! known keeps it silent: nothing is concluded from a lack. Thresholds are constants beside their rules, with the
