@@ -171,11 +171,13 @@ impl Places {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on `owner` has these places, and no others.
+    /// From now on `owner` has these places, and no others. What was found of those that it had before is not told again.
     pub fn register(&self, owner: &str, places: Vec<Place>, changed: Changed) {
         let mut owners = self.owners();
-        let version = owners.get(owner).map_or(0, |known| known.version + 1);
-        owners.insert(owner.to_owned(), Owner { version, places, changed, moved: Vec::new() });
+        let (version, mut moved) =
+            owners.remove(owner).map_or((0, Vec::new()), |known| (known.version + 1, known.moved));
+        moved.retain(|moved| places.contains(&moved.place));
+        owners.insert(owner.to_owned(), Owner { version, places, changed, moved });
     }
 
     /// As [`Places::register`], when they are others than before: what was found of the same ones is not told again.
@@ -359,6 +361,12 @@ mod tests {
         places.look();
         assert_eq!(*told.lock().unwrap(), ["Gone"]);
         assert_eq!(places.moved().len(), 1);
+        let another = Place::as_found(What::Database, &away);
+        places.register("databases", vec![another, place.clone()], changed.clone());
+        assert_eq!(places.moved().len(), 1, "it is still gone");
+        places.look();
+        assert_eq!(*told.lock().unwrap(), ["Gone"], "and not told again");
+        places.register("databases", vec![place.clone()], changed.clone());
         // Another one, with the same content.
         std::fs::copy(&away, &path).unwrap();
         places.look();
