@@ -8,7 +8,7 @@ mod storage;
 mod stream;
 
 pub use files::{
-    FileStamp, KeptFile, KnownFile, LastingIdentity, OwedImage, RestingFile, RestingWal, WholeFile,
+    FileStamp, FileSwap, KeptFile, KnownFile, LastingIdentity, OwedImage, RestingFile, RestingWal, WholeFile,
 };
 pub use stream::{GapRecord, Incarnation, Superseding, Upstream};
 
@@ -125,6 +125,9 @@ pub struct Control {
     /// What was set aside when another content took the place of a database, and was not removed since.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_files: Vec<KeptFile>,
+    /// See [`FileSwap`]; at most one of a database.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub file_swaps: Vec<FileSwap>,
     /// The files of databases, as a primary last had them open. Of a database that is not here nothing is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub known_files: Vec<KnownFile>,
@@ -235,6 +238,7 @@ impl Control {
         self.known_files.retain(|known| known.database != id);
         self.whole_files.retain(|whole| whole.database != id);
         self.owed_images.retain(|owed| owed.database != id);
+        self.file_swaps.retain(|swap| swap.database != id);
         self.resting_files.retain(|resting| resting.database != id);
     }
 
@@ -255,6 +259,17 @@ impl Control {
         if self.kept_files.iter().all(|other| other.path != kept.path) {
             self.kept_files.push(kept);
         }
+    }
+
+    /// Remembers that a file is about to give its place to another one.
+    pub fn begin_swap(&mut self, swap: FileSwap) {
+        self.file_swaps.retain(|other| other.database != swap.database);
+        self.file_swaps.push(swap);
+    }
+
+    /// See [`FileSwap`].
+    pub fn file_swap(&self, id: DatabaseId) -> Option<FileSwap> {
+        self.file_swaps.iter().find(|swap| swap.database == id).cloned()
     }
 
     /// Remembers that a full image was begun.
@@ -366,6 +381,18 @@ mod tests {
                 scn: Scn(9),
                 bytes: 4096,
                 kept_us: 11,
+            }],
+            file_swaps: vec![FileSwap {
+                database: DatabaseId(2),
+                made: LastingIdentity { inode: 12, created_ns: None },
+                whole: None,
+                kept: KeptFile {
+                    name: "app.db".into(),
+                    path: "/srv/app/app.db.before-10".into(),
+                    scn: Scn(10),
+                    bytes: 4096,
+                    kept_us: 13,
+                },
             }],
             known_files: vec![KnownFile {
                 database: DatabaseId(2),

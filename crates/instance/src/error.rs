@@ -60,6 +60,19 @@ pub enum InstanceError {
         /// Cause.
         why: String,
     },
+    /// A database was made again, and is not served by that file yet.
+    #[error(
+        "database {name} is still offline, though it was made again: {why}; {kept}\nhint: cure the cause, then give `standfast \
+         database resolve {name} --keep redo` again"
+    )]
+    NotTaken {
+        /// Database.
+        name: String,
+        /// Cause.
+        why: String,
+        /// Where the file is that was there.
+        kept: String,
+    },
     /// The request cannot be carried out as things stand: what and why, and what to do.
     #[error("{what}\nhint: {hint}")]
     Refused {

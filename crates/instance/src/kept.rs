@@ -11,7 +11,7 @@ use crate::error::InstanceError;
 use crate::now_us;
 use crate::running::Running;
 use standfast_apply::Kept;
-use standfast_session::wal_path;
+use standfast_session::{journal_path, wal_path};
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
@@ -119,7 +119,7 @@ pub fn look(running: &Running) {
 }
 
 fn remove_file(environment: &Environment, file: &KeptFile) -> Result<(), InstanceError> {
-    for path in [wal_path(&file.path), file.path.clone()] {
+    for path in [wal_path(&file.path), journal_path(&file.path), file.path.clone()] {
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(InstanceError::io("remove", path)(error));

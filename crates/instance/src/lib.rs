@@ -86,6 +86,7 @@ pub mod standby;
 mod standby_copy;
 pub mod status;
 pub mod stopped;
+mod swap;
 pub mod unfinished;
 pub mod verification;
 pub mod verified;

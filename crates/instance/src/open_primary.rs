@@ -12,6 +12,7 @@ use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
 use crate::primary_threads::{PrimaryThreads, archive_all};
 use crate::reconcile::{self, Anchor, Found, Plan, Scan};
 use crate::recovery::{Recovery, WRITER_TIMEOUT, check_identity};
+use crate::swap;
 use crate::whole_file::{note_when_all_moved, stamp_without_wal};
 use standfast_format::LogKind;
 use standfast_log::{LogBuffer, LogError, LostRedo, RedoLog};
@@ -99,6 +100,11 @@ pub fn open_primary(
     let mut reconciled = Vec::new();
     let mut late = Late { databases: Vec::new(), sessions_vouch: !new };
     for record in &control.databases {
+        // Before anything opens its file.
+        if let Err(error) = swap::settle(environment, record) {
+            leave_out(environment, &segment, record, control.checkpoint, &error)?;
+            continue;
+        }
         match reconcile_database(environment, &log, &segment, !new, record, &scan) {
             Ok(database) => reconciled.push(database),
             Err(error) if is_written_to(&error) => {

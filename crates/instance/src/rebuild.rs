@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use standfast_format::{Record, StreamCrc, decode_record};
 use standfast_log::{RecordReader, RedoLog};
-use standfast_session::{wal_index_path, wal_path};
+use standfast_session::{journal_path, wal_index_path, wal_path};
 use standfast_transport::{DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StationError, fetch_database};
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::fs::File;
@@ -110,7 +110,7 @@ pub fn path_of(record: &DatabaseRecord) -> PathBuf {
 
 /// Removes what is being made.
 pub fn discard(path: &Path) {
-    for file in [wal_path(path), wal_index_path(path), path.to_owned()] {
+    for file in [wal_path(path), wal_index_path(path), journal_path(path), path.to_owned()] {
         let _ = std::fs::remove_file(file);
     }
 }

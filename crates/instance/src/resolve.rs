@@ -7,27 +7,25 @@
 //! standbys keep what it replaces. The redo is archived as before. See `docs/decisions/0051-the-operator-decides.md`.
 
 use crate::baseline::{BaselineJob, owed_image};
-use crate::control::{DatabaseRecord, FileStamp, KeptFile, LastingIdentity, WholeFile};
+use crate::control::{DatabaseRecord, FileStamp, LastingIdentity};
 use crate::database::{Database, committed_pages, open_guarded};
 use crate::divergence::{Comparison, Divergence};
 use crate::error::InstanceError;
 use crate::evidence::Pages;
 use crate::foreign_processes::{self, KernelFile, Wanted};
-use crate::now_us;
 use crate::open_primary::{install_hooks, open_left_out};
 use crate::primary::Entry;
 use crate::protect;
 use crate::rebuild::{self, Base};
 use crate::reconcile;
 use crate::running::{Running, RunningPrimary};
+use crate::swap::{self, Settled};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use standfast_apply::path_of_kept;
-use standfast_io::{DirectDisk, Disk, sync_directory_of};
 use standfast_log::{RecordReader, RedoLog};
-use standfast_session::{DatabaseState, wal_index_path, wal_path};
+use standfast_session::{DatabaseState, wal_path};
 use standfast_sqlite_wal::guard::{Guard, GuardError};
 use standfast_sqlite_wal::state::PageFound;
 use standfast_types::{DatabaseId, PageNo, Scn};
@@ -116,7 +114,13 @@ impl Running {
                 return Err(InstanceError::refused("another database is being resolved", hint));
             }
         };
-        let offline = self.with_primary(|primary| self.find_offline(primary, name))?;
+        let offline = self.with_primary(|primary| {
+            let offline = self.find_offline(primary, name)?;
+            match keep {
+                None => Ok(offline),
+                Some(keep) => self.settle_before(offline, keep),
+            }
+        })?;
         let file = self.look_at_file(&offline.record);
         let compared = self.compare(&offline, &file);
         let bases = rebuild::bases(&offline.log, &offline.record, offline.end, &self.configured());
@@ -177,6 +181,25 @@ impl Running {
         };
         let (log, end) = (primary.source.redo_log().clone(), shared.buffer.durable());
         Ok(Offline { record, log, from, end })
+    }
+
+    /// An earlier decision may have been cut short.
+    fn settle_before(&self, offline: Offline, keep: Keep) -> Result<Offline, InstanceError> {
+        let record = &offline.record;
+        match swap::settle(&self.environment, record)? {
+            Settled::Finished(kept) if keep == Keep::File => Err(InstanceError::refused(
+                format!(
+                    "an earlier decision for the redo of {} was cut short and has been carried out now; {kept}",
+                    record.name
+                ),
+                format!(
+                    "`standfast database resolve {} --keep redo` opens it; a file that is kept counts if you put it, and its WAL, \
+                     back in its place and decide then",
+                    record.name
+                ),
+            )),
+            _ => Ok(offline),
+        }
     }
 
     fn look_at_file(&self, record: &DatabaseRecord) -> FileFound {
@@ -397,7 +420,12 @@ impl Running {
                 }
             };
             let kept = self.with_primary(|primary| self.take_rebuilt(primary, offline, &made));
-            let kept = kept.inspect_err(|_| rebuild::discard(&made))?;
+            let kept = kept.inspect_err(|_| {
+                // A swap that has begun may go on with it.
+                if environment.of_control(|control| control.file_swap(record.id)).is_none() {
+                    rebuild::discard(&made);
+                }
+            })?;
             let shown = kept.as_ref().map_or("nothing was there".to_owned(), |kept| {
                 format!("the file that was there is kept as {}", kept.display())
             });
@@ -445,27 +473,24 @@ impl Running {
         offline: &Offline,
         made: &Path,
     ) -> Result<Option<PathBuf>, InstanceError> {
+        let (environment, record) = (&self.environment, &offline.record);
         self.check_still_offline(primary, offline)?;
-        self.check_unused(&offline.record)?;
-        let (environment, shared) = (&self.environment, primary.threads.shared());
-        let record = &offline.record;
-        let (id, end) = (record.id, shared.buffer.durable());
+        self.check_unused(record)?;
         let _no_copy_begins = primary.source.hold_copies();
         let _no_search = protect::hold_search();
-        let kept = set_aside(record, made, end)?;
-        let stamp = FileStamp::of(environment.disk.as_ref(), &record.path);
-        environment.update_control(|control| {
-            control.know_file(id, LastingIdentity::of(&record.path).ok());
-            control.replays.retain(|(other, _)| *other != id);
-            control.owed_images.retain(|owed| owed.database != id);
-            control.whole_files.retain(|whole| whole.database != id);
-            if let Some(stamp) = stamp {
-                control.note_whole(WholeFile { database: id, scn: offline.end, stamp });
-            }
-            if let Some(kept) = &kept {
-                control.note_kept(kept.clone());
-            }
-        })?;
+        let decided = primary.threads.shared().buffer.durable();
+        let swap = swap::begin(environment, record, made, offline.end, decided)?;
+        swap::carry_out(record, made, &swap)
+            .and_then(|()| swap::adopt(environment, &swap))
+            .and_then(|()| self.serve_rebuilt(primary, offline))
+            .map_err(|error| swap::interrupted(environment, record, &swap, &error))?;
+        environment.update_control(|control| served(control, record.id))?;
+        Ok(swap::is_kept(&swap).then_some(swap.kept.path))
+    }
+
+    fn serve_rebuilt(&self, primary: &RunningPrimary, offline: &Offline) -> Result<(), InstanceError> {
+        let (environment, shared) = (&self.environment, primary.threads.shared());
+        let (record, id) = (&offline.record, offline.record.id);
         let database = Arc::new(Database::open(record.clone(), environment.vfs_base.as_deref())?);
         install_hooks(environment, shared, &database, offline.end, Duration::from_secs(10))?;
         let find = |connection: &Connection, header: &standfast_sqlite_wal::WalIndexHeader| {
@@ -478,9 +503,7 @@ impl Running {
         shared.segment.reset_hints(id.0);
         shared.segment.end_rewriting(id.0);
         let begun = primary.threads.call(move |primary| primary.serve(database, capture, Entry::Known));
-        self.end_resolving(primary, offline, begun)?;
-        environment.update_control(|control| served(control, id))?;
-        Ok(kept.map(|kept| kept.path))
+        self.end_resolving(primary, offline, begun)
     }
 
     /// Lets sessions in when the log writer serves the database; else it is offline as before.
@@ -620,42 +643,4 @@ fn complete_wal(database: &Database) -> Result<(), InstanceError> {
         });
     guard.release_write_lock();
     completed.map(drop)
-}
-
-/// Gives the file of the database its name as one that is kept, and `made` that of the database. After a crash in between both
-/// names are there, or the database is absent and kept.
-fn set_aside(record: &DatabaseRecord, made: &Path, scn: Scn) -> Result<Option<KeptFile>, InstanceError> {
-    let (path, wal) = (&record.path, wal_path(&record.path));
-    // What an interrupted attempt has kept stays.
-    let mut name = scn;
-    while path_of_kept(path, name).exists() || wal_path(&path_of_kept(path, name)).exists() {
-        name = name + 1;
-    }
-    let kept = path_of_kept(path, name);
-    link(&wal, &wal_path(&kept))?;
-    link(path, &kept)?;
-    sync_directory_of(path).map_err(InstanceError::io("sync the directory of", path))?;
-    for file in [wal, wal_index_path(path)] {
-        match std::fs::remove_file(&file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(InstanceError::io("remove", &file)(error));
-            }
-            _ => {}
-        }
-    }
-    DirectDisk.rename(made, path).map_err(InstanceError::io("give its name to", made))?;
-    let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    let total = bytes(&kept) + bytes(&wal_path(&kept));
-    let is_there = kept.exists() || wal_path(&kept).exists();
-    let name = record.name.clone();
-    Ok(is_there.then(|| KeptFile { name, path: kept, scn, bytes: total, kept_us: now_us() }))
-}
-
-/// A second name for a file, if there is one; where the file system has no links the other one goes.
-fn link(from: &Path, to: &Path) -> Result<(), InstanceError> {
-    match std::fs::hard_link(from, to) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(_) => std::fs::rename(from, to).map_err(InstanceError::io("keep", from)),
-    }
 }

@@ -51,9 +51,11 @@ pub enum Fault {
     DatabaseSync,
     /// Before a page is written into a database file.
     DatabaseWrite,
+    /// Before each step in which a database file gives its place to one that was made again.
+    SetAside,
 }
 
-const POINTS: [(&str, Fault); 19] = [
+const POINTS: [(&str, Fault); 20] = [
     ("log-write", Fault::LogWrite),
     ("log-written", Fault::LogWritten),
     ("copy", Fault::Copy),
@@ -73,6 +75,7 @@ const POINTS: [(&str, Fault); 19] = [
     ("wal-sync", Fault::WalSync),
     ("database-sync", Fault::DatabaseSync),
     ("database-write", Fault::DatabaseWrite),
+    ("set-aside", Fault::SetAside),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,11 @@ pub fn wal_index_path(database: &Path) -> PathBuf {
     beside(database, "-shm")
 }
 
+/// The rollback journal.
+pub fn journal_path(database: &Path) -> PathBuf {
+    beside(database, "-journal")
+}
+
 pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
     path.push(suffix);

@@ -26,7 +26,7 @@ mod session;
 mod sleepers;
 mod spin;
 
-pub use beside::{wal_index_path, wal_path};
+pub use beside::{journal_path, wal_index_path, wal_path};
 pub use daemon::{DirtySet, SessionCounts};
 pub use durations::{BUCKETS, OuterWait, SessionActivity, SessionWait, WaitCounts, bucket_of};
 pub use index_descriptor::IndexDescriptor;

@@ -132,6 +132,170 @@ fn keeping_the_redo_makes_the_file_again_from_a_standby() {
     refuses(&primary, &["database", "kept", "--remove", &name], 3, &["is no file that this instance keeps"]);
 }
 
+/// Puts an earlier state in the place of a database, with a row that is in its WAL only. Its rows.
+fn put_earlier_state(place: &Place, database: &Path, backup: &Path) -> i64 {
+    let other = place.path("earlier.db");
+    std::fs::copy(backup, &other).unwrap();
+    set_wal_mode(&other);
+    let mut writer = place.foreigner(&other);
+    writer.run("INSERT INTO t(x) VALUES('in the WAL')");
+    writer.kill();
+    std::fs::remove_file(beside(&other, "-shm")).unwrap();
+    replace(database, &other);
+    std::fs::rename(beside(&other, "-wal"), beside(database, "-wal")).unwrap();
+    2 + HALF
+}
+
+/// Files beside a database whose names begin with its name.
+fn all_beside(database: &Path) -> Vec<PathBuf> {
+    let name = database.file_name().unwrap().to_string_lossy().into_owned();
+    let entries = std::fs::read_dir(database.parent().unwrap()).unwrap();
+    entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&name))
+        .collect()
+}
+
+#[track_caller]
+fn assert_no_file_has_two_names(database: &Path) {
+    for path in all_beside(database) {
+        let links = std::os::unix::fs::MetadataExt::nlink(&std::fs::metadata(&path).unwrap());
+        assert_eq!(links, 1, "{} has another name", path.display());
+    }
+}
+
+/// A kill in the middle is brought to an end by the start; a failure is named, and the command given again.
+#[test]
+fn keeping_the_redo_is_cut_short_at_every_step() {
+    let place = Place::new("resolve-steps");
+    let (mut primary, standby, database) = place.pair(&[]);
+    place.insert(&database, HALF);
+    let backup = backup(&place, &database, "backup.db");
+    place.insert(&database, HALF);
+    assert_same(&primary, &standby, &database);
+    let keep = ["database", "resolve", "app.db", "--keep", "redo"];
+    let (mut expected, mut known) = (1 + 2 * HALF, Vec::new());
+    // The WAL copied, the file renamed, the WAL renamed, the one that was made renamed, the control file.
+    let rounds =
+        ["kill", "EIO", "EIO+"].into_iter().flat_map(|action| (1..=5).map(move |step| (action, step)));
+    for (action, step) in rounds {
+        let what = format!("{action} at step {step}");
+        primary.stop().unwrap();
+        let earlier = put_earlier_state(&place, &database, &backup);
+        let (fault, onwards) = action.strip_suffix('+').map_or((action, ""), |fault| (fault, "+"));
+        primary.faults = Some(format!("set-aside={fault}@{step}{onwards}"));
+        start(&mut primary);
+        await_offline(&primary, "app.db");
+        await_status(&primary, "the standby is connected", Status::streams);
+        let finished = primary.run(&keep).unwrap();
+        assert_ne!(finished.code, 0, "{what}: {}", finished.stdout);
+        assert_no_file_has_two_names(&database);
+        primary.faults = None;
+        if action == "kill" {
+            primary.kill();
+            start(&mut primary);
+        } else {
+            for words in ["Input/output error", "give `standfast database resolve app.db --keep redo` again"]
+            {
+                assert!(finished.stderr.contains(words), "{what}: {}", finished.stderr);
+            }
+            assert_eq!(step > 2, finished.stderr.contains(".before-"), "{what}: {}", finished.stderr);
+            // What cannot be ended now is ended by the next start.
+            if action == "EIO+" {
+                primary.stop().unwrap();
+                start(&mut primary);
+            }
+        }
+        let open = |status: &Status| status.database_state("app.db") == "open";
+        if step > 2 {
+            assert_eq!(kept(&primary).len(), known.len() + 1, "{what}: what is kept is listed already");
+        }
+        if action == "EIO" || step <= 2 {
+            await_offline(&primary, "app.db");
+            await_status(&primary, "the standby is connected", Status::streams);
+            must(&primary, &keep);
+        }
+        await_status(&primary, &format!("{what}: it is open"), open);
+        await_status(&primary, "the standby is connected", Status::streams);
+        assert_goes_on(&place, &primary, &standby, &database, expected);
+        expected += 1;
+        let mut listed = kept(&primary);
+        listed.retain(|file| !known.contains(file));
+        assert_eq!(listed.len(), 1, "{what}: {listed:?}");
+        assert_eq!(rows(&listed[0]), earlier, "{what}: the file and its WAL");
+        known.append(&mut listed);
+        for path in all_beside(&database) {
+            let name = path.to_string_lossy();
+            assert!(!name.contains(".rebuilding"), "{what}: {name}");
+            let is_listed = known.iter().any(|file| name.starts_with(&*file.to_string_lossy()));
+            assert!(is_listed || !name.contains(".before-"), "{what}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_comes_into_the_empty_place_is_set_aside_too() {
+    let place = Place::new("resolve-stray");
+    let (mut primary, standby, database) = with_a_restored_backup(&place);
+    primary.stop().unwrap();
+    std::fs::rename(&database, place.path("older.db")).unwrap();
+    let earlier = put_earlier_state(&place, &database, &place.path("older.db"));
+    primary.faults = Some("set-aside=kill@3".into());
+    start(&mut primary);
+    await_offline(&primary, "app.db");
+    await_status(&primary, "the standby is connected", Status::streams);
+    let keep = ["database", "resolve", "app.db", "--keep", "redo"];
+    assert_ne!(primary.run(&keep).unwrap().code, 0);
+    primary.kill();
+    primary.faults = None;
+    assert!(!database.exists());
+    // As an application does that starts before the instance. SQLite removes the WAL that it finds.
+    place.database("app.db");
+    start(&mut primary);
+    await_offline(&primary, "app.db");
+    assert_eq!(rows(&kept(&primary)[0]), earlier, "the file and its WAL");
+    await_status(&primary, "the standby is connected", Status::streams);
+    must(&primary, &keep);
+    assert_goes_on(&place, &primary, &standby, &database, 1 + 2 * HALF);
+    let files = kept(&primary);
+    assert_eq!(files.iter().map(|file| rows(file)).sum::<i64>(), earlier + 1, "{files:?}");
+    assert_eq!(files.len(), 2);
+}
+
+#[test]
+fn a_rollback_journal_goes_with_the_file_that_is_set_aside() {
+    let place = Place::new("resolve-journal");
+    let (primary, standby, database) = with_a_restored_backup(&place);
+    // What a crash in rollback mode leaves; SQLite would take it for one of whatever file is there.
+    std::fs::write(beside(&database, "-journal"), [1; 512]).unwrap();
+    must(&primary, &["database", "resolve", "app.db", "--keep", "redo"]);
+    assert!(!beside(&database, "-journal").exists());
+    assert_eq!(std::fs::read(beside(&kept(&primary)[0], "-journal")).unwrap(), [1; 512]);
+    assert_goes_on(&place, &primary, &standby, &database, 1 + 2 * HALF);
+}
+
+#[test]
+fn what_is_left_of_a_file_that_was_being_made_is_removed() {
+    let place = Place::new("resolve-left");
+    let (mut primary, _standby, database) = with_a_restored_backup(&place);
+    set_wal_mode(&database);
+    let leave = || {
+        ["", "-wal", "-shm", "-journal"].map(|suffix| {
+            let path = beside(&database, &format!(".rebuilding{suffix}"));
+            std::fs::write(&path, "half of it").unwrap();
+            path
+        })
+    };
+    let left = leave();
+    primary.stop().unwrap();
+    start(&mut primary);
+    await_offline(&primary, "app.db");
+    assert!(left.iter().all(|path| !path.exists()), "a start removes it: {:?}", all_beside(&database));
+    let left = leave();
+    must(&primary, &["database", "resolve", "app.db", "--keep", "file"]);
+    assert!(left.iter().all(|path| !path.exists()), "a decision does: {:?}", all_beside(&database));
+}
+
 #[test]
 fn a_standby_that_holds_a_large_transaction_back_gives_all_of_it() {
     // Longer than what of a transaction is captured at once.

@@ -111,6 +111,21 @@ pub struct KeptFile {
     pub kept_us: u64,
 }
 
+/// The file of a database gives its place to one that was made again. In the control file from before the first step until
+/// after the last: whatever ends the process in between, the next start knows what is where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileSwap {
+    /// Database.
+    pub database: DatabaseId,
+    /// The file that was made.
+    pub made: LastingIdentity,
+    /// What it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<WholeFile>,
+    /// Where the file that was there is kept, if there was one.
+    pub kept: KeptFile,
+}
+
 /// What a file or directory is, over restarts of the machine: device numbers are given again at each start, and inode numbers when a file
 /// is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

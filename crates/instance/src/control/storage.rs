@@ -1,6 +1,6 @@
 //! The control file itself: one line with a checksum, then JSON; replaced atomically and durably on every change.
 
-use super::Control;
+use super::{Control, KeptFile};
 use crate::error::InstanceError;
 use standfast_format::crc32c;
 use standfast_io::Disk;
@@ -18,7 +18,7 @@ impl Control {
         let decoded = Control::decode(&bytes).map(|mut control| {
             if let Some(directory) = path.parent() {
                 control.databases.iter_mut().for_each(|record| record.path = directory.join(&record.path));
-                control.kept_files.iter_mut().for_each(|kept| kept.path = directory.join(&kept.path));
+                control.kept_mut().for_each(|kept| kept.path = directory.join(&kept.path));
             }
             control
         });
@@ -37,6 +37,11 @@ impl Control {
         (crc32c(body.as_bytes()) == crc).then(|| serde_json::from_str(body).ok())?
     }
 
+    /// Every file that is kept, or about to be.
+    fn kept_mut(&mut self) -> impl Iterator<Item = &mut KeptFile> {
+        self.kept_files.iter_mut().chain(self.file_swaps.iter_mut().map(|swap| &mut swap.kept))
+    }
+
     /// Replaces the control file.
     ///
     /// # Errors
@@ -46,7 +51,7 @@ impl Control {
         if let Some(directory) = path.parent() {
             let relative = |path: &Path| path.strip_prefix(directory).unwrap_or(path).to_owned();
             stored.databases.iter_mut().for_each(|record| record.path = relative(&record.path));
-            stored.kept_files.iter_mut().for_each(|kept| kept.path = relative(&kept.path));
+            stored.kept_mut().for_each(|kept| kept.path = relative(&kept.path));
         }
         let body = serde_json::to_string_pretty(&stored)
             .map_err(|error| InstanceError::Failed(error.to_string()))?;
