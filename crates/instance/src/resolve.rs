@@ -61,6 +61,15 @@ struct Offline {
     from: Scn,
     /// The redo ends here; none of the database is added while it is offline.
     end: Scn,
+    /// Its file as it was before it was looked at.
+    looked_at: Looked,
+}
+
+/// Which file is in the place of a database, and whether it has been written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Looked {
+    identity: Option<LastingIdentity>,
+    stamp: Option<FileStamp>,
 }
 
 /// The file of an offline database.
@@ -180,7 +189,8 @@ impl Running {
             return Err(InstanceError::refused(what, "`standfast status` shows the state of every database"));
         };
         let (log, end) = (primary.source.redo_log().clone(), shared.buffer.durable());
-        Ok(Offline { record, log, from, end })
+        let looked_at = self.look(&record);
+        Ok(Offline { record, log, from, end, looked_at })
     }
 
     /// An earlier decision may have been cut short.
@@ -198,8 +208,37 @@ impl Running {
                     record.name
                 ),
             )),
-            _ => Ok(offline),
+            _ => {
+                let looked_at = self.look(record);
+                Ok(Offline { looked_at, ..offline })
+            }
         }
+    }
+
+    /// By what the file system says only: this may be called while the database is served, and opening and closing its file would
+    /// drop the locks of this process.
+    fn look(&self, record: &DatabaseRecord) -> Looked {
+        Looked {
+            identity: LastingIdentity::of(&record.path).ok(),
+            stamp: FileStamp::of(self.environment.disk.as_ref(), &record.path),
+        }
+    }
+
+    /// What was compared and read is what is there. `is_whole`: it has not been written to since, either.
+    fn check_unchanged(&self, offline: &Offline, is_whole: bool) -> Result<(), InstanceError> {
+        let (before, now) = (offline.looked_at, self.look(&offline.record));
+        let is_same = before.identity == now.identity;
+        if is_same && (!is_whole || before.stamp == now.stamp) {
+            return Ok(());
+        }
+        let path = offline.record.path.display();
+        Err(InstanceError::refused(
+            match is_same {
+                true => format!("{path} has been written to since it was looked at"),
+                false => format!("another file is at {path} than the one that was looked at"),
+            },
+            "see that nothing writes to it, and give the command again: it looks at the file anew",
+        ))
     }
 
     fn look_at_file(&self, record: &DatabaseRecord) -> FileFound {
@@ -333,6 +372,7 @@ impl Running {
     /// Whatever can fail or has to be waited for comes first, on this thread; the log writer is handed what is ready.
     fn take_file(&self, primary: &RunningPrimary, offline: &Offline) -> Result<(), InstanceError> {
         self.check_still_offline(primary, offline)?;
+        self.check_unchanged(offline, true)?;
         let (environment, shared) = (&self.environment, primary.threads.shared());
         let id = offline.record.id;
         let _no_copy_begins = primary.source.hold_copies();
@@ -351,6 +391,8 @@ impl Running {
         let capture = database.capture_from(position, pages)?;
         let copy = BaselineJob::begin_within(&database, ATTEMPT)?;
         let owed = owed_image(environment, &database, copy.position(), decided)?;
+        // A writer may have been waited for.
+        self.check_unchanged(offline, true)?;
         environment.write_marker(&record, database.file())?;
         shared.segment.forget_generation(id.0);
         shared.segment.reset_hints(id.0);
@@ -475,6 +517,8 @@ impl Running {
     ) -> Result<Option<PathBuf>, InstanceError> {
         let (environment, record) = (&self.environment, &offline.record);
         self.check_still_offline(primary, offline)?;
+        // What is written to it meanwhile is kept with it.
+        self.check_unchanged(offline, false)?;
         self.check_unused(record)?;
         let _no_copy_begins = primary.source.hold_copies();
         let _no_search = protect::hold_search();

@@ -1,8 +1,8 @@
 //! A database is offline because its file does not descend from its redo, and an operator decides which of the two counts.
 
 use crate::support::{
-    INSERT, Place, add_destination, assert_same, await_alert, await_rows, await_status, beside, must,
-    refuses, rows, start,
+    INSERT, Place, TIMEOUT, add_destination, assert_same, await_alert, await_rows, await_status, beside,
+    must, refuses, rows, start,
 };
 use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
@@ -294,6 +294,28 @@ fn what_is_left_of_a_file_that_was_being_made_is_removed() {
     let left = leave();
     must(&primary, &["database", "resolve", "app.db", "--keep", "file"]);
     assert!(left.iter().all(|path| !path.exists()), "a decision does: {:?}", all_beside(&database));
+}
+
+#[test]
+fn a_file_that_changes_after_it_was_looked_at_does_not_count() {
+    let place = Place::new("resolve-changed");
+    let (primary, _standby, database) = with_a_restored_backup(&place);
+    set_wal_mode(&database);
+    let other = place.path("other.db");
+    std::fs::copy(&database, &other).unwrap();
+    let mut writer = place.foreigner(&database);
+    writer.run("BEGIN IMMEDIATE");
+    let keep = ["database", "resolve", "app.db", "--keep", "file"];
+    let command = primary.begin(&keep).unwrap();
+    // The file has been looked at, and the command waits for the writer.
+    await_alert(&primary, "an operator has decided that");
+    replace(&database, &other);
+    writer.kill();
+    let code = command.wait_for_end(TIMEOUT).unwrap().code();
+    assert_eq!(code, Some(3), "{}", primary.alerts());
+    await_offline(&primary, "app.db");
+    must(&primary, &keep);
+    await_status(&primary, "it is open", |status: &Status| status.database_state("app.db") == "open");
 }
 
 #[test]
