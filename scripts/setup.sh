@@ -52,6 +52,12 @@ case "${1:?build, demo, test, bench or foreign}" in
     build
     wants need python3 /usr/bin/python3 -c 'import sqlite3'
     wants like libdbd-sqlite3-perl perl -MDBD::SQLite -e 1
+    # sqlite3-ruby is compiled by tests/foreign/run.
+    wants like curl has curl
+    wants like ruby-minitest ruby -rminitest -e 1
+    wants like ruby-dev ruby -e 'exit File.exist?(RbConfig::CONFIG["rubyhdrdir"] + "/ruby.h")'
+    wants like libsqlite3-dev test -e /usr/include/sqlite3.h
+    wants like pkg-config has pkg-config
     ;;
   bench)
     build
