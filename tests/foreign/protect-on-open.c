@@ -5,6 +5,7 @@
 */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -38,7 +39,10 @@ static void standfast(const char *word, const char *path) {
   posix_spawn_file_actions_addopen(&actions, 1, log ? log : "/dev/null", 02001 | 0100, 0644);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
   pid_t pid;
-  if (posix_spawn(&pid, program, &actions, NULL, arguments, environment) == 0) waitpid(pid, NULL, 0);
+  if (posix_spawn(&pid, program, &actions, NULL, arguments, environment) == 0) {
+    /* A process of the suite that ends just now interrupts the waiting. */
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {}
+  }
   posix_spawn_file_actions_destroy(&actions);
 }
 
