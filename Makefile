@@ -55,7 +55,7 @@ campaign-isolation: ## a fault in one of 40 databases under load, and what the o
 	cargo build --release --workspace --locked
 	$(target)/release/standfast-campaign isolation $(if $(FAULTS),--faults $(FAULTS))
 
-foreign: ## test suites of others on protected databases: CPython's sqlite3, DBD::SQLite, sqlite3-ruby, better-sqlite3
+foreign: ## test suites of others on protected databases: CPython's sqlite3, DBD::SQLite, sqlite3-ruby, better-sqlite3, SQLite's
 	@scripts/setup.sh foreign
 	cargo build --release --workspace --locked
 	@tests/foreign/run

@@ -58,7 +58,10 @@ case "${1:?build, demo, test, bench or foreign}" in
     wants like ruby-dev ruby -e 'exit File.exist?(RbConfig::CONFIG["rubyhdrdir"] + "/ruby.h")'
     wants like libsqlite3-dev test -e /usr/include/sqlite3.h
     wants like pkg-config has pkg-config
-    # better-sqlite3 too.
+    # For SQLite's own tests.
+    wants like tcl has tclsh
+    wants like libsqlite3-tcl bash -c 'tclsh <<<"package require sqlite3"'
+    # better-sqlite3 is compiled too.
     wants like nodejs has node
     wants like npm has npm
     wants like libnode-dev test -d /usr/include/node

@@ -63,6 +63,8 @@ static int is_new(const char *name, int flags, char *path) {
     if (*name == '?') return 0;
     name = decoded;
   }
+  /* A file that is not there any more is known to the instance by its plain path. */
+  while (strncmp(name, "./", 2) == 0) name += 2;
   if (*name == '/') snprintf(file, sizeof file, "%s", name);
   else {
     char here[PATH_MAX];
