@@ -245,7 +245,8 @@ proc drop_all_tables {{db db}} {
   $db eval {PRAGMA foreign_keys = OFF}
   foreach {index name file} [$db eval {PRAGMA database_list}] {
     set schema [expr {$index == 1 ? "sqlite_temp_master" : "\"$name\".sqlite_master"}]
-    foreach {table type} [$db eval "SELECT name, type FROM $schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"] {
+    set objects "SELECT name, type FROM $schema WHERE type IN ('table', 'view') AND substr(name, 1, 7) <> 'sqlite_'"
+    foreach {table type} [$db eval $objects] {
       $db eval "DROP $type \"$name\".\"$table\""
     }
   }
@@ -261,9 +262,7 @@ proc delete_all_data {} {
 # Something that changes with everything in a database.
 proc cksum {{db db}} {
   set all {}
-  foreach {name sql} [$db eval {SELECT name, sql FROM sqlite_master UNION ALL SELECT name, sql FROM sqlite_temp_master ORDER BY 1}] {
-    lappend all $name $sql
-  }
+  foreach schema {sqlite_master sqlite_temp_master} {lappend all [$db eval "SELECT name, sql FROM $schema ORDER BY 1"]}
   foreach table [$db eval {SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1}] {
     lappend all [$db eval "SELECT * FROM \"$table\" ORDER BY 1"]
   }
