@@ -316,7 +316,7 @@ impl Control {
     /// # Errors
     /// `Refused` when there is none.
     pub fn find_database(&self, name: &str) -> Result<&DatabaseRecord, InstanceError> {
-        let canonical = Path::new(name).canonicalize().ok();
+        let canonical = canonical(Path::new(name));
         let by_path = canonical.as_ref().and_then(|path| path.to_str());
         let found = self.database_named(name).or_else(|| self.database_named(by_path?));
         found.ok_or_else(|| {
@@ -329,6 +329,11 @@ impl Control {
     pub fn database_named(&self, name: &str) -> Option<&DatabaseRecord> {
         self.databases.iter().find(|database| database.name == name || database.path == Path::new(name))
     }
+}
+
+/// Also of a file that is gone, as long as its directory is there.
+fn canonical(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok().or_else(|| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?)))
 }
 
 #[cfg(test)]
@@ -421,6 +426,27 @@ mod tests {
             verify_due_us: None,
             clean: false,
         }
+    }
+
+    #[test]
+    fn a_database_is_found_by_name_and_path_also_when_its_file_is_gone() {
+        let directory = std::env::temp_dir().canonicalize().unwrap();
+        let mut control = control();
+        let path = directory.join("standfast-gone.db");
+        control.databases.push(DatabaseRecord {
+            id: DatabaseId(1),
+            name: "gone.db".into(),
+            path: path.clone(),
+            page_size: PageSize::new(4096).unwrap(),
+            start_scn: Scn(1),
+            redo_from: Scn(1),
+            begun_empty: false,
+        });
+        let indirect = directory.join(".").join("standfast-gone.db");
+        for name in ["gone.db", &path.to_string_lossy(), &indirect.to_string_lossy()] {
+            assert_eq!(control.find_database(name).unwrap().path, path, "{name}");
+        }
+        assert!(control.find_database("standfast-gone.db").is_err(), "another directory");
     }
 
     #[test]

@@ -207,6 +207,8 @@ pub(crate) enum Refusal {
     Offline,
     Fenced,
     Full,
+    /// This process has reached its limit of open files.
+    NoDescriptor,
     Down(String),
     /// With the result code.
     LogLost(c_int),
@@ -376,7 +378,7 @@ impl MainFile {
                 "another file has been put in its place since it was opened: close and reopen it".into(),
             ));
         }
-        let segment = instance::segment(marker).map_err(|error| Refusal::Down(unreachable(marker, error)))?;
+        let segment = instance::segment(marker).map_err(|error| unreachable(marker, error))?;
         let state = segment.state(marker.database);
         match state {
             // Lasting states of the database hold whether or not the instance runs.
@@ -465,6 +467,14 @@ impl MainFile {
                     "instance {name} ({directory}) has no free session for {path}: at most {} connections can \
                      write at a time; close some",
                     standfast_session::SESSIONS_MAX
+                ),
+            ),
+            Refusal::NoDescriptor => (
+                Cause::Sessions,
+                code::READONLY_CANTLOCK,
+                format!(
+                    "database {path} can only be read: this process has no descriptor left to open the shared memory of \
+                     instance {name} ({directory}); raise its limit of open files (`ulimit -n`, LimitNOFILE), or close some"
                 ),
             ),
             Refusal::Down(_) if !marker_path(&self.database.file).exists() => (
@@ -567,15 +577,22 @@ impl MainFile {
 }
 
 /// Why the shared memory cannot be used.
-fn unreachable(marker: &Marker, error: SegmentError) -> String {
-    match &error {
+fn unreachable(marker: &Marker, error: SegmentError) -> Refusal {
+    let code = match &error {
+        SegmentError::Io(cause) => cause.raw_os_error(),
+        _ => None,
+    };
+    if matches!(code, Some(libc::EMFILE | libc::ENFILE)) {
+        return Refusal::NoDescriptor;
+    }
+    Refusal::Down(match &error {
         SegmentError::Io(cause) if cause.kind() == ErrorKind::NotFound && instance::alive(marker) => format!(
             "it runs, but its shared memory {} is gone: somebody has removed it (systemd does when the last session \
              of its user ends, unless RemoveIPC=no), or it is still starting; if it stays away, restart the instance",
             marker.segment.display()
         ),
         _ => error.to_string(),
-    }
+    })
 }
 
 /// Open protected files, by their numbers.
@@ -629,5 +646,26 @@ impl Drop for MainFile {
         OPEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|(id, _)| *id != self.id);
         turn::forget(self.id);
         self.detach();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_this_process_is_not_taken_for_an_instance_that_does_not_run() {
+        let marker = Marker {
+            instance: [1; 16],
+            name: "south".into(),
+            directory: "/nowhere".into(),
+            segment: "/nowhere".into(),
+            database: 0,
+            path: "/nowhere.db".into(),
+            file: None,
+        };
+        let error = |code| SegmentError::Io(std::io::Error::from_raw_os_error(code));
+        assert!(matches!(unreachable(&marker, error(libc::EMFILE)), Refusal::NoDescriptor));
+        assert!(matches!(unreachable(&marker, error(libc::ENOENT)), Refusal::Down(_)));
     }
 }
