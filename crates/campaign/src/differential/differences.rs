@@ -11,33 +11,42 @@ use super::program::{Outcome, Step};
 pub struct Difference {
     /// Short name, as in the document.
     pub name: &'static str,
-    /// Whether what became of a step is this difference.
-    pub applies: fn(&Step, &Outcome, &Outcome) -> bool,
+    /// One side has written and the other has not: what follows cannot be compared.
+    pub parts: bool,
+    /// Whether what became of a step is this difference; the steps before it come first.
+    pub applies: fn(&[Step], &Step, &Outcome, &Outcome) -> bool,
+}
+
+const fn same(name: &'static str, applies: fn(&[Step], &Step, &Outcome, &Outcome) -> bool) -> Difference {
+    Difference { name, parts: false, applies }
 }
 
 /// All of them.
 pub const DIFFERENCES: &[Difference] = &[
-    Difference { name: "wal-only", applies: |step, _, ours| refused(step, ours, "journal_mode") },
-    Difference { name: "no-exclusive-locking", applies: |step, _, ours| refused(step, ours, "locking_mode") },
-    Difference {
-        name: "rollback-journals-beside",
-        // BUSY: another connection of the program has the write lock of a database.
-        applies: |step, _, ours| {
-            matches!(step, Step::RefusedTogether { .. })
-                && matches!(ours.code & 0xFF, code::READONLY | code::BUSY | LOCKED)
-        },
-    },
-    Difference { name: "checkpoints", applies: checkpoint },
-    Difference { name: "snapshots", applies: snapshot },
-    Difference { name: "stale-snapshot", applies: stale },
-    Difference { name: "data-version", applies: data_version },
+    same("wal-only", |_, step, _, ours| refused(step, ours, "journal_mode")),
+    same("no-exclusive-locking", |_, step, _, ours| refused(step, ours, "locking_mode")),
+    // BUSY: another connection of the program has the write lock of a database.
+    same("rollback-journals-beside", |_, step, _, ours| {
+        matches!(step, Step::RefusedTogether { .. })
+            && matches!(ours.code & 0xFF, code::READONLY | code::BUSY | LOCKED)
+    }),
+    same("checkpoints", |_, step, stock, ours| checkpoint(step, stock, ours)),
+    same("snapshots", |_, step, stock, ours| snapshot(step, stock, ours)),
+    same("stale-snapshot", |_, _, stock, ours| stale(stock, ours)),
+    Difference { name: "begun-again", parts: true, applies: begun_again },
+    same("data-version", |_, step, stock, ours| data_version(step, stock, ours)),
 ];
 
 const LOCKED: i32 = 6;
 
 /// The documented difference that this is, if it is one.
-pub fn documented(step: &Step, stock: &Outcome, ours: &Outcome) -> Option<&'static Difference> {
-    DIFFERENCES.iter().find(|difference| (difference.applies)(step, stock, ours))
+pub fn documented(
+    before: &[Step],
+    step: &Step,
+    stock: &Outcome,
+    ours: &Outcome,
+) -> Option<&'static Difference> {
+    DIFFERENCES.iter().find(|difference| (difference.applies)(before, step, stock, ours))
 }
 
 fn refused(step: &Step, ours: &Outcome, pragma: &str) -> bool {
@@ -83,10 +92,19 @@ fn snapshot(step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
 }
 
 /// SQLite finds out that a snapshot is too old to be written upon once it has the write lock, the shim before.
-fn stale(_: &Step, stock: &Outcome, ours: &Outcome) -> bool {
+fn stale(stock: &Outcome, ours: &Outcome) -> bool {
     stock.code == code::BUSY
         && ours.code == code::BUSY_SNAPSHOT
         && (&stock.message, &stock.rows, &stock.state) == (&ours.message, &ours.rows, &ours.state)
+}
+
+/// A read transaction that found the whole log moved does not keep a checkpoint from beginning the log again, and nothing can be
+/// written upon it then. Here only the instance does that.
+fn begun_again(before: &[Step], step: &Step, stock: &Outcome, ours: &Outcome) -> bool {
+    let begins_again = |step: &Step| matches!(step, Step::Checkpoint { mode: 2.., .. });
+    matches!(step, Step::Run { .. })
+        && (stock.code, ours.code) == (code::BUSY_SNAPSHOT, code::OK)
+        && before.iter().any(begins_again)
 }
 
 /// It changes when the log is begun again, too.
@@ -115,15 +133,22 @@ mod tests {
         let (ok, busy) = (outcome(code::OK, ""), outcome(code::BUSY, "database is locked"));
         let asked = Step::Checkpoint { connection: 0, schema: None, mode: 0, pragma: false };
         let of = |file: &str, outcome: &Outcome| Outcome { rows: vec![file.into()], ..outcome.clone() };
-        let found = |file: &str| documented(&asked, &of(file, &ok), &of(file, &busy));
+        let found = |file: &str| documented(&[], &asked, &of(file, &ok), &of(file, &busy));
         assert!(found("p4096.db").is_some_and(|found| found.name == "checkpoints"));
         assert!(found("plain-wal.db").is_none(), "an unprotected one is checkpointed");
         let mode = Step::Refused { connection: 0, sql: "PRAGMA journal_mode=DELETE".into() };
         let refusal = outcome(code::ERROR, "database x is protected by Standfast and must");
-        assert!(documented(&mode, &outcome(code::NOT_RUN, ""), &refusal).is_some());
-        assert!(documented(&mode, &outcome(code::NOT_RUN, ""), &ok).is_none(), "it was not refused");
+        assert!(documented(&[], &mode, &outcome(code::NOT_RUN, ""), &refusal).is_some());
+        assert!(documented(&[], &mode, &outcome(code::NOT_RUN, ""), &ok).is_none(), "it was not refused");
         let write = Step::Run { connection: 0, sql: "DELETE FROM t".into(), values: Vec::new() };
-        assert!(documented(&write, &ok, &busy).is_none());
-        assert!(documented(&write, &busy, &outcome(code::BUSY_SNAPSHOT, "database is locked")).is_some());
+        assert!(documented(&[], &write, &ok, &busy).is_none());
+        assert!(
+            documented(&[], &write, &busy, &outcome(code::BUSY_SNAPSHOT, "database is locked")).is_some()
+        );
+        let too_old = outcome(code::BUSY_SNAPSHOT, "database is locked");
+        let truncates = Step::Checkpoint { connection: 1, schema: None, mode: 3, pragma: true };
+        assert!(documented(&[truncates], &write, &too_old, &ok).is_some_and(|found| found.parts));
+        assert!(documented(&[asked], &write, &too_old, &ok).is_none(), "a write upon an old snapshot");
+        assert!(documented(&[], &write, &ok, &too_old).is_none());
     }
 }
