@@ -117,7 +117,7 @@ impl Part<'_> {
             let judged = judged.inspect_err(|error| {
                 self.config.site.say(&format!("seed {}: {error}\n{}", program.seed, current.last_words()));
             })?;
-            let passed = judged.passed();
+            let (passed, is_fit) = (judged.passed(), current.is_fit_after(&judged));
             let words = if passed { String::new() } else { current.last_words() };
             self.report.add(judged);
             *self.report.versions.entry(self.version.name.clone()).or_default() += 1;
@@ -125,7 +125,7 @@ impl Part<'_> {
                 self.explain(&program, &words);
                 return Ok(());
             }
-            scene = Some(current);
+            scene = is_fit.then_some(current);
             if (number + 1).is_multiple_of(50) {
                 self.config.site.say(&format!("{}: {} programs", self.version.name, number + 1));
             }

@@ -5,6 +5,10 @@
 use super::connection::code;
 use super::generate::PROTECTED;
 use super::program::{Outcome, Step};
+use crate::{During, Result};
+use standfast_session::wal_path;
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// A documented difference.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +40,32 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference { name: "begun-again", parts: true, applies: begun_again },
     same("data-version", |_, step, stock, ours| data_version(step, stock, ours)),
 ];
+
+/// Of contents: SQLite before 3.50.2 may commit frames without checksums. When a process ends without closing the database, stock
+/// SQLite forgets them and all that follows; here they are completed.
+pub const UNSUMMED: &str = "frames-without-checksums";
+
+/// Whether the WAL of the database at `path` has such frames. To be asked before anything opens it.
+///
+/// # Errors
+/// When the WAL cannot be read.
+pub fn lacks_checksums(path: &Path) -> Result<bool> {
+    let wal = wal_path(path);
+    let bytes = match std::fs::read(&wal) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        read => read.during(|| format!("read {}", wal.display()))?,
+    };
+    Ok(has_unsummed_frame(&bytes))
+}
+
+/// The frames of a WAL, as SQLite's file format has them: page number, size, salts and checksums, then the page.
+fn has_unsummed_frame(wal: &[u8]) -> bool {
+    let Some(header) = wal.first_chunk::<32>() else { return false };
+    let page_bytes = u32::from_be_bytes([header[8], header[9], header[10], header[11]]) as usize;
+    wal[32..]
+        .chunks_exact(24 + page_bytes)
+        .any(|frame| frame[..4].iter().any(|byte| *byte != 0) && frame[8..24].iter().all(|byte| *byte == 0))
+}
 
 const LOCKED: i32 = 6;
 
@@ -125,6 +155,20 @@ mod tests {
             page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
         let names: Vec<&str> = DIFFERENCES.iter().map(|difference| difference.name).collect();
         assert_eq!(listed, names);
+    }
+
+    #[test]
+    fn frames_without_checksums_are_seen() {
+        let mut wal = vec![1u8; 32];
+        wal[8..12].copy_from_slice(&512u32.to_be_bytes());
+        assert!(!has_unsummed_frame(&wal) && !has_unsummed_frame(&[]));
+        wal.extend([2; 24 + 512]);
+        assert!(!has_unsummed_frame(&wal));
+        wal.extend([0; 24 + 512]);
+        assert!(!has_unsummed_frame(&wal), "room that is not used");
+        let at = wal.len() - 512 - 24;
+        wal[at + 3] = 7;
+        assert!(has_unsummed_frame(&wal));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::connection::code;
 use super::content;
-use super::differences::documented;
+use super::differences::{DIFFERENCES, UNSUMMED, documented, lacks_checksums};
 use super::generate::{PROTECTED, UNPROTECTED};
 use super::program::{Door, Outcome, Program, Step};
 use super::report::DifferentialReport;
@@ -130,11 +130,15 @@ impl Scene {
     ) -> Result<()> {
         let protected = program.protected.iter().map(|(name, _)| name.as_str());
         for name in protected.clone().chain(UNPROTECTED) {
+            let forgets = lacks_checksums(&self.directory.join("stock").join(name))?;
+            if forgets {
+                *report.documented.entry(UNSUMMED.into()).or_default() += 1;
+            }
             let [stock, ours] =
                 ["stock", "ours"].map(|side| content::describe(&self.directory.join(side).join(name)));
             let (stock, ours) = (stock?, ours);
             let different = match &ours {
-                Ok(_) if parted => None,
+                Ok(_) if parted || forgets => None,
                 Ok(ours) => content::difference(&stock, ours),
                 Err(error) => Some(error.to_string()),
             };
@@ -158,7 +162,10 @@ impl Scene {
 
     /// Whether another program can be judged here after one in which this was found.
     pub fn is_fit_after(&self, report: &DifferentialReport) -> bool {
+        let parted =
+            |name: &str| name == UNSUMMED || DIFFERENCES.iter().any(|at| at.parts && at.name == name);
         report.lost + report.integrity_failures + report.page_differences == 0
+            && !report.documented.keys().any(|name| parted(name))
             && self.primary.is_ready()
             && self.standby.is_ready()
     }
