@@ -286,6 +286,13 @@ impl Instance {
         crate::error::last_lines(&self.alerts())
     }
 
+    /// Removes the shared memory of an instance that does not run, as a restart of the machine does.
+    pub fn forget_shared_memory(&self) {
+        if let Some(identity) = self.identity.as_deref().filter(|identity| !identity.is_empty()) {
+            let _ = std::fs::remove_file(format!("/dev/shm/standfast-{identity}"));
+        }
+    }
+
     /// File with what its process has printed.
     pub fn output_path(&self) -> PathBuf {
         let mut name = self.directory.clone().into_os_string();
@@ -297,9 +304,7 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.kill();
-        // A killed instance leaves its shared memory for the next start; here is none to come.
-        if let Some(identity) = self.identity.as_deref().filter(|identity| !identity.is_empty()) {
-            let _ = std::fs::remove_file(format!("/dev/shm/standfast-{identity}"));
-        }
+        // A killed instance leaves it for the next start; here is none to come.
+        self.forget_shared_memory();
     }
 }

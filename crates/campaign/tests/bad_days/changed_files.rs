@@ -41,6 +41,16 @@ fn pair_with_copy(place: &Place) -> (Instance, Instance, PathBuf, Copy) {
     (primary, standby, database, copy)
 }
 
+/// Whether the machine restarts with its instance: then the shared memory is gone, too.
+const MACHINE_RESTARTS: [bool; 2] = [false, true];
+
+fn start_after(primary: &mut Instance, machine_restarts: bool) {
+    if machine_restarts {
+        primary.forget_shared_memory();
+    }
+    start(primary);
+}
+
 /// Both ends have all rows and take more.
 #[track_caller]
 fn assert_nothing_lost(
@@ -66,25 +76,29 @@ fn assert_offline(primary: &Instance, standby: &Instance, kept: i64) {
 
 #[test]
 fn a_plain_read_after_a_power_loss_loses_nothing() {
-    let place = Place::new("plain-read");
-    let (mut primary, standby, database, copy) = pair_with_copy(&place);
-    copy.put_back(&database);
-    // Recovers, moves the rest of the WAL into the file and removes the WAL.
-    let mut reader = place.foreigner(&database);
-    assert_eq!(reader.run("SELECT count(*) FROM t")[0][0], 1 + HALF);
-    reader.close();
-    assert!(!beside(&database, "-wal").exists());
-    start(&mut primary);
-    assert_nothing_lost(&place, &primary, &standby, &database, 1 + 2 * HALF);
+    for restarts in MACHINE_RESTARTS {
+        let place = Place::new("plain-read");
+        let (mut primary, standby, database, copy) = pair_with_copy(&place);
+        copy.put_back(&database);
+        // Recovers, moves the rest of the WAL into the file and removes the WAL.
+        let mut reader = place.foreigner(&database);
+        assert_eq!(reader.run("SELECT count(*) FROM t")[0][0], 1 + HALF);
+        reader.close();
+        assert!(!beside(&database, "-wal").exists());
+        start_after(&mut primary, restarts);
+        assert_nothing_lost(&place, &primary, &standby, &database, 1 + 2 * HALF);
+    }
 }
 
 #[test]
 fn files_rolled_back_to_an_earlier_state_are_rolled_forward() {
-    let place = Place::new("rolled-back");
-    let (mut primary, standby, database, copy) = pair_with_copy(&place);
-    copy.put_back(&database);
-    start(&mut primary);
-    assert_nothing_lost(&place, &primary, &standby, &database, 1 + 2 * HALF);
+    for restarts in MACHINE_RESTARTS {
+        let place = Place::new("rolled-back");
+        let (mut primary, standby, database, copy) = pair_with_copy(&place);
+        copy.put_back(&database);
+        start_after(&mut primary, restarts);
+        assert_nothing_lost(&place, &primary, &standby, &database, 1 + 2 * HALF);
+    }
 }
 
 #[test]
@@ -105,7 +119,7 @@ fn files_rolled_back_below_the_checkpoint_are_rolled_forward() {
             primary.kill()
         }
         copy.put_back(&database);
-        start(&mut primary);
+        start_after(&mut primary, !orderly);
     }
     assert_nothing_lost(&place, &primary, &standby, &database, 2 + 2 * HALF);
 }
@@ -123,7 +137,7 @@ fn a_removed_wal_loses_nothing() {
         }
         let _ = std::fs::remove_file(beside(&database, "-wal"));
         let _ = std::fs::remove_file(beside(&database, "-shm"));
-        start(&mut primary);
+        start_after(&mut primary, !orderly);
         place.insert(&database, 1);
     }
     assert_nothing_lost(&place, &primary, &standby, &database, 3 + HALF);
@@ -186,7 +200,7 @@ fn an_older_wal_beside_a_newer_database_loses_nothing() {
     primary.kill();
     std::fs::write(beside(&database, "-wal"), &wal).unwrap();
     std::fs::remove_file(beside(&database, "-shm")).unwrap();
-    start(&mut primary);
+    start_after(&mut primary, true);
     assert_nothing_lost(&place, &primary, &standby, &database, 2 + 2 * HALF);
 }
 

@@ -136,10 +136,9 @@ fn a_member_is_added_lost_brought_back_and_dropped_while_the_instance_runs() {
     assert!(!control.contains("stale_members"), "{control}");
 
     // It is as good as the other one now.
-    let identity = primary.status().unwrap().text("/instance").to_owned();
     primary.kill();
     primary.faults = None;
-    let _ = std::fs::remove_file(format!("/dev/shm/standfast-{identity}"));
+    primary.forget_shared_memory();
     for suffix in ["-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", database.display()));
     }

@@ -18,9 +18,8 @@ fn primary_with_two_members(place: &Place) -> Instance {
 
 /// Everything that only the redo log is sure of is gone.
 fn lose_power(instance: &mut Instance, database: &Path) {
-    let identity = instance.status().unwrap().text("/instance").to_owned();
     instance.kill();
-    let _ = std::fs::remove_file(format!("/dev/shm/standfast-{identity}"));
+    instance.forget_shared_memory();
     for suffix in ["-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", database.display()));
     }

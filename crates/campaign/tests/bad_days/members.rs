@@ -22,9 +22,8 @@ fn with_two_members(place: &Place) -> (Instance, PathBuf) {
 /// The power of the host fails for the first time: processes, shared memory and what SQLite did not sync are gone. Only
 /// the redo log knows of the commits.
 fn lose_power(primary: &mut Instance, database: &Path) {
-    let identity = primary.status().unwrap().text("/instance").to_owned();
     primary.kill();
-    let _ = std::fs::remove_file(format!("/dev/shm/standfast-{identity}"));
+    primary.forget_shared_memory();
     for suffix in ["-wal", "-shm"] {
         let _ = std::fs::remove_file(format!("{}{suffix}", database.display()));
     }
