@@ -106,7 +106,7 @@ impl Part<'_> {
                 return Ok(());
             }
             if number % PROGRAMS_A_SCENE == 0 {
-                scene = None;
+                scene.take().map_or(Ok(()), Scene::remove)?;
             }
             let current = match scene.take() {
                 Some(scene) => scene,
@@ -125,12 +125,15 @@ impl Part<'_> {
                 self.explain(&program, &words);
                 return Ok(());
             }
-            scene = is_fit.then_some(current);
+            match is_fit {
+                true => scene = Some(current),
+                false => current.remove()?,
+            }
             if (number + 1).is_multiple_of(50) {
                 self.config.site.say(&format!("{}: {} programs", self.version.name, number + 1));
             }
         }
-        Ok(())
+        scene.map_or(Ok(()), Scene::remove)
     }
 
     /// Says how to run a program that failed once more, and what of it is needed.

@@ -20,7 +20,7 @@ use std::process::Command;
 const GROUP_BYTES: &str = "8388608";
 const STANDBY: &str = "north";
 
-/// See the module. Everything is killed on drop; the directory stays.
+/// See the module. Everything is killed on drop; the directory stays unless [`Scene::remove`] is called.
 pub struct Scene {
     programs: Programs,
     directory: PathBuf,
@@ -168,6 +168,16 @@ impl Scene {
             && !report.documented.keys().any(|name| parted(name))
             && self.primary.is_ready()
             && self.standby.is_ready()
+    }
+
+    /// Ends it, and removes what it has left on the disk: nothing was found there.
+    ///
+    /// # Errors
+    /// When its directory cannot be removed.
+    pub fn remove(self) -> Result<()> {
+        let directory = self.directory.clone();
+        drop(self);
+        std::fs::remove_dir_all(&directory).during(|| format!("remove {}", directory.display()))
     }
 
     /// The last lines of the alert logs.
