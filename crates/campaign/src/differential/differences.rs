@@ -45,17 +45,29 @@ pub const DIFFERENCES: &[Difference] = &[
 /// SQLite forgets them and all that follows; here they are completed.
 pub const UNSUMMED: &str = "frames-without-checksums";
 
-/// Whether the WAL of the database at `path` has such frames. To be asked before anything opens it.
+/// Whether stock SQLite of this version may have forgotten commits to the database at `path`. To be asked before anything opens it: such
+/// frames are also what a transaction has left that was not committed, in every version, so that the contents decide.
 ///
 /// # Errors
 /// When the WAL cannot be read.
-pub fn lacks_checksums(path: &Path) -> Result<bool> {
+pub fn forgets_commits(version: &str, path: &Path) -> Result<bool> {
+    if !has_the_bug(version) {
+        return Ok(false);
+    }
     let wal = wal_path(path);
     let bytes = match std::fs::read(&wal) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         read => read.during(|| format!("read {}", wal.display()))?,
     };
     Ok(has_unsummed_frame(&bytes))
+}
+
+/// By name, as `3.40.1-setlk`.
+fn has_the_bug(version: &str) -> bool {
+    let numbers = version.split('-').next().unwrap_or_default().split('.').map(|part| part.parse::<u32>());
+    numbers
+        .collect::<std::result::Result<Vec<_>, _>>()
+        .is_ok_and(|numbers| numbers.as_slice() < [3, 50, 2].as_slice())
 }
 
 /// The frames of a WAL, as SQLite's file format has them: page number, size, salts and checksums, then the page.
@@ -169,6 +181,8 @@ mod tests {
         let at = wal.len() - 512 - 24;
         wal[at + 3] = 7;
         assert!(has_unsummed_frame(&wal));
+        assert!(has_the_bug("3.35.4") && has_the_bug("3.45.0-setlk"));
+        assert!(!has_the_bug("3.50.2-setlk") && !has_the_bug("3.53.2"));
     }
 
     #[test]

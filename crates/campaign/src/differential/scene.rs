@@ -2,7 +2,7 @@
 
 use super::connection::code;
 use super::content;
-use super::differences::{DIFFERENCES, UNSUMMED, documented, lacks_checksums};
+use super::differences::{DIFFERENCES, UNSUMMED, documented, forgets_commits};
 use super::generate::{PROTECTED, UNPROTECTED};
 use super::program::{Door, Outcome, Program, Step};
 use super::report::DifferentialReport;
@@ -92,7 +92,7 @@ impl Scene {
         let ours = ours?;
         let parted = compare_outcomes(program, &stock, &ours, &mut report);
         if report.none_found() {
-            self.compare_contents(program, parted, &mut report)?;
+            self.compare_contents(program, version, parted, &mut report)?;
         }
         report.programs = 1;
         Ok((report, ours.outcomes))
@@ -125,24 +125,25 @@ impl Scene {
     fn compare_contents(
         &self,
         program: &Program,
+        version: &Version,
         parted: bool,
         report: &mut DifferentialReport,
     ) -> Result<()> {
         let protected = program.protected.iter().map(|(name, _)| name.as_str());
         for name in protected.clone().chain(UNPROTECTED) {
-            let forgets = lacks_checksums(&self.directory.join("stock").join(name))?;
-            if forgets {
-                *report.documented.entry(UNSUMMED.into()).or_default() += 1;
-            }
+            // Before anything opens it.
+            let forgets = forgets_commits(&version.name, &self.directory.join("stock").join(name))?;
             let [stock, ours] =
                 ["stock", "ours"].map(|side| content::describe(&self.directory.join(side).join(name)));
             let (stock, ours) = (stock?, ours);
             let different = match &ours {
-                Ok(_) if parted || forgets => None,
+                Ok(_) if parted => None,
                 Ok(ours) => content::difference(&stock, ours),
                 Err(error) => Some(error.to_string()),
             };
-            if let Some(different) = different {
+            if let (Some(_), Ok(_), true) = (&different, &ours, forgets) {
+                *report.documented.entry(UNSUMMED.into()).or_default() += 1;
+            } else if let Some(different) = different {
                 report.lost += 1;
                 report.notes.push(format!("{name}: {different}"));
             }
