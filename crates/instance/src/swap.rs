@@ -87,7 +87,7 @@ pub fn carry_out(record: &DatabaseRecord, made: &Path, swap: &FileSwap) -> Resul
         }
         rename(path, kept)?;
     }
-    // The originals instead of their copies: a process that nobody has seen may still write to them.
+    // The originals instead of their copies: a process that has them open, and was not found, may still write to them.
     for companion in COMPANIONS {
         if is_there(&companion(path))? {
             rename(&companion(path), &companion(kept))?;

@@ -565,7 +565,7 @@ impl Shared {
         self.seat.show(destination.is_synchronised(), affirms, acknowledged);
         let wait = destination.shortest_wait();
         let since = destination.waited_for_since();
-        // Whoever reads in between finds a wait that is too short, never one that is too long.
+        // In this order a frame that is made in between says a wait that is too short, never one that is too long.
         if wait.is_zero() {
             self.wait.store(0, SeqCst);
         }

@@ -25,7 +25,7 @@ impl Control {
         decoded.ok_or_else(|| {
             InstanceError::refused(
                 format!("{} is damaged or of another version", path.display()),
-                "restore the instance directory from a backup, or create the standby anew",
+                "restore the instance directory from a backup, or create the standby again",
             )
         })
     }

@@ -77,7 +77,7 @@ impl Capture {
         Ok(())
     }
 
-    /// The instance has written the log anew after everything was captured: its first transaction is no news.
+    /// The instance has rewritten the WAL after everything was captured: its first transaction was captured before.
     fn enter_rewritten_log(&mut self, raw_salts: [u32; 2]) -> Result<(), CaptureError> {
         match self.first_pages.take(raw_salts) {
             Some(page_nos) => {
