@@ -8,7 +8,7 @@ use crate::environment::Environment;
 use crate::foreign_processes::{self, ForeignProcess, KernelFile, Wanted};
 use crate::primary::PrimaryShared;
 use crate::protect;
-use standfast_session::{OtherWriters, Segment};
+use standfast_session::{DatabaseState, OtherWriters, Segment};
 use standfast_types::DatabaseId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -140,9 +140,15 @@ impl ForeignWatch {
     }
 }
 
+/// A database is served from now on: sessions may write. Processes without the VFS are kept out before, where they are to be.
+pub fn let_sessions_in(environment: &Environment, segment: &Segment, database: &Database) {
+    keep_door(environment, segment, database);
+    segment.set_state(database.id().0, DatabaseState::Open);
+}
+
 /// Keeps processes without the VFS out of a database from which they are refused. What the shared memory says goes first: sessions
-/// that take the lock as it was before would find it busy. To be called before sessions are let in, and again until it is settled.
-pub fn keep_door(environment: &Environment, segment: &Segment, database: &Database) {
+/// that take the lock as it was before would find it busy. Called again until it is settled.
+fn keep_door(environment: &Environment, segment: &Segment, database: &Database) {
     if database.door() != Door::Unknown {
         return;
     }

@@ -253,8 +253,7 @@ pub(crate) fn open_left_out(
     environment.note_offline(id, None);
     match environment.write_marker(record, database.file()) {
         Ok(()) => {
-            foreign_watch::keep_door(environment, &shared.segment, &database);
-            shared.segment.set_state(id.0, DatabaseState::Open);
+            foreign_watch::let_sessions_in(environment, &shared.segment, &database);
         }
         Err(error) => database.fail(error.to_string().replace('\n', " | ")),
     }

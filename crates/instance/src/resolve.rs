@@ -13,6 +13,7 @@ use crate::divergence::{Comparison, Divergence};
 use crate::error::InstanceError;
 use crate::evidence::Pages;
 use crate::foreign_processes::{self, KernelFile, Wanted};
+use crate::foreign_watch;
 use crate::open_primary::{install_hooks, open_left_out};
 use crate::primary::Entry;
 use crate::protect;
@@ -237,7 +238,7 @@ impl Running {
                 true => format!("{path} has been written to since it was looked at"),
                 false => format!("another file is at {path} than the one that was looked at"),
             },
-            "see that nothing writes to it, and give the command again: it looks at the file anew",
+            "see that nothing writes to it, and give the command again: it reads the file again",
         ))
     }
 
@@ -414,7 +415,7 @@ impl Running {
             primary.start_baseline(copy);
             Ok(())
         });
-        self.end_resolving(primary, offline, begun)?;
+        self.end_resolving(primary, offline, &database, begun)?;
         environment.alert.say(format!(
             "database {} is open: its file counts from SCN {decided} on, and a full image of it goes into the redo",
             record.name
@@ -546,8 +547,9 @@ impl Running {
         shared.segment.forget_generation(id.0);
         shared.segment.reset_hints(id.0);
         shared.segment.end_rewriting(id.0);
-        let begun = primary.threads.call(move |primary| primary.serve(database, capture, Entry::Known));
-        self.end_resolving(primary, offline, begun)
+        let serving = database.clone();
+        let begun = primary.threads.call(move |primary| primary.serve(serving, capture, Entry::Known));
+        self.end_resolving(primary, offline, &database, begun)
     }
 
     /// Lets sessions in when the log writer serves the database; else it is offline as before.
@@ -555,12 +557,13 @@ impl Running {
         &self,
         primary: &RunningPrimary,
         offline: &Offline,
+        database: &Database,
         begun: Result<(), InstanceError>,
     ) -> Result<(), InstanceError> {
         let (segment, id) = (primary.threads.shared().segment, offline.record.id);
         if begun.is_ok() {
             self.environment.note_offline(id, None);
-            segment.set_state(id.0, DatabaseState::Open);
+            foreign_watch::let_sessions_in(&self.environment, &segment, database);
         } else {
             self.environment.update_control(|control| control.leave_out(id, offline.from))?;
             segment.set_state(id.0, DatabaseState::Offline);

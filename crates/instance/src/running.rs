@@ -390,8 +390,7 @@ impl Running {
         for database in shared.all_databases() {
             match environment.write_marker(database.record(), database.file()) {
                 Ok(()) => {
-                    foreign_watch::keep_door(environment, &shared.segment, &database);
-                    shared.segment.set_state(database.id().0, DatabaseState::Open);
+                    foreign_watch::let_sessions_in(environment, &shared.segment, &database);
                 }
                 // Told to its sessions by the checkpointer. The others are served.
                 Err(error) => database.fail(error.to_string().replace('\n', " | ")),

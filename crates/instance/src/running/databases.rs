@@ -144,8 +144,7 @@ impl Running {
             }
             Ok(())
         })?;
-        foreign_watch::keep_door(&self.environment, &shared.segment, &database);
-        shared.segment.set_state(record.id.0, DatabaseState::Open);
+        foreign_watch::let_sessions_in(&self.environment, &shared.segment, &database);
         environment.alert.say(format!("database {} protected: {}", record.name, record.path.display()));
         Ok(record.name)
     }

@@ -11,6 +11,7 @@ use rusqlite::ffi;
 use standfast_io::fault::{self, Fault};
 use standfast_types::PageNo;
 use std::ffi::{c_int, c_void};
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
@@ -109,18 +110,10 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
     {
         // The index says how far the checkpoint goes: a snapshot that is opened now sees it. Before the hook, which may wait.
         state.checkpoint_lock.share();
-    }
-    if guard.kind == Kind::Wal
-        && let Some(state) = guard.state()
-        && let Ok(hook) = state.before_backfill.lock()
-        && let Some(hook) = hook.as_ref()
-        && !hook()
-    {
-        return ffi::SQLITE_BUSY;
-    }
-    if guard.kind == Kind::Wal
-        && let Some(state) = guard.state()
-    {
+        let hook = state.before_backfill.lock().unwrap_or_else(PoisonError::into_inner);
+        if hook.as_ref().is_some_and(|hook| !hook()) {
+            return ffi::SQLITE_BUSY;
+        }
         state.seen.store(guard.index_header().map_or(0, |header| header.frames()), SeqCst);
     }
     // SAFETY: as above.
