@@ -89,10 +89,19 @@ fn a_single_database_is_refused_and_others_are_counted() {
     foreigner.run(INSERT);
 }
 
+/// Others were refused before this was said last, and not by the thread that looks every second.
+#[track_caller]
+fn assert_closed_before(primary: &Instance, said: &str) {
+    let alerts = primary.alerts();
+    let (closed, said) = (alerts.rfind(CLOSED), alerts.rfind(said));
+    assert!(closed.is_some() && closed < said, "{alerts}");
+}
+
 #[test]
 fn a_start_refuses_others_before_it_lets_sessions_in() {
     let place = Place::new("refuse-at-once");
     let (mut primary, _standby, database) = refusing(&place);
+    assert_closed_before(&primary, "app.db protected");
     for _ in 0..3 {
         primary.stop().unwrap();
         let mut foreigner = place.foreigner(&database);
@@ -101,6 +110,7 @@ fn a_start_refuses_others_before_it_lets_sessions_in() {
         start(&mut primary);
         foreigner.fails(INSERT, SQLITE_BUSY);
         assert_eq!(primary.status().unwrap().text("/databases/0/foreign_writers"), "refused");
+        assert_closed_before(&primary, "primary opened at SCN");
     }
     // One that is in a transaction is waited for.
     primary.stop().unwrap();
