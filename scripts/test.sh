@@ -57,8 +57,7 @@ computed() {
 cargo_tests() {
   local all=(--workspace --locked --no-fail-fast)
   {
-    cargo test "${all[@]}" --no-run \
-      && cargo test "${all[@]}" --lib --bins --examples --test '[!b]*' \
+    cargo test "${all[@]}" --lib --bins --examples --test '[!b]*' \
       && cargo test "${all[@]}" --test 'b*' -- --test-threads $((2 * $(nproc))) \
       && cargo test "${all[@]}" --doc
   } 2>&1 | tee "$output"
@@ -70,10 +69,13 @@ scripts_in() {
 }
 
 step "format" cargo fmt --all --check
-step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
 check "documents" scripts/check-docs.py
-# Tests with real processes use these binaries.
-step "build" cargo build --release --workspace --locked
+# Tests with real processes use these binaries. Each build by itself leaves a processor idle at times: crates that many
+# others wait for, C compilers, linkers.
+compute_beside "cargo build --release --workspace --locked"
+step "lints" cargo clippy --workspace --all-targets --locked -- -D warnings
+step "compile tests" cargo test --workspace --locked --no-run
+step "build" computed
 check "reference" scripts/reference.py --check
 # What runs in one process, without a clock, is not disturbed by what runs beside it.
 compute_beside "$STANDFAST_BIN/standfast-campaign power --seeds ${POWER_SEEDS:-300} --boundaries" scripts/sqlites.sh
