@@ -107,6 +107,10 @@ impl Campaign<'_> {
         result: &mut FaultResult,
     ) -> Result<Round> {
         stage.start_load(victim)?;
+        if fault.restarts_primary() {
+            // What a restart costs by itself is no part of what the fault costs.
+            stage.restart_primary()?;
+        }
         stage.await_progress(|_| true)?;
         let mut strike = Strike::prepare(stage, victim, fault)?;
         let (alerts, refused) = (stage.alert_bytes(), refusals(stage, victim));
