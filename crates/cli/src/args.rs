@@ -5,8 +5,8 @@ use crate::destination_args::DestinationCommand;
 use crate::live;
 use crate::reports::{DiagnoseArgs, ReportArgs, SnapshotCommand};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use standfast_instance::ProtectionMode;
 use standfast_instance::config::TlsSetting;
+use standfast_instance::{ProtectionMode, Rights};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -246,6 +246,11 @@ pub enum Command {
         #[command(subcommand)]
         command: CertCommand,
     },
+    /// Have a primary go on that was shut because another one had taken over.
+    Fence {
+        #[command(subcommand)]
+        command: FenceCommand,
+    },
     /// Print the configuration.
     Config {
         /// The defaults instead of the settings in force.
@@ -319,6 +324,46 @@ pub struct TopArgs {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum FenceCommand {
+    /// Lift the fence of an instance that is stopped: the other one became primary by mistake.
+    #[command(
+        after_help = "Examples:\n  standfast fence lift -D /srv/sf\n  standfast fence lift -D /srv/sf --yes\n\nWithout --yes it only says what it would do. It asks the destinations first, and is refused while one of them is open as\nprimary. What is said of the incarnation that is given up counts for nothing here afterwards; whoever follows it has to\nbe made again. The alert log says it.\n\nExit codes: 0 lifted, 1 not lifted (no --yes), 3 refused."
+    )]
+    Lift {
+        /// Do it.
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// What a host may do, if it is not everything.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[group(multiple = false)]
+pub struct UseArgs {
+    /// It only receives: it never becomes primary, and the others never take redo from it.
+    #[arg(long)]
+    pub never_primary: bool,
+    /// It is a far sync: it receives and forwards redo, copies no databases and never becomes primary.
+    #[arg(long)]
+    pub far_sync: bool,
+    /// It only reads the state.
+    #[arg(long)]
+    pub status_only: bool,
+}
+
+impl UseArgs {
+    /// The rights that this needs.
+    pub fn rights(self) -> Rights {
+        match self {
+            UseArgs { never_primary: true, .. } => Rights::never_primary(),
+            UseArgs { far_sync: true, .. } => Rights::far_sync(),
+            UseArgs { status_only: true, .. } => Rights::status_only(),
+            _ => Rights::all(),
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
 pub enum CertCommand {
     /// Show the certificate, the authorities it trusts, and the hosts that are listed here.
     #[command(
@@ -332,12 +377,15 @@ pub enum CertCommand {
     /// Make a new key and get a new certificate; the instance may run.
     #[command(
         visible_alias = "rotate",
-        after_help = "Examples:\n  standfast cert renew -D /srv/sf\n  standfast cert renew -D /srv/sf-b --from 10.0.0.1:7411\n\nNew connections use the new one, those that are open go on. Exit codes: 0 ok, 3 refused, with cause and remedy."
+        after_help = "Examples:\n  standfast cert renew -D /srv/sf\n  standfast cert renew -D /srv/sf-b --from 10.0.0.1:7411\n  standfast cert renew -D /srv/sf-b --from 10.0.0.2:7411 --issuer oslo\n\nA running instance does this by itself when two thirds of the life of its certificate are over. New connections use the new one, those that are open go on. Exit codes: 0 ok, 3 refused, with cause and remedy."
     )]
     Renew {
-        /// Instance that gives certificates, HOST:PORT; default: this one does.
+        /// Instance that gives certificates, HOST:PORT; default: this one does, or whoever is known to renew them.
         #[arg(long)]
         from: Option<String>,
+        /// Name of that instance; default: whoever is known to renew them. Another one that answers there is not asked.
+        #[arg(long, value_name = "NAME")]
+        issuer: Option<String>,
     },
     /// Get the first certificate of an instance, with a token of the primary.
     #[command(
@@ -358,14 +406,13 @@ pub enum CertCommand {
     Init,
     /// Put a host on the list by hand, as if it had joined here.
     #[command(
-        after_help = "Examples:\n  standfast cert allow -D /srv/sf-c oslo\n  standfast cert allow -D /srv/sf reports --never-primary\n\nIts certificate must be of this family. Exit codes: 0 ok, 1 failed."
+        after_help = "Examples:\n  standfast cert allow -D /srv/sf-c oslo\n  standfast cert allow -D /srv/sf reports --never-primary\n  standfast cert allow -D /srv/sf near --far-sync\n\nIts certificate must be of this family. Exit codes: 0 ok, 1 failed."
     )]
     Allow {
         /// Its name.
         name: String,
-        /// It only reads: redo is never taken from it.
-        #[arg(long)]
-        never_primary: bool,
+        #[command(flatten)]
+        uses: UseArgs,
     },
     /// Take a host from the list of those that have joined.
     #[command(
@@ -381,7 +428,7 @@ pub enum CertCommand {
 pub enum StandbyCommand {
     /// Make a token with which a new host gets its certificate, once.
     #[command(
-        after_help = "Examples:\n  standfast standby token -D /srv/sf --name oslo > token\n  standfast standby token -D /srv/sf --name reports --never-primary --ttl 15m\n\nThe token is a secret. Exit codes: 0 ok, 3 this instance gives no certificates, 4 it does not run."
+        after_help = "Examples:\n  standfast standby token -D /srv/sf --name oslo > token\n  standfast standby token -D /srv/sf --name reports --never-primary --ttl 15m\n  standfast standby token -D /srv/sf --name near --far-sync\n\nWithout an option it is for a standby that may take over. The token is a secret. Exit codes: 0 ok, 3 this instance gives no certificates, 4 it does not run."
     )]
     Token {
         /// Name of the new instance.
@@ -390,9 +437,8 @@ pub enum StandbyCommand {
         /// For how long it is good: 90s, 15m, 1h, 2d.
         #[arg(long, default_value = "1h")]
         ttl: String,
-        /// The new instance only receives: the others never take redo from it.
-        #[arg(long)]
-        never_primary: bool,
+        #[command(flatten)]
+        uses: UseArgs,
     },
     /// Make a standby as a copy of a running primary, or a far sync.
     ///

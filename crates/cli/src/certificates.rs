@@ -1,14 +1,14 @@
 //! `standfast cert` and join tokens.
 
-use crate::args::CertCommand;
+use crate::args::{CertCommand, UseArgs};
 use serde_json::json;
-use standfast_instance::InstanceError;
 use standfast_instance::config::Config;
 use standfast_instance::control::Control;
 use standfast_instance::environment::keeper_of;
 use standfast_instance::paths::Paths;
-use standfast_instance::security::Keeper;
+use standfast_instance::security::{Ask, Keeper};
 use standfast_instance::server::{self, Request};
+use standfast_instance::{InstanceError, Right};
 use standfast_tls::{CertificateInfo, Token};
 use std::io::Read;
 use std::path::Path;
@@ -36,9 +36,10 @@ pub fn token(file: Option<&Path>) -> Result<Option<Token>, InstanceError> {
 }
 
 /// Prints a new token.
-pub fn issue(directory: &Path, name: String, never_primary: bool, ttl: &str) -> Result<(), InstanceError> {
+pub fn issue(directory: &Path, name: String, uses: UseArgs, ttl: &str) -> Result<(), InstanceError> {
     let ttl_s = seconds(ttl)?;
-    let answer = server::ask(directory, &Request::IssueToken { name: name.clone(), never_primary, ttl_s })?;
+    let answer =
+        server::ask(directory, &Request::IssueToken { name: name.clone(), rights: uses.rights(), ttl_s })?;
     println!("{}", answer["token"].as_str().unwrap_or_default());
     eprintln!(
         "good once, for `{name}`, for {ttl}; hand it over in a file or on standard input, not as an argument"
@@ -69,13 +70,14 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
     let keeper = keeper_of(&config, &paths);
     match command {
         CertCommand::Show { json } => show(&keeper, &config, json),
-        CertCommand::Renew { from } => {
-            keeper.renew(from.as_deref(), config.instance.insecure)?;
+        CertCommand::Renew { from, issuer } => {
+            let ask = Ask { from, issuer, insecure: config.instance.insecure };
+            tell(&keeper.renew(&ask)?);
             renewed(&keeper)
         }
         CertCommand::Join { from, token_file } => {
             let token = token(token_file.as_deref())?.ok_or_else(no_token)?;
-            keeper.join(&from, &token)?;
+            tell(&keeper.join(&from, &token)?);
             renewed(&keeper)
         }
         CertCommand::Init => {
@@ -84,10 +86,11 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
             keeper.found_family(&family.to_string())?;
             renewed(&keeper)
         }
-        CertCommand::Allow { name, never_primary } => {
-            let request = Request::AllowMember { name: name.clone(), never_primary };
+        CertCommand::Allow { name, uses } => {
+            let rights = uses.rights();
+            let request = Request::AllowMember { name: name.clone(), rights: rights.clone() };
             match server::ask(directory, &request) {
-                Err(InstanceError::NotRunning { .. }) => keeper.allow(&name, never_primary)?,
+                Err(InstanceError::NotRunning { .. }) => keeper.allow(&name, rights)?,
                 answer => drop(answer?),
             }
             println!("listed: {name}");
@@ -110,6 +113,13 @@ fn no_token() -> InstanceError {
         "no token",
         format!("--token-file FILE, --token-file - for standard input, or {TOKEN_VARIABLE}"),
     )
+}
+
+/// Prints what an operator should know besides.
+pub fn tell(notes: &[String]) {
+    for note in notes {
+        eprintln!("note: {}", note.replace(" | hint: ", "\nhint: "));
+    }
 }
 
 fn renewed(keeper: &Arc<Keeper>) -> Result<(), InstanceError> {
@@ -141,7 +151,10 @@ fn show(keeper: &Arc<Keeper>, config: &Config, as_json: bool) -> Result<(), Inst
                 "days_left": info.days_left(now),
             })
         };
-        let peers = listed.iter().map(|(name, sends)| json!({ "name": name, "reads": true, "sends": sends }));
+        let peers = listed.iter().map(|member| {
+            let (reads, sends) = (member.rights.has(Right::Read), member.rights.has(Right::Send));
+            json!({ "name": member.name, "rights": member.rights, "reads": reads, "sends": sends })
+        });
         let all = json!({
             "certificate": one(&shown.info),
             "authorities": shown.authorities.iter().map(one).collect::<Vec<_>>(),
@@ -158,8 +171,8 @@ fn show(keeper: &Arc<Keeper>, config: &Config, as_json: bool) -> Result<(), Inst
         print_one(authority, now);
     }
     println!("gives certificates: {}", if shown.is_issuer { "yes" } else { "no" });
-    for (name, sends) in listed {
-        println!("peer {name}: may read here{}", if sends { ", may send redo here" } else { "" });
+    for member in listed {
+        println!("peer {}: may {}", member.name, member.rights);
     }
     Ok(())
 }

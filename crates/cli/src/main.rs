@@ -21,7 +21,7 @@ mod show;
 mod sql;
 mod verify;
 
-use args::{ApplyCommand, Args, Command, LogCommand, RegisterCommand, StandbyCommand};
+use args::{ApplyCommand, Args, Command, FenceCommand, LogCommand, RegisterCommand, StandbyCommand};
 use clap::FromArgMatches;
 use serde_json::Value;
 use standfast_instance::InstanceError;
@@ -147,10 +147,20 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             println!("no longer protected: {}", text(&answer["unprotected"]));
         }
         Command::Database { command } => database::database(&directory, command)?,
-        Command::Standby { command: StandbyCommand::Token { name, ttl, never_primary } } => {
-            certificates::issue(&directory, name, never_primary, &ttl)?;
+        Command::Standby { command: StandbyCommand::Token { name, ttl, uses } } => {
+            certificates::issue(&directory, name, uses, &ttl)?;
         }
         Command::Cert { command } => certificates::run(&directory, command)?,
+        Command::Fence { command: FenceCommand::Lift { yes } } => {
+            let lines = standfast_instance::fence::lift(&directory, yes)?;
+            lines.iter().for_each(|line| println!("{line}"));
+            if yes {
+                println!("the fence is lifted");
+            } else {
+                eprintln!("nothing was done; --yes does it");
+            }
+            return Ok(yes);
+        }
         Command::Standby {
             command:
                 StandbyCommand::Create { from, name, listen, insecure, tls, token_file, members, far_sync },
@@ -167,6 +177,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             let created =
                 create_standby(&directory, &mut config, &from, role, token.as_ref(), &mut progress())?;
             println!("{role} in {}", directory.display());
+            certificates::tell(&created.notes);
             if created.token_unused {
                 eprintln!("the token was not used: {} has a certificate already", directory.display());
             }

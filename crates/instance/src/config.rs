@@ -148,11 +148,14 @@ pub struct SecurityConfig {
     pub tls: TlsSetting,
     /// Directory of certificates and keys, relative to the instance directory.
     pub directory: PathBuf,
+    /// For how long certificates are valid that this instance gives out, 10 s to ten years. Each is renewed by itself when two
+    /// thirds of that are over.
+    pub certificate_valid_s: u64,
 }
 
 impl Default for SecurityConfig {
     fn default() -> Self {
-        SecurityConfig { tls: TlsSetting::Auto, directory: "tls".into() }
+        SecurityConfig { tls: TlsSetting::Auto, directory: "tls".into(), certificate_valid_s: 365 * 86_400 }
     }
 }
 
@@ -426,6 +429,10 @@ impl Config {
         let redo = &self.redo;
         if !(2..=64).contains(&redo.groups) {
             return fail("redo.groups", redo.groups.to_string(), "2 to 64 groups");
+        }
+        let valid_s = self.security.certificate_valid_s;
+        if !(10..=3650 * 86_400).contains(&valid_s) {
+            return fail("security.certificate_valid_s", valid_s.to_string(), "10 to 315360000 (ten years)");
         }
         if redo.group_bytes < 8 << 20 || !redo.group_bytes.is_multiple_of(4096) {
             return fail(

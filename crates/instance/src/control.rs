@@ -6,11 +6,13 @@
 mod files;
 mod storage;
 mod stream;
+mod trust;
 
 pub use files::{
     FileStamp, FileSwap, KeptFile, KnownFile, LastingIdentity, OwedImage, RestingFile, RestingWal, WholeFile,
 };
 pub use stream::{GapRecord, Incarnation, Superseding, Upstream};
+pub use trust::{FencedBy, Trust};
 
 use crate::error::InstanceError;
 use crate::log_layout::RedoLayouts;
@@ -166,6 +168,9 @@ pub struct Control {
     /// older one is taken or forwarded meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub superseded_by: Option<Superseding>,
+    /// Who may be believed about incarnations.
+    #[serde(default, skip_serializing_if = "Trust::is_empty")]
+    pub trust: Trust,
     /// The directory that this file was written in; `None` in a file of an earlier release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<LastingIdentity>,
@@ -420,6 +425,7 @@ mod tests {
             lost: None,
             fenced: None,
             superseded_by: None,
+            trust: Trust::default(),
             home: Some(LastingIdentity { inode: 7, created_ns: None }),
             upstream: None,
             differing: Vec::new(),

@@ -162,6 +162,7 @@ pub fn init(directory: &Path, config: &Config) -> Result<InstanceId, InstanceErr
         lost: None,
         fenced: None,
         superseded_by: None,
+        trust: Default::default(),
         home: None,
         upstream: None,
         differing: Vec::new(),
@@ -251,10 +252,12 @@ impl SnapshotSink for Copy<'_> {
 }
 
 /// What [`create_standby`] did besides.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Created {
     /// This host had its certificate already: the token was not needed and is good for another one.
     pub token_unused: bool,
+    /// Authorities that were handed over with the certificate and are not trusted, in words.
+    pub notes: Vec<String>,
 }
 
 /// Makes a standby in `directory` as a copy of the primary at `from`, which goes on working meanwhile, or, when `role`
@@ -296,9 +299,10 @@ fn create_in(
         Paths::new(directory, config).map_err(InstanceError::io("find the instance directory", directory))?;
     let keeper = keeper_of(config, &paths);
     let token_unused = token.is_some() && keeper.has_identity();
-    if let Some(token) = token.filter(|_| !token_unused) {
-        keeper.join(from, token)?;
-    }
+    let notes = match token.filter(|_| !token_unused) {
+        Some(token) => keeper.join(from, token)?,
+        None => Vec::new(),
+    };
     let security = security_of(config, &keeper);
     let failed = |error: standfast_transport::TransportError| {
         InstanceError::refused(
@@ -314,7 +318,7 @@ fn create_in(
         )
     })?;
     copy_into(directory, config, &security, from, role, progress, &failed)?;
-    Ok(Created { token_unused })
+    Ok(Created { token_unused, notes })
 }
 
 /// Standby redo logs follow the rule: as large as the primary's online logs and one group more, with the same blocks. The
@@ -418,6 +422,7 @@ fn copy_into(
         lost: None,
         fenced: None,
         superseded_by: None,
+        trust: Default::default(),
         home: None,
         upstream: None,
         differing: Vec::new(),

@@ -20,7 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The certificates of the instance that `config` and `paths` are of.
 pub fn keeper_of(config: &Config, paths: &Paths) -> Arc<Keeper> {
-    Arc::new(Keeper::new(paths.directory.join(&config.security.directory), &config.instance.name))
+    let keeper = Keeper::new(paths.directory.join(&config.security.directory), &config.instance.name);
+    Arc::new(keeper.valid_for(config.security.certificate_valid_s))
 }
 
 /// How connections are protected by these settings.

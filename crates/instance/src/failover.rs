@@ -23,6 +23,7 @@ use rusqlite::Connection;
 use standfast_format::{LogKind, RecordBuilder};
 use standfast_log::{LogIdentity, LogSwitch, RedoLog};
 use standfast_sqlite_wal::guard::Guard;
+use standfast_transport as transport;
 use standfast_transport::GivenUp;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::{DatabaseId, IncarnationId, Scn};
@@ -285,10 +286,19 @@ pub fn take_over(
     }
     writer.write(&[&records], branch)?;
 
+    let began = transport::Incarnation { number: incarnation.number, id, branch };
+    let family = control.incarnations.first().map_or(id, |first| first.id);
+    let promotion =
+        environment.keeper.sign_promotion(family, began, incarnation.time_us).unwrap_or_else(|error| {
+            // Who becomes primary says so itself, too; only who passes it on is not believed without the record.
+            environment.alert.say(format!("failover: the record of the promotion cannot be signed: {error}"));
+            None
+        });
     environment.update_control(|control| {
         control.role = Role::Primary;
         control.upstream = None;
         control.superseded_by = None;
+        control.trust.promotion = promotion;
         // Nobody protects a new primary yet: it must open all the same.
         if control.protection_mode == ProtectionMode::MaximumProtection {
             control.protection_mode = ProtectionMode::MaximumAvailability;

@@ -17,6 +17,7 @@ use crate::destination_groups::{Group, Ships, Uses, judge, let_others_go};
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::retention;
+use crate::security::members::names_of;
 use crate::shipping::{
     holder, log_switch, note_synchronised, peer_identity, pieces, report_left_behind, sender_config,
     source_error,
@@ -28,9 +29,9 @@ use standfast_instruments::RemoteAnswer;
 use standfast_transport as transport;
 use standfast_transport::selection::Use;
 use standfast_transport::{
-    ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, Hop, LogGeometry, Passing, PeerIdentity, Piece,
-    RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello, SenderObserver, SnapshotInfo,
-    SourceError,
+    ArchivedFile, ArchivedLogInfo, Archivers, DatabaseInfo, Hop, IssuerAt, LogGeometry, MemberRights,
+    Passing, PeerIdentity, Piece, RedoSource, Refusal, RefuseCode, Sender, SenderEvent, SenderHello,
+    SenderObserver, SnapshotInfo, SourceError,
 };
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -73,7 +74,15 @@ impl RedoSource for ForwardingSource {
     }
 
     fn peers(&self) -> Vec<String> {
+        names_of(&self.members())
+    }
+
+    fn members(&self) -> Vec<MemberRights> {
         self.environment.vouched_for(true)
+    }
+
+    fn issuer(&self) -> Option<IssuerAt> {
+        self.environment.issuer()
     }
 
     fn captured(&self) -> Scn {
@@ -106,6 +115,9 @@ impl RedoSource for ForwardingSource {
                 self.environment.config.instance.name
             );
             return Some(Refusal::new(RefuseCode::Behind, text));
+        }
+        if let Some(objection) = self.environment.objection(destination) {
+            return Some(objection);
         }
         let upstream = control.upstream?;
         let way = upstream.via.iter().map(|hop| &hop.name).chain([&upstream.name]);
@@ -388,6 +400,15 @@ impl SenderObserver for Observer {
 
     fn enter_thread(&self, name: &str) {
         self.environment.instruments.enter_thread(name);
+    }
+
+    fn may_claim(
+        &self,
+        peer: &PeerIdentity,
+        newer: &transport::Incarnation,
+        proven: bool,
+    ) -> Result<(), Refusal> {
+        self.environment.may_claim(peer, newer, proven)
     }
 
     fn superseded(&self, peer: &PeerIdentity, newer: &transport::Incarnation) {

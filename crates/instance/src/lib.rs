@@ -37,6 +37,7 @@ pub mod far_sync;
 
 pub mod failed_files;
 pub mod failover;
+pub mod fence;
 pub mod file_system;
 pub mod foreign_commits;
 pub mod foreign_processes;
@@ -98,6 +99,7 @@ pub mod whole_file;
 
 pub use error::InstanceError;
 pub use standfast_transport::protection::ProtectionMode;
+pub use standfast_transport::{Right, Rights};
 
 /// Microseconds since the Unix epoch, for times that people see.
 pub fn now_us() -> u64 {

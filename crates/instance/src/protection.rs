@@ -168,9 +168,6 @@ impl Watch {
             running.environment.alert.say(format!("protection level: {}{was}", now.words()));
         }
         self.level = now;
-        if let Some(warning) = running.environment.keeper.warning() {
-            running.environment.alert.say(warning);
-        }
         let members = members.unwrap_or_default();
         let stop_after = Duration::from_secs(running.environment.config.protection.stop_after_s);
         if self.stall.must_stop(self.began.elapsed(), mode, &members, stop_after) {

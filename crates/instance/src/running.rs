@@ -13,7 +13,7 @@ use self::service::Service;
 use crate::applier::Applier;
 use crate::checkpointer::Remainder;
 use crate::config::DestinationConfig;
-use crate::control::{Control, FileStamp, Role, WholeFile};
+use crate::control::{Control, FencedBy, FileStamp, Role, WholeFile};
 use crate::create;
 use crate::database::Database;
 use crate::descriptors;
@@ -157,6 +157,9 @@ impl Running {
                 configured.iter().map(|destination| destination.name.clone()).collect()
             });
         })?;
+        if let Err(error) = environment.keeper.refresh_members() {
+            environment.alert.say(format!("the list of peers cannot be used: {error}"));
+        }
         let running = Arc::new_cyclic(|me| Running {
             environment,
             mode: Mutex::new(Mode::Changing),
@@ -426,7 +429,7 @@ impl Running {
     }
 
     /// Another instance is primary now: nothing is accepted any more, now or after a restart.
-    fn fence(&self, why: &str) {
+    fn fence(&self, why: &str, by: FencedBy) {
         let before = {
             let mut mode = self.mode();
             if let Mode::Fenced(_) = &*mode {
@@ -437,7 +440,10 @@ impl Running {
         if let Mode::Primary(primary) = &before {
             primary.refuse_commits();
         }
-        let stored = self.environment.update_control(|control| control.fenced = Some(why.to_owned()));
+        let stored = self.environment.update_control(|control| {
+            control.fenced = Some(why.to_owned());
+            control.trust.fenced_by = Some(by);
+        });
         if let Err(error) = stored {
             self.environment.alert.say(format!("the fence cannot be recorded: {error}"));
         }
@@ -590,7 +596,8 @@ fn note_files_at_rest(control: &mut Control, disk: &dyn Disk, databases: &[Arc<D
 fn fenced_error(why: &str) -> InstanceError {
     InstanceError::refused(
         format!("this instance may not open: another one has taken over ({why})"),
-        "make it a standby of the new primary: move the directory away and run `standfast standby create --from HOST:PORT`",
+        "make it a standby of the new primary: move the directory away and run `standfast standby create --from HOST:PORT`; if the \
+         other one became primary by mistake and has been stopped, `standfast fence lift`",
     )
 }
 

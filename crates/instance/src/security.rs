@@ -2,26 +2,28 @@
 //!
 //! `docs/security.md` says what protects against what, and how the files are handled.
 
+mod authorities;
 pub mod files;
 mod guard;
 pub mod members;
+mod promotion;
+mod renewal;
+
+pub use renewal::{Ask, RenewalState};
 
 use crate::error::InstanceError;
 use files::Files;
-use members::{BadToken, Members};
+use members::{BadToken, Members, names_of};
 use standfast_tls::{
-    Authority, CertificateInfo, Identity, Request, SystemClock, TlsError, Token, first_certificate, joining,
-    unhex,
+    Authority, CertificateInfo, Identity, Request, SystemClock, TlsError, Token, VALID_DAYS,
+    first_certificate, unhex,
 };
 use standfast_transport::{
-    CertificateGrant, CertificateRequest, CertificateRight, Identities, Refusal, RefuseCode, Security,
-    fetch_certificate, now_seconds,
+    CertificateGrant, CertificateRequest, CertificateRight, Identities, MemberRights, Refusal, RefuseCode,
+    Rights, Security, now_seconds,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// A certificate that ends within so many days is spoken of.
-pub const WARN_DAYS: i64 = 30;
 
 /// Everything about the certificates of one instance. Files may be replaced while it runs.
 pub struct Keeper {
@@ -31,7 +33,9 @@ pub struct Keeper {
     loaded: Mutex<Option<Loaded>>,
     /// Held while the members' file is changed.
     members: Mutex<()>,
-    warned: Mutex<Option<u64>>,
+    /// For how many seconds certificates are valid that are given out here.
+    valid_seconds: u64,
+    renewal: Mutex<renewal::Progress>,
 }
 
 struct Loaded {
@@ -66,8 +70,15 @@ impl Keeper {
             name: name.into(),
             loaded: Mutex::default(),
             members: Mutex::default(),
-            warned: Mutex::default(),
+            valid_seconds: VALID_DAYS * 86_400,
+            renewal: Mutex::default(),
         }
+    }
+
+    /// Certificates that it gives out are valid for so many seconds.
+    #[must_use]
+    pub fn valid_for(self, seconds: u64) -> Keeper {
+        Keeper { valid_seconds: seconds, ..self }
     }
 
     /// Whether there is a certificate.
@@ -85,6 +96,7 @@ impl Keeper {
         self.files.make_directory()?;
         let authority = Authority::create(family, now_seconds())?;
         let before = files::read(&self.files.authorities)?.unwrap_or_default();
+        self.vouch_for_next(&authority)?;
         let identity = match self.current() {
             Ok(_) => None,
             Err(_) => Some(self.signed_by(&authority)?),
@@ -97,7 +109,7 @@ impl Keeper {
 
     fn signed_by(&self, authority: &Authority) -> Result<String, InstanceError> {
         let request = Request::create(&self.name)?;
-        let certificate = authority.sign(&self.name, request.der(), now_seconds())?;
+        let certificate = authority.sign_for(&self.name, request.der(), now_seconds(), self.valid_seconds)?;
         Ok(request.identity_pem(&certificate, &self.name)?)
     }
 
@@ -107,68 +119,11 @@ impl Keeper {
         Ok(Some(Authority::from_pem(&certificates, &key)?))
     }
 
-    /// A new key and certificate: from the authority's key if it is here, else from the instance at `from`. Connections
-    /// made from now on use it.
-    ///
-    /// # Errors
-    /// When neither is at hand, or it is refused.
-    pub fn renew(self: &Arc<Keeper>, from: Option<&str>, insecure: bool) -> Result<(), InstanceError> {
-        let identity = match (self.authority()?, from) {
-            (Some(authority), None) => self.signed_by(&authority)?,
-            (None, None) => {
-                return Err(InstanceError::refused(
-                    "this instance has no authority's key to sign with",
-                    "name the instance that has it: standfast cert renew --from HOST:PORT",
-                ));
-            }
-            (_, Some(address)) => {
-                let request = Request::create(&self.name)?;
-                let security = self.security(true, insecure);
-                let grant = fetch_certificate(address, &security, &self.name, request.der(), None)
-                    .map_err(|error| asking_failed(address, &error))?;
-                let identity = request.identity_pem(&grant.certificate, &self.name)?;
-                Identity::from_pem(&identity, &grant.authorities, &clock())?;
-                files::replace(&self.files.authorities, &grant.authorities)?;
-                identity
-            }
-        };
-        files::replace(&self.files.identity, &identity)
-    }
-
-    /// The first certificate of this instance, with a token of the instance at `from`.
-    ///
-    /// # Errors
-    /// When it cannot be reached or refuses, or a file cannot be written.
-    pub fn join(&self, from: &str, token: &Token) -> Result<(), InstanceError> {
-        self.files.make_directory()?;
-        let security = Security::joining(joining(token.authority, &clock())?);
-        let request = Request::create(&self.name)?;
-        let grant = fetch_certificate(from, &security, &self.name, request.der(), Some(token))
-            .map_err(|error| asking_failed(from, &error))?;
-        let identity = request.identity_pem(&grant.certificate, &self.name)?;
-        // Also that it is signed by an authority that is handed over with it, the first of which the token names.
-        Identity::from_pem(&identity, &grant.authorities, &clock())?;
-        if standfast_tls::fingerprint(&first_certificate(&grant.authorities)?) != token.authority {
-            return Err(InstanceError::refused(
-                format!("{from} handed over another authority than the token names"),
-                "do not trust that host; look whether it is the one that you meant",
-            ));
-        }
-        files::replace(&self.files.authorities, &grant.authorities)?;
-        self.change_members(|members| members.vouch(&grant.issuer, &grant.peers))?;
-        files::replace(&self.files.identity, &identity)
-    }
-
     /// A new token with which a host may join as `name`.
     ///
     /// # Errors
     /// When this instance has no authority's key.
-    pub fn issue_token(
-        &self,
-        name: &str,
-        never_primary: bool,
-        ttl_seconds: u64,
-    ) -> Result<Token, InstanceError> {
+    pub fn issue_token(&self, name: &str, rights: Rights, ttl_seconds: u64) -> Result<Token, InstanceError> {
         let authority = self.authority()?.ok_or_else(no_issuer)?;
         if name == self.name {
             return Err(InstanceError::refused(
@@ -177,7 +132,7 @@ impl Keeper {
             ));
         }
         let pin = authority.fingerprint();
-        self.change_members(|members| members.issue(pin, name, never_primary, now_seconds(), ttl_seconds))?
+        self.change_members(|members| members.issue(pin, name, rights, now_seconds(), ttl_seconds))?
             .map_err(InstanceError::from)
     }
 
@@ -185,8 +140,13 @@ impl Keeper {
     ///
     /// # Errors
     /// When the list cannot be written.
-    pub fn allow(&self, name: &str, never_primary: bool) -> Result<(), InstanceError> {
-        self.change_members(|members| members.allow(name, never_primary))
+    pub fn allow(&self, name: &str, rights: Rights) -> Result<(), InstanceError> {
+        self.change_members(|members| members.allow(name, rights))
+    }
+
+    /// What this instance may do in its family, as far as it has been told.
+    pub fn own_rights(&self) -> Option<Rights> {
+        self.members().ok()?.listed_rights(&self.name).cloned()
     }
 
     /// Takes a host from the list.
@@ -221,12 +181,12 @@ impl Keeper {
         let request = unhex(&wish.request).ok_or_else(|| not_allowed("a request that is none".into()))?;
         let sign = || {
             authority
-                .sign(&wish.name, &request, now_seconds())
+                .sign_for(&wish.name, &request, now_seconds(), self.valid_seconds)
                 .map_err(|error| not_allowed(error.to_string()))
         };
         let certificate = match right {
             CertificateRight::Certificate => {
-                if !self.members().map_err(failed)?.may_read(&wish.name, destinations) {
+                if !self.members().map_err(failed)?.is_listed(&wish.name, destinations) {
                     return Err(not_allowed(format!("`{}` is not listed here", wish.name)));
                 }
                 sign()?
@@ -244,12 +204,15 @@ impl Keeper {
             }
         };
         let authorities = files::read(&self.files.authorities).map_err(failed)?.unwrap_or_default();
-        let members = self.members().map_err(failed)?;
+        let endorsements = self.endorsements_by(&authority, &authorities).map_err(failed)?;
+        let members = self.members().map_err(failed)?.vouched_for(&self.name, destinations, true);
         Ok(CertificateGrant {
             certificate,
             authorities,
             issuer: self.name.clone(),
-            peers: members.vouched_for(&self.name, destinations, true),
+            peers: names_of(&members),
+            members,
+            endorsements,
         })
     }
 
@@ -257,8 +220,8 @@ impl Keeper {
     ///
     /// # Errors
     /// When it cannot be remembered.
-    pub fn vouched(&self, source: &str, names: &[String]) -> Result<(), InstanceError> {
-        self.change_members(|members| members.vouch(source, names))
+    pub fn vouched(&self, said: &[MemberRights]) -> Result<(), InstanceError> {
+        self.change_members(|members| members.vouch(said))
     }
 
     /// Who is listed.
@@ -275,6 +238,17 @@ impl Keeper {
         })
     }
 
+    /// Writes the list again if an earlier release wrote it: that kept of tokens what a proof can be made with.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn refresh_members(&self) -> Result<(), InstanceError> {
+        let _one = locked(&self.members);
+        let Some(before) = files::read(&self.files.members)? else { return Ok(()) };
+        let text = members_text(&self.members()?)?;
+        if text == before { Ok(()) } else { files::replace(&self.files.members, &text) }
+    }
+
     fn change_members<T>(&self, change: impl FnOnce(&mut Members) -> T) -> Result<T, InstanceError> {
         let _one = locked(&self.members);
         let before = self.members()?;
@@ -282,9 +256,7 @@ impl Keeper {
         let result = change(&mut members);
         if members != before {
             self.files.make_directory()?;
-            let text = serde_json::to_string_pretty(&members)
-                .map_err(|error| InstanceError::Failed(error.to_string()))?;
-            files::replace(&self.files.members, &text)?;
+            files::replace(&self.files.members, &members_text(&members)?)?;
         }
         Ok(result)
     }
@@ -310,17 +282,6 @@ impl Keeper {
             authorities: infos.collect::<Result<_, _>>()?,
             is_issuer: self.files.authority_key.exists(),
         }))
-    }
-
-    /// What an operator should be told about the end of the certificate's validity, once a day.
-    pub fn warning(&self) -> Option<String> {
-        let now = now_seconds();
-        let today = now / 86_400;
-        if locked(&self.warned).replace(today) == Some(today) {
-            return None;
-        }
-        let shown = self.shown().ok()??;
-        expiry_warning(&shown.info, now)
     }
 }
 
@@ -357,17 +318,8 @@ impl Identities for Keeper {
     }
 }
 
-fn expiry_warning(info: &CertificateInfo, now: u64) -> Option<String> {
-    let days = info.days_left(now);
-    if days > WARN_DAYS {
-        return None;
-    }
-    let what = if days < 0 {
-        "has EXPIRED: new connections are refused".to_owned()
-    } else {
-        format!("expires in {days} days")
-    };
-    Some(format!("the certificate of `{}` {what} | hint: standfast cert renew", info.name))
+fn members_text(members: &Members) -> Result<String, InstanceError> {
+    serde_json::to_string_pretty(members).map_err(|error| InstanceError::Failed(error.to_string()))
 }
 
 fn told(bad: BadToken, name: &str) -> String {
@@ -386,13 +338,6 @@ fn no_issuer() -> InstanceError {
     InstanceError::refused(
         "this instance gives no certificates: the authority's key is not here",
         "ask the instance where the family was founded, or put its ca.key into the tls directory here (docs/security.md)",
-    )
-}
-
-fn asking_failed(from: &str, error: &standfast_transport::TransportError) -> InstanceError {
-    InstanceError::refused(
-        format!("no certificate from {from}: {error}"),
-        "check that the instance there runs, gives certificates (`standfast cert show`) and listens on this address",
     )
 }
 
@@ -422,13 +367,12 @@ mod tests {
         paris.found_family("0123").unwrap();
         let first = paris.current().unwrap();
         assert!(Arc::ptr_eq(&first, &paris.current().unwrap()));
-        paris.renew(None, false).unwrap();
+        paris.renew(&Ask::default()).unwrap();
         let second = paris.current().unwrap();
         assert_eq!(second.info().name, "paris");
         assert_ne!(first.info().fingerprint, second.info().fingerprint);
         let shown = paris.shown().unwrap().unwrap();
         assert!(shown.is_issuer && shown.info == *second.info() && shown.authorities.len() == 1);
-        assert!(paris.warning().is_none());
         // A family may get another authority; the old one stays trusted.
         paris.found_family("0123").unwrap();
         let shown = paris.shown().unwrap().unwrap();
@@ -437,7 +381,7 @@ mod tests {
             (2, second.info()),
             "the others do not know it yet"
         );
-        paris.renew(None, false).unwrap();
+        paris.renew(&Ask::default()).unwrap();
         assert_eq!(paris.current().unwrap().info().issuer, shown.authorities[0].name);
         std::fs::remove_dir_all(&paris.files.directory).unwrap();
     }
@@ -454,10 +398,10 @@ mod tests {
     #[test]
     fn a_token_cannot_be_redeemed_twice_also_after_a_restart() {
         let paris = keeper("token", "paris");
-        assert!(paris.issue_token("oslo", false, 60).is_err(), "nobody to issue it");
+        assert!(paris.issue_token("oslo", Rights::all(), 60).is_err(), "nobody to issue it");
         paris.found_family("0123").unwrap();
-        assert!(paris.issue_token("paris", false, 60).is_err());
-        let token = paris.issue_token("oslo", false, 60).unwrap();
+        assert!(paris.issue_token("paris", Rights::all(), 60).is_err());
+        let token = paris.issue_token("oslo", Rights::all(), 60).unwrap();
         let request = Request::create("oslo").unwrap();
         let session = [9; 32];
         let wish = CertificateRequest {
@@ -467,7 +411,7 @@ mod tests {
         };
         let right = CertificateRight::Token {
             number: standfast_tls::hex(&token.number),
-            proof: token.prove(&session, "oslo", request.der()).to_vec(),
+            proof: token.prove(&session, "oslo", request.der()).unwrap(),
             session,
         };
         let grant = paris.certify(&wish, &right, &[]).unwrap();
@@ -480,18 +424,6 @@ mod tests {
         assert!(again.certify(&wish, &CertificateRight::Certificate, &[]).is_ok());
         again.remove("oslo").unwrap();
         assert!(again.certify(&wish, &CertificateRight::Certificate, &[]).is_err());
-        std::fs::remove_dir_all(&paris.files.directory).unwrap();
-    }
-
-    #[test]
-    fn the_end_of_a_certificate_is_announced_a_month_before() {
-        let paris = keeper("expiry", "paris");
-        paris.found_family("0123").unwrap();
-        let info = paris.current().unwrap().info().clone();
-        let days = |left: u64| expiry_warning(&info, info.not_after - left * 86_400);
-        assert_eq!(days(31), None);
-        assert!(days(30).unwrap().contains("expires in 30 days"));
-        assert!(expiry_warning(&info, info.not_after + 1).unwrap().contains("EXPIRED"));
         std::fs::remove_dir_all(&paris.files.directory).unwrap();
     }
 }

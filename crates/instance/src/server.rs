@@ -19,6 +19,7 @@ use crate::view_request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use standfast_io::DirectDisk;
+use standfast_transport::Rights;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::Scn;
 use std::fs::{File, OpenOptions};
@@ -152,8 +153,8 @@ pub enum Request {
     IssueToken {
         /// As whom.
         name: String,
-        /// It never becomes primary.
-        never_primary: bool,
+        /// What it may do then.
+        rights: Rights,
         /// For how long it is good.
         ttl_s: u64,
     },
@@ -161,8 +162,8 @@ pub enum Request {
     AllowMember {
         /// Its name.
         name: String,
-        /// Redo is never taken from it.
-        never_primary: bool,
+        /// What it may do.
+        rights: Rights,
     },
     /// Take a host from the list of those that have joined.
     RemoveMember {
@@ -534,15 +535,17 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
             let (mode, level) = running.protection();
             json!({ "mode": mode, "level": level })
         }
-        Request::IssueToken { name, never_primary, ttl_s } => {
+        Request::IssueToken { name, rights, ttl_s } => {
             let environment = &running.environment;
-            let token = environment.keeper.issue_token(&name, never_primary, ttl_s)?;
-            environment.alert.say(format!("a token for `{name}` was made, good for {ttl_s} s"));
+            let token = environment.keeper.issue_token(&name, rights.clone(), ttl_s)?;
+            environment
+                .alert
+                .say(format!("a token for `{name}` was made, good for {ttl_s} s: it may {rights}"));
             json!({ "token": token.reveal() })
         }
-        Request::AllowMember { name, never_primary } => {
-            running.environment.keeper.allow(&name, never_primary)?;
-            running.environment.alert.say(format!("`{name}` was put on the list of hosts that may connect"));
+        Request::AllowMember { name, rights } => {
+            running.environment.keeper.allow(&name, rights.clone())?;
+            running.environment.alert.say(format!("`{name}` is listed by hand: it may {rights}"));
             json!({ "listed": name })
         }
         Request::RemoveMember { name } => {

@@ -2,7 +2,7 @@
 
 use crate::archive_source;
 use crate::config::{Compression, DestinationConfig, OnTimeout, TransportMode};
-use crate::control::{Control, Incarnation};
+use crate::control::{Control, FencedBy, Incarnation};
 use crate::database::{Database, WRITER_TIMEOUT};
 use crate::destination_config::State;
 use crate::destination_groups::{Group, Ships, Uses, judge, let_others_go};
@@ -11,6 +11,7 @@ use crate::error::InstanceError;
 use crate::page_copy::{copy_pages, failed};
 use crate::primary::{PrimaryShared, Shipping};
 use crate::retention::{self, Copies, Holder, Known, LeftBehind};
+use crate::security::members::names_of;
 use standfast_format::StreamCrc;
 use standfast_instruments::{Cause, RemoteAnswer};
 use standfast_log::{LogBuffer, LogError, RedoChunk, RedoLog};
@@ -20,8 +21,8 @@ use standfast_transport::protection::{Member, ProtectionMode};
 use standfast_transport::selection::Use;
 use standfast_transport::{
     ArchiveTransport, ArchivedFile, ArchivedLogInfo, Archivers, Batch, DatabaseInfo, DestinationStatus,
-    GapSettings, PeerIdentity, Piece, RedoSource, Sender, SenderConfig, SenderEvent, SenderObserver,
-    Siblings, SnapshotInfo, SourceError, Standing, StreamShape,
+    GapSettings, IssuerAt, MemberRights, PeerIdentity, Piece, RedoSource, Refusal, Sender, SenderConfig,
+    SenderEvent, SenderObserver, Siblings, SnapshotInfo, SourceError, Standing, StreamShape,
 };
 use standfast_types::{BATCH_BYTES_MAX, DatabaseId, PageNo, ReleasePosition, Scn};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -59,6 +60,11 @@ fn identity_with(
         name: environment.config.instance.name.clone(),
         role,
         incarnations: incarnations.iter().map(incarnation).collect(),
+        promotion: control
+            .trust
+            .promotion
+            .clone()
+            .filter(|record| incarnations.last().is_some_and(|newest| newest.id == record.incarnation.id)),
     }
 }
 
@@ -140,7 +146,19 @@ impl RedoSource for PrimarySource {
     }
 
     fn peers(&self) -> Vec<String> {
+        names_of(&self.members())
+    }
+
+    fn members(&self) -> Vec<MemberRights> {
         self.environment.vouched_for(false)
+    }
+
+    fn issuer(&self) -> Option<IssuerAt> {
+        self.environment.issuer()
+    }
+
+    fn objection(&self, destination: &str) -> Option<Refusal> {
+        self.environment.objection(destination)
     }
 
     fn captured(&self) -> Scn {
@@ -606,7 +624,7 @@ fn wait_name(destination: &DestinationStatus) -> Option<String> {
 }
 
 /// Called when a destination turns out to have been opened as primary.
-pub type FencedCall = Arc<dyn Fn(String) + Send + Sync>;
+pub type FencedCall = Arc<dyn Fn(String, FencedBy) + Send + Sync>;
 
 struct Observer {
     environment: Arc<Environment>,
@@ -627,12 +645,22 @@ impl SenderObserver for Observer {
         self.environment.instruments.enter_thread(name);
     }
 
+    fn may_claim(
+        &self,
+        peer: &PeerIdentity,
+        newer: &transport::Incarnation,
+        proven: bool,
+    ) -> Result<(), Refusal> {
+        self.environment.may_claim(peer, newer, proven)
+    }
+
     fn event(&self, _: usize, event: &SenderEvent) {
         let name = &self.name;
         self.environment.alert.say(format!("destination {name}: {event}"));
         note_synchronised(&self.environment, name, event);
-        if let SenderEvent::Fenced { .. } = event {
-            (self.fenced)(format!("{name}: {event}"));
+        if let SenderEvent::Fenced { incarnation, peer } = event {
+            let by = FencedBy { peer: peer.clone(), incarnation: *incarnation };
+            (self.fenced)(format!("{name}: {event}"), by);
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::far_sync::FarSync;
 use crate::forwarding::Forwarding;
 use crate::now_us;
 use crate::running::{Mode, Running, RunningPrimary, RunningStandby};
+use crate::security::RenewalState;
 use crate::standby::StandbyShared;
 use serde_json::{Value, json};
 use standfast_format::LogKind;
@@ -109,6 +110,7 @@ fn thresholds(alert: &AlertConfig) -> Value {
 fn security(environment: &crate::environment::Environment) -> Value {
     let now = now_us() / 1_000_000;
     let shown = environment.keeper.shown().ok().flatten();
+    let state = environment.keeper.renewal_state();
     json!({
         "tls": environment.config.security.tls,
         "insecure": environment.config.instance.insecure,
@@ -117,6 +119,12 @@ fn security(environment: &crate::environment::Environment) -> Value {
             "fingerprint": shown.info.fingerprint_text(),
             "not_after_us": shown.info.not_after * 1_000_000,
             "days_left": shown.info.days_left(now),
+            "renew_at_us": shown.info.renew_at() * 1_000_000,
+            "state": state.as_ref().map(RenewalState::word),
+            "renewal_failure": match &state {
+                Some(RenewalState::Failed(why)) => Some(why),
+                _ => None,
+            },
         })),
         "gives_certificates": shown.is_some_and(|shown| shown.is_issuer),
     })

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 
 /// How long the log of a standby may be busy.
 const LOG_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often it may be time to look at the certificate; a look is taken more seldom if that lives long.
+const CERTIFICATE_EVERY: Duration = Duration::from_secs(1);
+/// The longest time between two looks.
+const CERTIFICATE_PAUSE: Duration = Duration::from_secs(60);
 const INSTANCE: &str = "instance";
 const DATABASES: &str = "databases";
 const REDO_LOG: &str = "redo log";
@@ -37,6 +41,18 @@ pub(crate) fn start(running: &Arc<Running>) -> Result<Watchers, InstanceError> {
     watchers
         .spawn("places", places::EVERY, &me, look)
         .map_err(InstanceError::io("begin the thread that watches files in", &environment.paths.directory))?;
+    let mut looked = None;
+    let look = move |running: &Running| {
+        let now = Instant::now();
+        if looked.is_none_or(|then| now.saturating_duration_since(then) >= running.certificate_pause()) {
+            looked = Some(now);
+            running.look_at_certificate();
+        }
+    };
+    watchers.spawn("certificate", CERTIFICATE_EVERY, &me, look).map_err(InstanceError::io(
+        "begin the thread that renews certificates of",
+        &environment.paths.directory,
+    ))?;
     Ok(watchers)
 }
 
@@ -63,6 +79,19 @@ fn of_log(log: &RedoLog) -> Vec<Place> {
 }
 
 impl Running {
+    /// Often enough that a renewal that fails is tried several times before the end of the certificate.
+    fn certificate_pause(&self) -> Duration {
+        let life = self.environment.keeper.life().unwrap_or(CERTIFICATE_PAUSE);
+        (life / 100).clamp(CERTIFICATE_EVERY, CERTIFICATE_PAUSE)
+    }
+
+    fn look_at_certificate(&self) {
+        let environment = &self.environment;
+        if let Some(news) = environment.keeper.renew_when_due(environment.config.instance.insecure) {
+            environment.alert.say(news);
+        }
+    }
+
     fn look_at_places(&self) {
         self.watch_log();
         self.watch_databases();

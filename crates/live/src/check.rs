@@ -173,8 +173,33 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
         find(Severity::Critical, text);
     }
     of_standby(status, thresholds, &mut find);
+    of_certificate(status, &mut find);
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     found
+}
+
+/// One that was not renewed in time ends all replication with the next connection.
+fn of_certificate(status: &Status, find: &mut impl FnMut(Severity, String)) {
+    let Some(certificate) = status.certificate() else { return };
+    let left = certificate.days_left.map_or_else(String::new, |days| format!(", {days} days left"));
+    match certificate.state.as_deref() {
+        Some("expired") => {
+            find(Severity::Critical, "the certificate has expired: new connections are refused".into())
+        }
+        Some("not valid yet") => {
+            find(
+                Severity::Critical,
+                "the certificate is not valid yet: compare the clocks of the hosts".into(),
+            );
+        }
+        Some("renewal failed") => {
+            let why = certificate.renewal_failure.as_deref().and_then(|why| why.lines().next());
+            let why = why.unwrap_or("no cause given");
+            find(Severity::Warning, format!("the certificate cannot be renewed{left}: {why}"));
+        }
+        Some("ending") => find(Severity::Warning, format!("the certificate ends and was not renewed{left}")),
+        _ => {}
+    }
 }
 
 /// Commits that nothing waited for are not protected as configured, though the redo has them.
@@ -366,6 +391,27 @@ mod tests {
             (severity.exit_code(), line),
             (0, format!("STANDFAST OK - paris (primary): open | {data}"))
         );
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_renewed_is_a_warning_and_its_end_critical() {
+        let with = |certificate: Value| {
+            let mut status = primary(oslo("streaming", json!(0.0)));
+            status["security"] = json!({ "certificate": certificate });
+            checked(status)
+        };
+        for state in ["valid", "due"] {
+            let (severity, line) = with(json!({ "state": state, "days_left": 0 }));
+            assert_eq!(severity.exit_code(), 0, "{line}");
+        }
+        let failed = json!({ "state": "renewal failed", "days_left": 100, "renewal_failure": "away" });
+        let (severity, line) = with(failed);
+        assert!(severity == Severity::Warning, "{line}");
+        assert!(line.contains("the certificate cannot be renewed, 100 days left: away"), "{line}");
+        assert!(with(json!({ "state": "ending", "days_left": 29 })).0 == Severity::Warning);
+        for state in ["expired", "not valid yet"] {
+            assert!(with(json!({ "state": state, "days_left": -1 })).0 == Severity::Critical, "{state}");
+        }
     }
 
     #[test]

@@ -71,6 +71,30 @@ document! {
         differing_pages: Vec<DifferingPage>,
         /// The newest comparison of a primary with its standbys.
         verification: Verification,
+        /// Encryption.
+        security: Security,
+    }
+}
+
+document! {
+    /// How connections are protected.
+    Security {
+        /// The certificate of the instance.
+        certificate: Certificate,
+    }
+}
+
+document! {
+    /// A certificate.
+    Certificate {
+        /// Whole days until it ends.
+        days_left: i64,
+        /// When it ends, microseconds since the Unix epoch.
+        not_after_us: u64,
+        /// `valid`, `due`, `renewal failed`, `ending`, `not valid yet` or `expired`.
+        state: String,
+        /// Why the last renewal failed.
+        renewal_failure: String,
     }
 }
 
@@ -314,6 +338,11 @@ document! {
 }
 
 impl Status {
+    /// The certificate, if there is one and it is known.
+    pub fn certificate(&self) -> Option<&Certificate> {
+        self.security.as_ref()?.certificate.as_ref()
+    }
+
     /// Out of the document; all of it is unknown when it is none.
     pub fn of(document: &Value) -> Status {
         Status::deserialize(document).unwrap_or_default()

@@ -10,11 +10,12 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 use std::time::Duration;
 
-/// For how long a certificate of an instance is valid.
+/// For how long a certificate of an instance is valid, unless it is said.
 pub const VALID_DAYS: u64 = 365;
-const AUTHORITY_VALID_DAYS: u64 = 20 * 365;
-/// Certificates are valid from a day before: clocks of hosts differ.
-const BEFORE_SECONDS: u64 = 86_400;
+const VALID_SECONDS: u64 = VALID_DAYS * 86_400;
+const AUTHORITY_VALID_SECONDS: u64 = 20 * 365 * 86_400;
+/// Certificates are valid from a day before they are made: clocks of hosts differ.
+pub(crate) const BEFORE_SECONDS: u64 = 86_400;
 
 /// Signs the certificates of a family. Holds the most valuable key there is: with it anybody can be any instance.
 pub struct Authority {
@@ -30,7 +31,7 @@ impl Authority {
     /// `Making`.
     pub fn create(family: &str, now: u64) -> Result<Authority, TlsError> {
         let key = new_key()?;
-        let mut params = params(&format!("standfast family {family} {now:x}"), now, AUTHORITY_VALID_DAYS);
+        let mut params = params(&format!("standfast family {family} {now:x}"), now, AUTHORITY_VALID_SECONDS);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key).map_err(making)?;
@@ -73,16 +74,24 @@ impl Authority {
         fingerprint(&self.certificate)
     }
 
-    /// A certificate for the instance `name` and the key that signed `request` (PKCS#10). Everything else in the
-    /// request is ignored: what a certificate may be used for is decided here.
+    /// A certificate for the instance `name` and the key that signed `request` (PKCS#10), valid for [`VALID_DAYS`].
+    /// Everything else in the request is ignored: what a certificate may be used for is decided here.
     ///
     /// # Errors
     /// `Request` when it is not signed by its own key, `Making`.
     pub fn sign(&self, name: &str, request: &[u8], now: u64) -> Result<String, TlsError> {
+        self.sign_for(name, request, now, VALID_SECONDS)
+    }
+
+    /// As [`Authority::sign`], valid until `now` + `seconds`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sign_for(&self, name: &str, request: &[u8], now: u64, seconds: u64) -> Result<String, TlsError> {
         let request = CertificateSigningRequestDer::from(request);
         let mut request = CertificateSigningRequestParams::from_der(&request)
             .map_err(|error| TlsError::Request(error.to_string()))?;
-        request.params = params(name, now, VALID_DAYS);
+        request.params = params(name, now, seconds);
         request.params.is_ca = IsCa::ExplicitNoCa;
         request.params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         request.params.extended_key_usages =
@@ -111,7 +120,7 @@ impl Request {
     /// `Making`.
     pub fn create(name: &str) -> Result<Request, TlsError> {
         let key = new_key()?;
-        let request = params(name, 0, VALID_DAYS).serialize_request(&key).map_err(making)?;
+        let request = params(name, 0, VALID_SECONDS).serialize_request(&key).map_err(making)?;
         Ok(Request { key, request: request.der().to_vec() })
     }
 
@@ -147,13 +156,13 @@ fn new_key() -> Result<KeyPair, TlsError> {
     KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(making)
 }
 
-fn params(name: &str, now: u64, days: u64) -> CertificateParams {
+fn params(name: &str, now: u64, seconds: u64) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
     let epoch = date_time_ymd(1970, 1, 1);
     params.not_before = epoch + Duration::from_secs(now.saturating_sub(BEFORE_SECONDS));
-    params.not_after = epoch + Duration::from_secs(now + days * 86_400);
+    params.not_after = epoch + Duration::from_secs(now + seconds);
     params
 }
 
@@ -162,7 +171,7 @@ fn making(error: rcgen::Error) -> TlsError {
 }
 
 /// A certificate as PEM text.
-fn pem_of(certificate: &CertificateDer<'_>) -> String {
+pub(crate) fn pem_of(certificate: &CertificateDer<'_>) -> String {
     let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
     pem::encode_config(&pem::Pem::new("CERTIFICATE", certificate.to_vec()), config)
 }

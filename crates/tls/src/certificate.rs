@@ -55,6 +55,12 @@ impl CertificateInfo {
         hex(&self.fingerprint)
     }
 
+    /// Second in which two thirds of its life are over, from when it was made: it is to be renewed from then on.
+    pub fn renew_at(&self) -> u64 {
+        let made = (self.not_before + crate::authority::BEFORE_SECONDS).min(self.not_after);
+        made + (self.not_after - made) / 3 * 2 + (self.not_after - made) % 3 * 2 / 3
+    }
+
     /// Whole days of validity that are left at `now`; negative when it has expired.
     pub fn days_left(&self, now: u64) -> i64 {
         (self.not_after as i64 - now as i64).div_euclid(86_400)

@@ -156,10 +156,27 @@ fn algorithms(provider: &CryptoProvider) -> WebPkiSupportedAlgorithms {
     provider.signature_verification_algorithms
 }
 
-fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let all = all.map_err(|error| TlsError::unusable(what, error))?;
     if all.is_empty() { Err(TlsError::unusable(what, "there is no certificate in it")) } else { Ok(all) }
+}
+
+/// Checks that one of `authorities` has signed the certificate of an instance.
+///
+/// # Errors
+/// `Unusable`.
+pub(crate) fn is_signed_by(
+    certificate: &CertificateDer<'_>,
+    authorities: &[CertificateDer<'static>],
+    info: &CertificateInfo,
+) -> Result<(), TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        let failed = |error: Error| TlsError::unusable("the authorities' certificates", error);
+        roots.add(authority.clone()).map_err(failed)?;
+    }
+    check_signed(certificate, &roots, info, &suites())
 }
 
 fn check_signed(

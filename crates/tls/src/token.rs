@@ -1,19 +1,21 @@
 //! One-time tokens with which a new host gets its first certificate.
 //!
 //! A token is text: `sft1.` and 64 random or fixed bytes in hexadecimal: the SHA-256 of the authority's certificate
-//! (the new host accepts no other authority), a number and a secret. The issuer keeps only a hash of the secret.
-//! The new host never sends the secret: it proves that it has it with a MAC over the TLS session, the name it asks for
-//! and its request. So a proof is worth nothing in another session, and whoever sits between the two gets nothing.
+//! (the new host accepts no other authority), a number and a secret. The secret is the seed of a key pair (Ed25519). The
+//! issuer keeps the public key alone: with it a proof is checked and none is made, so whoever reads the issuer's file gets
+//! nothing. The new host never sends the secret: it signs the TLS session, the name it asks for and its request. So a proof
+//! is worth nothing in another session, and whoever sits between the two gets nothing.
 
 use crate::error::TlsError;
-use ring::{digest, hmac, rand};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use ring::{digest, rand};
 use std::fmt;
 
 const PREFIX: &str = "sft1.";
 const NUMBER_BYTES: usize = 8;
 const SECRET_BYTES: usize = 24;
 const TOKEN_BYTES: usize = 32 + NUMBER_BYTES + SECRET_BYTES;
-/// What the MAC is for; another use of the same key would have another text.
+/// What is proved; another use of the same secret would have another text.
 const PURPOSE: &[u8] = b"standfast join 1";
 
 /// SHA-256 of a certificate.
@@ -29,7 +31,7 @@ pub struct Token {
     secret: [u8; SECRET_BYTES],
 }
 
-/// What the issuer keeps: enough to check a proof, and of no use as a token.
+/// What the issuer keeps: the public key, enough to check a proof, and of no use to make one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenKey([u8; 32]);
 
@@ -69,34 +71,47 @@ impl Token {
     }
 
     /// What the issuer keeps.
-    pub fn key(&self) -> TokenKey {
+    ///
+    /// # Errors
+    /// `Token`, which no secret brings about.
+    pub fn key(&self) -> Result<TokenKey, TlsError> {
+        TokenKey::of_seed(&self.seed())
+    }
+
+    /// Hashed, so that releases that kept this hash have kept the seed of the same key.
+    fn seed(&self) -> [u8; 32] {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(PURPOSE);
         context.update(&self.number);
         context.update(&self.secret);
-        let mut key = [0; 32];
-        key.copy_from_slice(context.finish().as_ref());
-        TokenKey(key)
+        let mut seed = [0; 32];
+        seed.copy_from_slice(context.finish().as_ref());
+        seed
     }
 
     /// Proves possession in the TLS session that has exported `session`, for `name` and `request`.
-    pub fn prove(&self, session: &[u8; 32], name: &str, request: &[u8]) -> [u8; 32] {
-        let mut proof = [0; 32];
-        let tag = hmac::sign(&self.key().mac(), &message(session, name, request));
-        proof.copy_from_slice(tag.as_ref());
-        proof
+    ///
+    /// # Errors
+    /// `Token`, which no secret brings about.
+    pub fn prove(&self, session: &[u8; 32], name: &str, request: &[u8]) -> Result<Vec<u8>, TlsError> {
+        Ok(pair(&self.seed())?.sign(&message(session, name, request)).as_ref().to_vec())
     }
 }
 
+fn pair(seed: &[u8; 32]) -> Result<Ed25519KeyPair, TlsError> {
+    Ed25519KeyPair::from_seed_unchecked(seed).map_err(|_| TlsError::Token)
+}
+
 impl TokenKey {
-    /// Whether `proof` was made with the token, in this session and for this request. Takes the same time for every
-    /// wrong proof.
-    pub fn accepts(&self, proof: &[u8], session: &[u8; 32], name: &str, request: &[u8]) -> bool {
-        hmac::verify(&self.mac(), &message(session, name, request), proof).is_ok()
+    fn of_seed(seed: &[u8; 32]) -> Result<TokenKey, TlsError> {
+        let mut key = [0; 32];
+        key.copy_from_slice(pair(seed)?.public_key().as_ref());
+        Ok(TokenKey(key))
     }
 
-    fn mac(&self) -> hmac::Key {
-        hmac::Key::new(hmac::HMAC_SHA256, &self.0)
+    /// Whether `proof` was made with the token, in this session and for this request.
+    pub fn accepts(&self, proof: &[u8], session: &[u8; 32], name: &str, request: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, self.0).verify(&message(session, name, request), proof).is_ok()
     }
 
     /// For the issuer's file.
@@ -107,6 +122,12 @@ impl TokenKey {
     /// From the issuer's file.
     pub fn from_hex(text: &str) -> Option<TokenKey> {
         unhex(text)?.try_into().ok().map(TokenKey)
+    }
+
+    /// From what earlier releases kept, with which a proof could be made. It is a secret.
+    pub fn from_old_hex(text: &str) -> Option<TokenKey> {
+        let seed: [u8; 32] = unhex(text)?.try_into().ok()?;
+        TokenKey::of_seed(&seed).ok()
     }
 }
 
@@ -157,7 +178,7 @@ mod tests {
         assert_eq!(Token::parse(&format!(" {text}\n")).unwrap(), token);
         let secret = hex(&token.secret);
         assert!(text.ends_with(&secret));
-        for shown in [format!("{token:?}"), format!("{:?}", token.key()), token.key().to_hex()] {
+        for shown in [format!("{token:?}"), format!("{:?}", token.key()), token.key().unwrap().to_hex()] {
             assert!(!shown.contains(&secret), "{shown}");
         }
         let error = Token::parse(&text[..text.len() - 2]).unwrap_err();
@@ -168,18 +189,47 @@ mod tests {
     #[test]
     fn a_proof_is_worth_nothing_for_anything_else() {
         let token = Token::generate([7; 32]).unwrap();
-        let key = TokenKey::from_hex(&token.key().to_hex()).unwrap();
-        let proof = token.prove(&[1; 32], "oslo", b"request");
+        let key = TokenKey::from_hex(&token.key().unwrap().to_hex()).unwrap();
+        let proof = token.prove(&[1; 32], "oslo", b"request").unwrap();
         assert!(key.accepts(&proof, &[1; 32], "oslo", b"request"));
         assert!(!key.accepts(&proof, &[2; 32], "oslo", b"request"), "another session");
         assert!(!key.accepts(&proof, &[1; 32], "paris", b"request"), "another name");
         assert!(!key.accepts(&proof, &[1; 32], "oslo", b"requests"), "another request");
         assert!(!key.accepts(&proof, &[1; 32], "oslor", b"equest"), "cut elsewhere");
         assert!(
-            !key.accepts(&proof[..31], &[1; 32], "oslo", b"request")
+            !key.accepts(&proof[..63], &[1; 32], "oslo", b"request")
                 && !key.accepts(&[], &[1; 32], "oslo", b"")
         );
-        assert!(!Token::generate([7; 32]).unwrap().key().accepts(&proof, &[1; 32], "oslo", b"request"));
+        assert!(
+            !Token::generate([7; 32]).unwrap().key().unwrap().accepts(&proof, &[1; 32], "oslo", b"request")
+        );
+    }
+
+    #[test]
+    fn what_the_issuer_keeps_does_not_make_a_proof() {
+        let token = Token::generate([7; 32]).unwrap();
+        let kept = token.key().unwrap();
+        let text = message(&[1; 32], "oslo", b"request");
+        // As a seed, and as the key of the code that proofs were in earlier releases.
+        let seeded = pair(&kept.0).unwrap().sign(&text);
+        let code = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &kept.0), &text);
+        for forged in [seeded.as_ref(), code.as_ref(), &kept.0] {
+            assert!(!kept.accepts(forged, &[1; 32], "oslo", b"request"));
+        }
+        assert!(kept.accepts(
+            &token.prove(&[1; 32], "oslo", b"request").unwrap(),
+            &[1; 32],
+            "oslo",
+            b"request"
+        ));
+    }
+
+    #[test]
+    fn a_token_that_an_earlier_release_has_kept_stays_good() {
+        let token = Token::generate([7; 32]).unwrap();
+        let read = TokenKey::from_old_hex(&hex(&token.seed())).unwrap();
+        assert!(read == token.key().unwrap() && !read.to_hex().contains(&hex(&token.seed())));
+        assert!(TokenKey::from_old_hex("00").is_none());
     }
 
     proptest! {

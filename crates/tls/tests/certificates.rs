@@ -188,3 +188,52 @@ fn no_secret_is_shown() {
     let error = Identity::from_pem(&broken, authority.certificate_pem(), &at(NOW)).unwrap_err();
     assert!(!format!("{error} {error:?}").contains(&pem[40..60]));
 }
+
+#[test]
+fn an_authority_is_trusted_only_when_a_trusted_one_vouches_for_it() {
+    let (old, new, foreign) = (authority(), authority(), Authority::create("evil", NOW).unwrap());
+    let vouched = endorse(old.certificate_pem(), &old.key_pem(), new.certificate_pem()).unwrap();
+    let all = format!("{}{}{}", new.certificate_pem(), old.certificate_pem(), foreign.certificate_pem());
+    let (trusted, refused) = grown(old.certificate_pem(), &all, &[vouched.clone()]).unwrap();
+    assert_eq!(trusted, format!("{}{}", new.certificate_pem(), old.certificate_pem()));
+    assert_eq!(refused.len(), 1);
+    assert!(refused[0].name.contains("evil"), "{refused:?}");
+    // Without the word of the old one the new one is a stranger, and so is one that vouches for itself or lies.
+    let own = endorse(foreign.certificate_pem(), &foreign.key_pem(), foreign.certificate_pem()).unwrap();
+    let lie = Endorsement { by: vouched.by.clone(), ..own.clone() };
+    for endorsements in [vec![], vec![own, lie]] {
+        let (trusted, refused) = grown(old.certificate_pem(), &all, &endorsements).unwrap();
+        assert_eq!((trusted.as_str(), refused.len()), (old.certificate_pem(), 2));
+    }
+    // What was trusted stays trusted when it is not offered.
+    let (trusted, _) = grown(old.certificate_pem(), new.certificate_pem(), &[vouched]).unwrap();
+    assert_eq!(trusted, format!("{}{}", new.certificate_pem(), old.certificate_pem()));
+}
+
+#[test]
+fn a_signature_names_its_member_and_is_of_no_other_use() {
+    let family = authority();
+    let oslo = identity_pem(&family, "oslo");
+    let signed = sign(&oslo, "promotion", b"2").unwrap();
+    let by = |signed: &Signature, family: &Authority, purpose: &str, message: &[u8]| {
+        signer(signed, family.certificate_pem(), purpose, message).ok()
+    };
+    assert_eq!(by(&signed, &family, "promotion", b"2").as_deref(), Some("oslo"));
+    assert_eq!(by(&signed, &family, "promotion", b"3"), None);
+    assert_eq!(by(&signed, &family, "promotio", b"n2"), None);
+    assert_eq!(by(&signed, &authority(), "promotion", b"2"), None, "of another family");
+    let paris = sign(&identity_pem(&family, "paris"), "promotion", b"2").unwrap();
+    let mixed = Signature { certificate: paris.certificate, ..signed };
+    assert_eq!(by(&mixed, &family, "promotion", b"2"), None, "another's certificate");
+}
+
+#[test]
+fn a_certificate_is_due_at_two_thirds_of_its_life() {
+    let family = authority();
+    let request = Request::create("oslo").unwrap();
+    for (seconds, due) in [(3600, 2400), (10, 6), (365 * DAY, 365 * DAY / 3 * 2)] {
+        let pem = family.sign_for("oslo", request.der(), NOW, seconds).unwrap();
+        let info = CertificateInfo::of(&first_certificate(&pem).unwrap()).unwrap();
+        assert_eq!((info.not_after - NOW, info.renew_at() - NOW), (seconds, due));
+    }
+}

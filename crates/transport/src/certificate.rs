@@ -5,6 +5,7 @@ use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, Request};
 use crate::link::{self, LinkEnd, Security};
 use crate::now_us;
+use crate::rights::MemberRights;
 use serde::{Deserialize, Serialize};
 use standfast_format::FrameKind;
 use standfast_tls::{Token, hex};
@@ -46,6 +47,23 @@ pub struct CertificateGrant {
     pub issuer: String,
     /// Instances of the family, the issuer among them.
     pub peers: Vec<String>,
+    /// All members that the issuer knows, with what each may do; empty: a release that only says `peers`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberRights>,
+    /// Which authorities vouch for which.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endorsements: Vec<AuthorityEndorsement>,
+}
+
+/// That one authority vouches for another, see [`standfast_tls::Endorsement`]; all in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuthorityEndorsement {
+    /// Fingerprint of the authority that vouches.
+    pub by: String,
+    /// Fingerprint of the one that it vouches for.
+    pub of: String,
+    /// Signature of the first over the certificate of the second.
+    pub signature: String,
 }
 
 /// By what right a certificate is asked for. The receiver has checked that the connection is encrypted, and in the
@@ -66,7 +84,7 @@ pub enum CertificateRight {
 }
 
 /// Asks the instance at `address` for a certificate of the name `name`, with a token or by the right of the present
-/// certificate. `request` is PKCS#10.
+/// certificate. `request` is PKCS#10. `expected`: the name that the instance there must have.
 ///
 /// # Errors
 /// When it cannot be reached or refuses.
@@ -76,10 +94,11 @@ pub fn fetch_certificate(
     name: &str,
     request: &[u8],
     token: Option<&Token>,
+    expected: Option<&str>,
 ) -> Result<CertificateGrant, TransportError> {
     let asking = TransportError::io("asking for a certificate");
     let began = Instant::now();
-    let stream = link::connect(address, security, None, SILENCE, &|| began.elapsed() > SILENCE)?;
+    let stream = link::connect(address, security, expected, SILENCE, &|| began.elapsed() > SILENCE)?;
     stream.prepare(SILENCE).map_err(&asking)?;
     stream.set_read_timeout(Some(SILENCE)).map_err(&asking)?;
     stream.set_write_timeout(Some(SILENCE)).map_err(&asking)?;
@@ -99,7 +118,9 @@ fn prove(stream: &LinkEnd, token: &Token, name: &str, request: &[u8]) -> Result<
     let session = stream.exported().ok_or_else(|| {
         TransportError::Protocol("a token is of use on an encrypted connection only".into())
     })?;
-    Ok(TokenProof { number: hex(&token.number), proof: hex(&token.prove(&session, name, request)) })
+    let proof = token.prove(&session, name, request);
+    let proof = proof.map_err(|error| TransportError::Certificate(error.to_string()))?;
+    Ok(TokenProof { number: hex(&token.number), proof: hex(&proof) })
 }
 
 /// Seconds since the Unix epoch, as certificates count.

@@ -7,6 +7,7 @@ use crate::framing::{FrameReader, FramingError};
 use crate::identity::PeerIdentity;
 use crate::link::LinkEnd;
 use crate::packing::Compression;
+use crate::rights::MemberRights;
 use crate::source::LogSwitch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,12 @@ pub struct SenderHello {
     /// Instances that this primary vouches for: after a failover the receiver takes redo from them, too.
     #[serde(default)]
     pub peers: Vec<String>,
+    /// All members that it knows, with what each may do; empty: a release that only says `peers`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberRights>,
+    /// Where certificates are renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issuer: Option<IssuerAt>,
 }
 
 impl SenderHello {
@@ -55,6 +62,15 @@ impl SenderHello {
     pub fn net_timeout(&self) -> Duration {
         Duration::from_millis(self.net_timeout_ms).min(NET_TIMEOUT_MAX)
     }
+}
+
+/// An instance that gives certificates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssuerAt {
+    /// Its `db_unique_name`.
+    pub name: String,
+    /// Where it listens, HOST:PORT. Without a host (`:PORT`): where the connection comes from.
+    pub address: String,
 }
 
 /// An instance on the way of the redo.

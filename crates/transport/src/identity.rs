@@ -37,6 +37,41 @@ impl std::fmt::Display for Role {
     }
 }
 
+/// The record of a promotion: who began an incarnation, signed with its key, so that whoever passes the news on need not be
+/// believed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promotion {
+    /// The first incarnation of the family.
+    pub family: IncarnationId,
+    /// The incarnation that began.
+    pub incarnation: Incarnation,
+    /// When, microseconds since the Unix epoch, by the clock of its host.
+    pub time_us: u64,
+    /// `db_unique_name` of the instance that became primary.
+    pub name: String,
+    /// Its certificate at that time, DER in hexadecimal.
+    pub certificate: String,
+    /// Its signature over [`Promotion::text`], in hexadecimal.
+    pub signature: String,
+}
+
+impl Promotion {
+    /// What a signature is for; no other one is of use as that of a promotion.
+    pub const PURPOSE: &str = "standfast promotion 1";
+
+    /// What is signed: everything but certificate and signature. The name comes last, so no two records give the same bytes.
+    pub fn text(&self) -> Vec<u8> {
+        let Incarnation { number, id, branch } = self.incarnation;
+        let mut text = self.family.0.to_vec();
+        text.extend_from_slice(&number.to_le_bytes());
+        text.extend_from_slice(&id.0);
+        text.extend_from_slice(&branch.0.to_le_bytes());
+        text.extend_from_slice(&self.time_us.to_le_bytes());
+        text.extend_from_slice(self.name.as_bytes());
+        text
+    }
+}
+
 /// How an instance introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerIdentity {
@@ -53,6 +88,9 @@ pub struct PeerIdentity {
     /// All incarnations it knows of, oldest first, never empty. The first one names the family of instances:
     /// all copies of one primary share it.
     pub incarnations: Vec<Incarnation>,
+    /// Who began the newest of them, if that was signed and is known here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promotion: Option<Promotion>,
 }
 
 impl PeerIdentity {
@@ -140,6 +178,7 @@ mod tests {
             family: None,
             role: Role::Standby,
             incarnations: of.to_vec(),
+            promotion: None,
         }
     }
 

@@ -30,6 +30,7 @@ mod receiver;
 mod release;
 mod remote_times;
 mod resolve;
+mod rights;
 pub mod selection;
 mod sender;
 mod siblings;
@@ -45,7 +46,8 @@ mod wire;
 
 pub use ack::AckTimes;
 pub use certificate::{
-    CertificateGrant, CertificateRequest, CertificateRight, TokenProof, fetch_certificate, now_seconds,
+    AuthorityEndorsement, CertificateGrant, CertificateRequest, CertificateRight, TokenProof,
+    fetch_certificate, now_seconds,
 };
 pub use destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
 pub use error::{
@@ -53,13 +55,14 @@ pub use error::{
 };
 pub use event::{ReceiverEvent, SenderEvent};
 pub use gap::{ArchivedLogInfo, Gap, GapSettings, GapStatus};
-pub use hello::{Hop, LogGeometry, SenderHello};
-pub use identity::{Incarnation, Meeting, PeerIdentity, Role, history_at, incarnation_of, meet};
+pub use hello::{Hop, IssuerAt, LogGeometry, SenderHello};
+pub use identity::{Incarnation, Meeting, PeerIdentity, Promotion, Role, history_at, incarnation_of, meet};
 pub use link::{Identities, Security};
 pub use packing::{Compression, UnpackError, Unpacker};
 pub use receiver::{Limits, Receiver, ReceiverConfig, ReceiverCounts};
 pub use release::{ReleaseView, releasable, withheld_by};
 pub use resolve::{Verdict, View, resolve};
+pub use rights::{MemberRights, Right, Rights};
 pub use sender::{
     ArchiveTransport, Archivers, Batch, DestinationStatus, Offer, Sender, SenderConfig, StreamShape,
 };
@@ -69,7 +72,7 @@ pub use snapshot::{
 };
 pub use source::{ArchivedFile, DatabaseInfo, LogSwitch, Piece, RedoSource, SenderObserver, SnapshotInfo};
 pub use standby::{
-    ArchivePart, ArchiveStore, GivenUp, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart, Wish,
+    ArchivePart, ArchiveStore, GivenUp, OpenedGap, Passing, ReceiverService, StandbyLog, StreamStart,
 };
 pub use stats::DestinationStats;
 pub use stopped::{StoppedDatabase, StoppedDatabases};

@@ -218,6 +218,7 @@ mod tests {
             family: None,
             role,
             incarnations: incarnations(of),
+            promotion: None,
         }
     }
 

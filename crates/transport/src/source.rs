@@ -3,8 +3,9 @@
 use crate::error::{Refusal, SourceError, StationError};
 use crate::event::SenderEvent;
 use crate::gap::ArchivedLogInfo;
-use crate::hello::{Hop, LogGeometry};
+use crate::hello::{Hop, IssuerAt, LogGeometry};
 use crate::identity::{Incarnation, PeerIdentity};
+use crate::rights::MemberRights;
 use serde::{Deserialize, Serialize};
 use standfast_format::StreamCrc;
 use standfast_instruments::RemoteAnswer;
@@ -108,6 +109,16 @@ pub trait RedoSource: Send + Sync {
     /// Instances that standbys shall take redo from after a failover, by name.
     fn peers(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// All members that this instance knows, itself among them, with what each may do.
+    fn members(&self) -> Vec<MemberRights> {
+        Vec::new()
+    }
+
+    /// Where certificates are renewed.
+    fn issuer(&self) -> Option<IssuerAt> {
+        None
     }
 
     /// End of the redo in the log buffer.
@@ -226,6 +237,14 @@ pub trait SenderObserver: Send + Sync {
 
     /// The calling thread, which belongs to a sender, has that name.
     fn enter_thread(&self, _name: &str) {}
+
+    /// See [`crate::ReceiverService::may_claim`].
+    ///
+    /// # Errors
+    /// The refusal it is told.
+    fn may_claim(&self, _peer: &PeerIdentity, _newer: &Incarnation, _proven: bool) -> Result<(), Refusal> {
+        Ok(())
+    }
 
     /// `peer` knows a newer incarnation than this instance, which is no primary: see [`crate::ReceiverService::superseded`].
     /// A primary is told with [`SenderEvent::Fenced`].

@@ -6,12 +6,14 @@ use crate::event::ReceiverEvent;
 use crate::gap::{ArchivedLogInfo, Gap};
 use crate::hello::SenderHello;
 use crate::identity::{Incarnation, PeerIdentity};
+use crate::rights::Right;
 use crate::source::{LogSwitch, RedoSource};
 use crate::stopped::StoppedDatabase;
 use crate::verified::VerifiedDatabase;
 use serde::{Deserialize, Serialize};
 use standfast_format::StreamCrc;
 use standfast_types::Scn;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -240,7 +242,17 @@ pub trait ReceiverService: Send + Sync {
         self.identity()
     }
 
-    /// `peer`, which is who it says and may send redo here, knows a newer incarnation than this instance. From now on
+    /// Whether what `peer` says of the incarnation `newer` is believed: only who may become primary has begun one, and that
+    /// is proved by a record of the promotion, or said by somebody who has that right itself. `proven`: the peer has shown a
+    /// certificate for its name. Nothing of this instance may change before.
+    ///
+    /// # Errors
+    /// The refusal it is told.
+    fn may_claim(&self, _peer: &PeerIdentity, _newer: &Incarnation, _proven: bool) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// `peer`, which is who it says and may say so, knows a newer incarnation than this instance. From now on
     /// [`ReceiverService::identity`] knows it too, also after a restart, so that no older primary is followed or
     /// acknowledged; a primary accepts no more commits. Not asked of what this instance itself has sent.
     fn superseded(&self, _peer: &PeerIdentity, _newer: &Incarnation) {}
@@ -276,12 +288,12 @@ pub trait ReceiverService: Send + Sync {
     ///
     /// # Errors
     /// The refusal it is told.
-    fn authorise(&self, _peer: &str, _wish: Wish) -> Result<(), Refusal> {
+    fn authorise(&self, _peer: &str, _wish: Right) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// A stream of `source` has begun, which vouches for `peers`. Over TLS only.
-    fn vouched(&self, _source: &str, _peers: &[String]) {}
+    /// A stream of `hello.source`, which connects from there, has begun; it says who may do what. Over TLS only.
+    fn vouched(&self, _hello: &SenderHello, _from: Option<SocketAddr>) {}
 
     /// A certificate is asked for.
     ///
@@ -294,13 +306,4 @@ pub trait ReceiverService: Send + Sync {
     ) -> Result<CertificateGrant, Refusal> {
         Err(Refusal::new(RefuseCode::NotAllowed, "this instance gives no certificates"))
     }
-}
-
-/// What a peer wants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// To send redo here.
-    SendRedo,
-    /// To read databases, redo or the state of this instance.
-    Read,
 }

@@ -247,6 +247,8 @@ fn archivers_that_belong_to_no_gap_or_to_another_primary_are_refused() {
             logs: None,
             receive_buffer_bytes: 0,
             peers: Vec::new(),
+            members: Vec::new(),
+            issuer: None,
             compression: Compression::None,
             archives_to: Some(to),
         };

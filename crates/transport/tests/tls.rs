@@ -168,6 +168,20 @@ fn an_expired_certificate_is_named_at_the_end_that_sees_it_and_at_the_one_that_h
 }
 
 #[test]
+fn a_clock_that_is_days_behind_is_named_at_both_ends() {
+    let behind = NOW - 3 * 86_400;
+    let certificate = || identity_at(authority(), "paris", NOW);
+    // Certificates begin a day before they are made; each end looks at that of the other one with its own clock.
+    let ends = listening(with(identity_at(authority(), "oslo", behind), true));
+    let (_sender, observer) = ends.send(with(certificate(), true), None);
+    let told = ends.refused(RefuseCode::Tls);
+    assert!(told.contains("not valid yet") && told.contains("compare the clocks"), "{told}");
+    let why = disconnected(&observer);
+    assert!(why.contains("not valid yet") && why.contains("compare the clocks"), "{why}");
+    assert!(ends.standby.read(|state| state.starts.is_empty()));
+}
+
+#[test]
 fn a_certificate_of_another_name_is_not_the_destination() {
     let ends = listening(member("oslo", true));
     let (_sender, observer) = ends.send(member("paris", true), Some("bergen"));
@@ -348,7 +362,7 @@ impl ReceiverService for Issuer {
     fn event(&self, event: &ReceiverEvent) {
         self.inner.event(event);
     }
-    fn authorise(&self, peer: &str, _: Wish) -> Result<(), Refusal> {
+    fn authorise(&self, peer: &str, _: Right) -> Result<(), Refusal> {
         if self.allowed.lock().unwrap().iter().any(|name| name == peer) {
             return Ok(());
         }
@@ -363,7 +377,7 @@ impl ReceiverService for Issuer {
         if let CertificateRight::Token { number, proof, session } = right {
             let mut used = self.used.lock().unwrap();
             let good = *number == hex(&self.token.number)
-                && self.token.key().accepts(proof, session, &wish.name, &request);
+                && self.token.key().unwrap().accepts(proof, session, &wish.name, &request);
             if !good || std::mem::replace(&mut *used, true) {
                 return Err(Refusal::new(RefuseCode::NotAllowed, "no such token"));
             }
@@ -373,6 +387,8 @@ impl ReceiverService for Issuer {
             authorities: authority().certificate_pem().into(),
             issuer: "paris".into(),
             peers: Vec::new(),
+            members: Vec::new(),
+            endorsements: Vec::new(),
         })
     }
 }
@@ -404,7 +420,7 @@ fn a_token_is_good_for_one_certificate_and_that_for_what_is_listed() {
     let (service, receiver, address) = issuer();
     let joining = Security::joining(joining(service.token.authority, &at_now()).unwrap());
     let request = Request::create("oslo").unwrap();
-    let ask = |token: &Token| fetch_certificate(&address, &joining, "oslo", request.der(), Some(token));
+    let ask = |token: &Token| fetch_certificate(&address, &joining, "oslo", request.der(), Some(token), None);
     let wrong = Token::generate(service.token.authority).unwrap();
     let refused = |result: Result<CertificateGrant, TransportError>| match result {
         Err(TransportError::Refused(refusal)) => refusal.code,
@@ -425,8 +441,11 @@ fn a_token_is_good_for_one_certificate_and_that_for_what_is_listed() {
     assert_eq!(state, r#"{"state":"fine","history":false}"#);
     // With a certificate the next one is had without a token, for its own name only.
     let next = Request::create("oslo").unwrap();
-    assert!(fetch_certificate(&address, &oslo, "oslo", next.der(), None).is_ok());
-    assert_eq!(refused(fetch_certificate(&address, &oslo, "paris", next.der(), None)), RefuseCode::WrongPeer);
+    assert!(fetch_certificate(&address, &oslo, "oslo", next.der(), None, None).is_ok());
+    assert_eq!(
+        refused(fetch_certificate(&address, &oslo, "paris", next.der(), None, None)),
+        RefuseCode::WrongPeer
+    );
 }
 
 #[test]
@@ -436,7 +455,7 @@ fn who_guesses_tokens_is_soon_not_heard_any_more() {
     let request = Request::create("oslo").unwrap();
     for _ in 0..50 {
         let wrong = Token::generate(service.token.authority).unwrap();
-        fetch_certificate(&address, &joining, "oslo", request.der(), Some(&wrong)).unwrap_err();
+        fetch_certificate(&address, &joining, "oslo", request.der(), Some(&wrong), None).unwrap_err();
     }
     let counts = receiver.counts();
     assert!(counts.bad_tokens.load(Relaxed) < 10, "{}", counts.bad_tokens.load(Relaxed));
@@ -454,7 +473,7 @@ fn without_a_certificate_nothing_but_a_certificate_can_be_asked_for() {
     let misled = Security::joining(standfast_tls::joining(other.fingerprint(), &at_now()).unwrap());
     let request = Request::create("oslo").unwrap();
     let error =
-        fetch_certificate(&address, &misled, "oslo", request.der(), Some(&service.token)).unwrap_err();
+        fetch_certificate(&address, &misled, "oslo", request.der(), Some(&service.token), None).unwrap_err();
     assert!(error.to_string().contains("not of this family"), "{error}");
     assert!(!*service.used.lock().unwrap());
 }
@@ -500,7 +519,7 @@ impl ReceiverService for Unlisting {
     fn event(&self, event: &ReceiverEvent) {
         self.0.event(event);
     }
-    fn authorise(&self, peer: &str, _: Wish) -> Result<(), Refusal> {
+    fn authorise(&self, peer: &str, _: Right) -> Result<(), Refusal> {
         Err(Refusal::new(RefuseCode::NotAllowed, format!("`{peer}` is not listed")))
     }
 }

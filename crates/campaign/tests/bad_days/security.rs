@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// A running primary that talks TLS only, also on this machine, and protects a database.
-fn primary(place: &Place) -> (Instance, PathBuf) {
+pub fn primary(place: &Place) -> (Instance, PathBuf) {
     let more = ["--group-bytes", "8388608", "--tls", "required"];
     let mut primary = Instance::init(&place.programs, &place.path("south"), "south", &more)
         .unwrap_or_else(|error| panic!("{error}"));
@@ -21,14 +21,14 @@ fn primary(place: &Place) -> (Instance, PathBuf) {
 }
 
 /// A token for `name`, in a file.
-fn token(place: &Place, issuer: &Instance, name: &str, more: &[&str]) -> PathBuf {
+pub fn token(place: &Place, issuer: &Instance, name: &str, more: &[&str]) -> PathBuf {
     let text = must(issuer, &[&["standby", "token", "--name", name], more].concat());
     let path = place.path(&format!("token-{name}"));
     std::fs::write(&path, text).unwrap();
     path
 }
 
-fn create(place: &Place, from: &str, name: &str, address: &str, more: &[&str]) -> Output {
+pub fn create(place: &Place, from: &str, name: &str, address: &str, more: &[&str]) -> Output {
     let mut command = Command::new(&place.programs.standfast);
     command.args(["standby", "create", "--from", from, "--name", name, "--listen", address]);
     command.args(["--tls", "required"]).args(more).arg("-D").arg(place.path(name));
@@ -36,16 +36,23 @@ fn create(place: &Place, from: &str, name: &str, address: &str, more: &[&str]) -
 }
 
 /// A running standby that has joined with a token.
-fn standby(place: &Place, primary: &Instance, name: &str, more: &[&str]) -> Instance {
+pub fn standby(place: &Place, primary: &Instance, name: &str, more: &[&str]) -> Instance {
+    let mut joined = joined(place, primary, name, more, &[]);
+    start(&mut joined);
+    joined
+}
+
+/// The same, and it does not run yet. `made_with`: options of `standby create`.
+pub fn joined(place: &Place, primary: &Instance, name: &str, more: &[&str], made_with: &[&str]) -> Instance {
     let token = token(place, primary, name, more);
     // Only its directory and address are of use: it is made again by the command under test.
     let mut standby = place.instance(name);
     std::fs::remove_dir_all(&standby.directory).unwrap();
     standby.address = free_address().unwrap();
-    let made =
-        create(place, &primary.address, name, &standby.address, &["--token-file", &token.to_string_lossy()]);
+    let token = token.to_string_lossy();
+    let options = [&["--token-file", &*token], made_with].concat();
+    let made = create(place, &primary.address, name, &standby.address, &options);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    start(&mut standby);
     standby
 }
 
@@ -53,7 +60,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn fingerprint(instance: &Instance) -> String {
+pub fn fingerprint(instance: &Instance) -> String {
     let shown = must(instance, &["cert", "show", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     shown["certificate"]["fingerprint"].as_str().unwrap().to_owned()
@@ -188,10 +195,13 @@ fn a_host_that_was_taken_from_the_list_reads_nothing_and_a_reader_never_becomes_
     add_destination(&south, &reports, &["--mode", "async"]);
     await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
     south.kill();
+    // Its own list says so as well; whoever has broken in there does not ask it.
+    refuses(&reports, &["failover"], 3, &["may not become primary", "fail over another standby"]);
+    must(&reports, &["cert", "allow", "reports"]);
     must(&reports, &["failover"]);
     add_destination(&reports, &north, &["--mode", "async", "--no-wait"]);
     await_alert(&reports, "not_allowed");
-    await_alert(&north, "`reports` is not listed");
+    await_alert(&north, "`reports` may not send redo");
     start(&mut south);
     must(&south, &["destination", "remove", "north"]);
     must(&south, &["cert", "revoke", "north"]);

@@ -85,6 +85,7 @@ function showVerdict(data) {
   pairs('protection', [
     ['protection configured', verdict.configured],
     ['protection actual', verdict.actual],
+    ...(verdict.certificate ? [['certificate', verdict.certificate]] : []),
   ]);
   const tag = (severity) => element('span', { class: `tag ${severity}` }, severity.toUpperCase());
   const found = verdict.findings.map((at) => element('li', {}, tag(at.severity), at.text));

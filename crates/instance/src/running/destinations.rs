@@ -2,6 +2,7 @@
 
 use super::{Running, RunningPrimary};
 use crate::config::{CONFIG_FILE, Config, DestinationConfig};
+use crate::control::FencedBy;
 use crate::destination_groups::Ships;
 use crate::error::InstanceError;
 use crate::local_archive::LocalStatus;
@@ -19,12 +20,12 @@ impl Running {
         before: Option<&Destinations>,
     ) -> Result<Arc<Destinations>, InstanceError> {
         let me = self.me.clone();
-        let fenced: FencedCall = Arc::new(move |why: String| {
+        let fenced: FencedCall = Arc::new(move |why: String, by: FencedBy| {
             let me = me.clone();
             // Not on the sender's own thread, which the change of role ends.
             let _ = std::thread::Builder::new().name("fence".into()).spawn(move || {
                 if let Some(running) = me.upgrade() {
-                    running.fence(&why);
+                    running.fence(&why, by);
                 }
             });
         });

@@ -5,6 +5,7 @@ use crate::descriptors;
 use crate::error::InstanceError;
 use crate::failover::{self, LeftOut};
 use crate::far_sync;
+use standfast_transport::Right;
 use standfast_types::Scn;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ impl Running {
     /// # Errors
     /// When this is no standby, or it cannot be completed, or a database would be left out; see [`failover`].
     pub fn failover(&self, timeout: Duration, force: bool) -> Result<TakenOver, InstanceError> {
+        self.check_right()?;
         let known = self.known_complete();
         let drained = self.drain(timeout);
         let mut mode = self.mode();
@@ -79,6 +81,21 @@ impl Running {
             done.branch
         ));
         Ok(TakenOver { branch: done.branch, drained, known, left_out, differing: done.differing })
+    }
+
+    /// The others would not believe an instance that may not become primary, and there would be two primaries.
+    fn check_right(&self) -> Result<(), InstanceError> {
+        let name = &self.environment.config.instance.name;
+        match self.environment.keeper.own_rights() {
+            Some(rights) if !rights.has(Right::Candidate) => Err(InstanceError::refused(
+                format!("`{name}` may not become primary: its family lists it for: {rights}"),
+                format!(
+                    "fail over another standby; if this one is to take over, `standfast cert allow {name}` here and at every \
+                     other instance that is left, and try again"
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// After a failover that failed: goes on as the standby that the control file says this still is, as after a

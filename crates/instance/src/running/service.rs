@@ -8,8 +8,9 @@ use crate::shipping::{knowing_identity, peer_identity};
 use standfast_transport as transport;
 use standfast_transport::{
     CertificateGrant, CertificateRequest, CertificateRight, ReceiverEvent, ReceiverService, RedoSource,
-    Refusal, Wish,
+    Refusal, Right,
 };
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 /// See the module.
@@ -26,6 +27,15 @@ impl ReceiverService for Service {
 
     fn followed(&self) -> transport::PeerIdentity {
         peer_identity(&self.environment, self.environment.control().role.of_peer())
+    }
+
+    fn may_claim(
+        &self,
+        peer: &transport::PeerIdentity,
+        newer: &transport::Incarnation,
+        proven: bool,
+    ) -> Result<(), Refusal> {
+        self.environment.may_claim(peer, newer, proven)
     }
 
     fn superseded(&self, peer: &transport::PeerIdentity, newer: &transport::Incarnation) {
@@ -72,12 +82,12 @@ impl ReceiverService for Service {
         }
     }
 
-    fn authorise(&self, peer: &str, wish: Wish) -> Result<(), Refusal> {
+    fn authorise(&self, peer: &str, wish: Right) -> Result<(), Refusal> {
         self.environment.authorise(peer, wish)
     }
 
-    fn vouched(&self, source: &str, peers: &[String]) {
-        self.environment.note_vouched(source, peers);
+    fn vouched(&self, hello: &transport::SenderHello, from: Option<SocketAddr>) {
+        self.environment.note_vouched(hello, from);
     }
 
     fn certify(

@@ -4,7 +4,7 @@
 //! acknowledges and forwards nothing of an older incarnation from then on; an old primary that connects is told.
 
 use super::{Mode, Running};
-use crate::control::{Incarnation, Role, Superseding};
+use crate::control::{FencedBy, Incarnation, Role, Superseding};
 use crate::forwarding::SupersededCall;
 use standfast_transport as transport;
 use standfast_transport::{PeerIdentity, ReceiverEvent};
@@ -30,10 +30,11 @@ impl Running {
         let event = ReceiverEvent::Superseded { peer: peer.name.clone(), incarnation: *newer };
         if environment.of_control(|control| control.role == Role::Primary) {
             let (me, why) = (self.me.clone(), event.to_string());
+            let by = FencedBy { peer: peer.name.clone(), incarnation: *newer };
             // Not on the thread of a connection, which is to answer.
             let _ = std::thread::Builder::new().name("fence".into()).spawn(move || {
                 if let Some(running) = me.upgrade() {
-                    running.fence(&why);
+                    running.fence(&why, by);
                 }
             });
             return;
@@ -62,6 +63,7 @@ impl Running {
         if !is_news {
             return;
         }
+        environment.note_promotion(peer, newer);
         environment.alert.say(event.to_string());
         match &*self.mode() {
             Mode::Standby(standby) => standby.standby.shared().next_epoch(),

@@ -21,6 +21,8 @@ pub struct Files {
     pub authority_key: PathBuf,
     /// Key and certificate of this instance.
     pub identity: PathBuf,
+    /// Which authorities vouch for which.
+    pub endorsements: PathBuf,
     /// Tokens and names.
     pub members: PathBuf,
 }
@@ -32,6 +34,7 @@ impl Files {
             authorities: directory.join("ca.crt"),
             authority_key: directory.join("ca.key"),
             identity: directory.join("identity.pem"),
+            endorsements: directory.join("authorities.json"),
             members: directory.join("members.json"),
             directory,
         }

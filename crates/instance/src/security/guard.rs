@@ -1,9 +1,13 @@
 //! What peers may do at an instance: the list, and what the operator is told.
 
+use super::members::as_said;
+use super::promotion::{Word, believed};
 use crate::environment::Environment;
 use standfast_transport::{
-    CertificateGrant, CertificateRequest, CertificateRight, Refusal, RefuseCode, Wish,
+    CertificateGrant, CertificateRequest, CertificateRight, Incarnation, IssuerAt, MemberRights,
+    PeerIdentity, Refusal, RefuseCode, Right, Rights, SenderHello,
 };
+use std::net::SocketAddr;
 
 impl Environment {
     /// Names of the configured destinations.
@@ -15,44 +19,120 @@ impl Environment {
         destinations.into_iter().map(|destination| destination.name).collect()
     }
 
-    /// Whom this instance vouches for. One that forwards redo passes on whom its source vouches for.
-    pub fn vouched_for(&self, forwards: bool) -> Vec<String> {
+    /// Whom this instance vouches for, with what each may do. One that forwards redo passes on whom its source vouches for.
+    pub fn vouched_for(&self, forwards: bool) -> Vec<MemberRights> {
         let own = &self.config.instance.name;
-        // Without the list nobody else is vouched for; the standbys go on with this instance.
+        // Without the list no other one is vouched for; the standbys go on with this instance.
         self.keeper.members().map_or_else(
-            |_| vec![own.clone()],
+            |_| vec![MemberRights { name: own.clone(), rights: Rights::all() }],
             |members| members.vouched_for(own, &self.destination_names(), forwards),
         )
+    }
+
+    /// Who renews certificates, for those that this instance ships to.
+    pub fn issuer(&self) -> Option<IssuerAt> {
+        let port = self.config.instance.listen.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        self.keeper.issuer(port.filter(|port| *port != 0))
     }
 
     /// Whether the peer whose certificate is for `peer` may do what it wishes.
     ///
     /// # Errors
     /// The refusal it is told.
-    pub fn authorise(&self, peer: &str, wish: Wish) -> Result<(), Refusal> {
-        let unreadable = |error: crate::InstanceError| Refusal::new(RefuseCode::Source, error.to_string());
+    pub fn authorise(&self, peer: &str, wish: Right) -> Result<(), Refusal> {
         let members = self.keeper.members().map_err(unreadable)?;
         let own = &self.config.instance.name;
-        let (allowed, what) = match wish {
-            Wish::SendRedo => (members.may_send(peer), "send redo to"),
-            Wish::Read => (members.may_read(peer, &self.destination_names()), "read from"),
-        };
-        if allowed {
+        let destinations = self.destination_names();
+        let rights = members.rights(peer, &destinations);
+        if rights.has(wish) {
             return Ok(());
         }
-        Err(Refusal::new(
-            RefuseCode::NotAllowed,
+        let text = if members.is_listed(peer, &destinations) {
             format!(
-                "`{peer}` is not listed among those that may {what} `{own}`; `standfast cert show` there lists them, and \
-                 a token of the primary adds one"
-            ),
+                "`{peer}` may not {} at `{own}`, which lists it for: {rights}; `standfast cert allow` there changes that",
+                wish.words()
+            )
+        } else {
+            format!(
+                "`{peer}` is not listed among those that may {} at `{own}`; `standfast cert show` there lists them, and a \
+                 token of the primary adds one",
+                wish.words()
+            )
+        };
+        Err(Refusal::new(RefuseCode::NotAllowed, text))
+    }
+
+    /// Why nothing is sent to a destination, by what it may do.
+    pub fn objection(&self, destination: &str) -> Option<Refusal> {
+        let rights = self.keeper.members().ok()?.listed_rights(destination)?.clone();
+        let own = &self.config.instance.name;
+        (!rights.has(Right::Receive)).then(|| {
+            let text = format!(
+                "`{destination}` may not receive redo, `{own}` lists it for: {rights}; `standfast cert allow {destination}` \
+                 changes that"
+            );
+            Refusal::new(RefuseCode::NotAllowed, text)
+        })
+    }
+
+    /// Whether it is believed that the incarnation `newer` has begun, of which `peer` speaks; `proven`: the peer has shown a
+    /// certificate for its name. The alert log has the refusal, at both ends.
+    ///
+    /// # Errors
+    /// The refusal it is told.
+    pub fn may_claim(&self, peer: &PeerIdentity, newer: &Incarnation, proven: bool) -> Result<(), Refusal> {
+        let own = &self.config.instance.name;
+        let not_allowed = |text: String| Err(Refusal::new(RefuseCode::NotAllowed, text));
+        if self.of_control(|control| control.trust.disowns(&peer.incarnations)) {
+            return not_allowed(format!(
+                "incarnation {}, which `{}` follows, was disowned at `{own}` when its fence was lifted; make `{}` again with \
+                 `standfast standby create`",
+                newer.number, peer.name, peer.name
+            ));
+        }
+        let members = self.keeper.members().map_err(unreadable)?;
+        let record = self.keeper.record_of(peer, newer);
+        let word = match (record, proven) {
+            (Some(record), _) => Word::Signed(&record.name),
+            (None, true) => Word::Proven(&peer.name),
+            (None, false) => Word::Plain(&peer.name),
+        };
+        let Err((name, rights)) = believed(word, own, &members, &self.destination_names()) else {
+            return Ok(());
+        };
+        not_allowed(format!(
+            "`{}` says that incarnation {} has begun, and that is not believed: `{name}` may not become primary, `{own}` lists it \
+             for: {rights}. Nothing has changed at `{own}`; make `{name}` again with `standfast standby create`",
+            peer.name, newer.number
         ))
     }
 
-    /// A source that was accepted vouches for `peers`.
-    pub fn note_vouched(&self, source: &str, peers: &[String]) {
-        if let Err(error) = self.keeper.vouched(source, peers) {
+    /// Remembers the record that `peer` shows of `newer`, if it is good, to show it to others.
+    pub fn note_promotion(&self, peer: &PeerIdentity, newer: &Incarnation) {
+        let Some(record) = self.keeper.record_of(peer, newer).cloned() else { return };
+        let stored = self.update_control(|control| control.trust.promotion = Some(record));
+        if let Err(error) = stored {
+            self.alert.say(format!("the record of a promotion cannot be kept: {error}"));
+        }
+    }
+
+    /// A source that was accepted says who may do what, who renews certificates, and who became primary.
+    pub fn note_vouched(&self, hello: &SenderHello, from: Option<SocketAddr>) {
+        let said = as_said(&hello.members, &hello.peers, &hello.source.name);
+        if let Err(error) = self.keeper.vouched(&said) {
             self.alert.say(format!("the list of peers cannot be kept: {error}"));
+        }
+        let issuer = hello.issuer.clone().and_then(|mut issuer| {
+            if issuer.address.starts_with(':') {
+                issuer.address = SocketAddr::new(from?.ip(), issuer.address[1..].parse().ok()?).to_string();
+            }
+            Some(issuer)
+        });
+        if let Some(Err(error)) = issuer.map(|issuer| self.keeper.note_issuer(issuer)) {
+            self.alert.say(format!("who renews certificates cannot be kept: {error}"));
+        }
+        if let Some(newest) = hello.source.current() {
+            self.note_promotion(&hello.source, newest);
         }
     }
 
@@ -73,4 +153,8 @@ impl Environment {
         self.alert.say(format!("`{}` has got a certificate {how}", wish.name));
         Ok(grant)
     }
+}
+
+fn unreadable(error: crate::InstanceError) -> Refusal {
+    Refusal::new(RefuseCode::Source, error.to_string())
 }

@@ -1,16 +1,18 @@
 //! Which hosts may do what: tokens that are out, and names that are listed. No clock and no files.
 //!
 //! ```text
-//!  token issued for a name ── redeemed ──> joined: may read here, and is vouched for
-//!  destination configured ───────────────> may read here, and is vouched for
-//!  stream of a listed source ── vouched ─> the names that it says, in the place of those it said before
+//!  token issued for a name ── redeemed ──> joined: has the rights that the token was made for, and is vouched for
+//!  stream of a listed source ── vouched ─> names and rights that it says, in the place of those it said before
+//!  destination configured ───────────────> may become primary, receive and read, unless one of these says something else
 //! ```
 //!
-//! Who may *read* may copy databases and fetch redo and the state. Who may *send* may bring redo here. A standby lists
-//! as senders what its primary vouches for, so that after a failover it takes redo from the new primary.
+//! [`Right`] says what there is to do. A standby lists what its primary vouches for, so that after a failover it takes redo from
+//! the new primary, and believes of a new incarnation only who may begin one. What is said of a name here counts more than what
+//! others say of it.
 
 use serde::{Deserialize, Serialize};
 use standfast_tls::{TlsError, Token, TokenKey, hex};
+use standfast_transport::{IssuerAt, MemberRights, Right, Rights};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tokens that are out at a time.
@@ -25,29 +27,98 @@ pub struct Members {
     /// Who has joined with a token of this instance.
     joined: BTreeMap<String, Joined>,
     /// Whom the last primary vouched for, itself among them.
-    vouched: BTreeSet<String>,
+    #[serde(deserialize_with = "vouched")]
+    vouched: BTreeMap<String, Rights>,
+    /// Who renews the certificate of this instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    issuer: Option<IssuerAt>,
 }
 
-/// What is kept of a token: a hash.
+/// What is kept of a token: enough to check a proof, and not to make one.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "ReadToken")]
 struct IssuedToken {
-    key: String,
+    /// [`TokenKey`].
+    verifier: String,
     name: String,
-    never_primary: bool,
+    rights: Rights,
     /// Second from which on it is worth nothing.
     expires: u64,
 }
 
 impl std::fmt::Debug for IssuedToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "IssuedToken({}, key withheld)", self.name)
+        write!(f, "IssuedToken({}, verifier withheld)", self.name)
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// As it is in the file, also of earlier releases.
+#[derive(Deserialize)]
+struct ReadToken {
+    #[serde(default)]
+    verifier: Option<String>,
+    /// Of earlier releases: a secret with which a proof could be made.
+    #[serde(default)]
+    key: Option<String>,
+    name: String,
+    #[serde(flatten)]
+    rights: ReadRights,
+    expires: u64,
+}
+
+impl From<ReadToken> for IssuedToken {
+    fn from(read: ReadToken) -> IssuedToken {
+        let old = || Some(TokenKey::from_old_hex(&read.key?)?.to_hex());
+        IssuedToken {
+            // Without either no proof is good.
+            verifier: read.verifier.or_else(old).unwrap_or_default(),
+            name: read.name,
+            rights: read.rights.into(),
+            expires: read.expires,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "ReadRights")]
 struct Joined {
-    /// It only ever receives: others need not take redo from it.
+    rights: Rights,
+}
+
+/// Rights as they are in the file; earlier releases knew two kinds of hosts.
+#[derive(Deserialize)]
+struct ReadRights {
+    #[serde(default)]
+    rights: Option<Rights>,
+    #[serde(default)]
     never_primary: bool,
+}
+
+impl From<ReadRights> for Rights {
+    fn from(read: ReadRights) -> Rights {
+        let old = || if read.never_primary { Rights::never_primary() } else { Rights::all() };
+        read.rights.unwrap_or_else(old)
+    }
+}
+
+impl From<ReadRights> for Joined {
+    fn from(read: ReadRights) -> Joined {
+        Joined { rights: read.into() }
+    }
+}
+
+/// Earlier releases kept names alone, of those that may become primary.
+fn vouched<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Rights>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Read {
+        Rights(BTreeMap<String, Rights>),
+        Names(BTreeSet<String>),
+    }
+    Ok(match Read::deserialize(from)? {
+        Read::Rights(rights) => rights,
+        Read::Names(names) => names.into_iter().map(|name| (name, Rights::all())).collect(),
+    })
 }
 
 /// Why a token is refused.
@@ -64,7 +135,7 @@ pub enum BadToken {
 }
 
 impl Members {
-    /// A new token with which a host may join as `name`.
+    /// A new token with which a host may join as `name`, with these rights.
     ///
     /// # Errors
     /// `Random`; `Request` when too many are out.
@@ -72,7 +143,7 @@ impl Members {
         &mut self,
         authority: [u8; 32],
         name: &str,
-        never_primary: bool,
+        rights: Rights,
         now: u64,
         ttl_seconds: u64,
     ) -> Result<Token, TlsError> {
@@ -82,7 +153,7 @@ impl Members {
         }
         let token = Token::generate(authority)?;
         let expires = now.saturating_add(ttl_seconds);
-        let issued = IssuedToken { key: token.key().to_hex(), name: name.into(), never_primary, expires };
+        let issued = IssuedToken { verifier: token.key()?.to_hex(), name: name.into(), rights, expires };
         self.tokens.insert(hex(&token.number), issued);
         Ok(token)
     }
@@ -105,67 +176,108 @@ impl Members {
         if token.name != name {
             return Err(BadToken::Name);
         }
-        if !TokenKey::from_hex(&token.key).is_some_and(|key| proves(&key)) {
+        if !TokenKey::from_hex(&token.verifier).is_some_and(|key| proves(&key)) {
             return Err(BadToken::Proof);
         }
-        let never_primary = token.never_primary;
+        let rights = token.rights.clone();
         self.tokens.remove(number);
-        self.allow(name, never_primary);
+        self.allow(name, rights);
         Ok(())
     }
 
     /// Lists a host.
-    pub fn allow(&mut self, name: &str, never_primary: bool) {
-        self.joined.insert(name.into(), Joined { never_primary });
+    pub fn allow(&mut self, name: &str, rights: Rights) {
+        self.joined.insert(name.into(), Joined { rights });
     }
 
     /// A listed source says whom it vouches for. Whom the one before vouched for is not listed any more.
-    pub fn vouch(&mut self, source: &str, names: &[String]) {
-        self.vouched = names.iter().cloned().chain([source.to_owned()]).collect();
+    pub fn vouch(&mut self, members: &[MemberRights]) {
+        self.vouched = members.iter().map(|member| (member.name.clone(), member.rights.clone())).collect();
+    }
+
+    /// Who renews the certificate of this instance.
+    pub fn issuer(&self) -> Option<&IssuerAt> {
+        self.issuer.as_ref()
+    }
+
+    /// Another one renews it from now on.
+    pub fn set_issuer(&mut self, issuer: IssuerAt) {
+        self.issuer = Some(issuer);
     }
 
     /// Takes a host from the list.
     pub fn remove(&mut self, name: &str) -> bool {
         self.tokens.retain(|_, token| token.name != name);
         let joined = self.joined.remove(name).is_some();
-        self.vouched.remove(name) || joined
+        self.vouched.remove(name).is_some() || joined
     }
 
-    /// Whether `name` may read here, where `destinations` are configured.
-    pub fn may_read(&self, name: &str, destinations: &[String]) -> bool {
-        self.joined.contains_key(name)
-            || self.vouched.contains(name)
-            || destinations.iter().any(|destination| destination == name)
+    /// What is said of `name` here, or else by the primary; `None`: nothing.
+    pub fn listed_rights(&self, name: &str) -> Option<&Rights> {
+        self.joined.get(name).map(|joined| &joined.rights).or_else(|| self.vouched.get(name))
     }
 
-    /// Whether `name` may send redo here.
-    pub fn may_send(&self, name: &str) -> bool {
-        match self.joined.get(name) {
-            Some(joined) => !joined.never_primary,
-            None => self.vouched.contains(name),
-        }
+    /// What `name` may do here, where `destinations` are configured.
+    pub fn rights(&self, name: &str, destinations: &[String]) -> Rights {
+        let as_destination = || {
+            let configured = destinations.iter().any(|destination| destination == name);
+            // After a failover it is the primary, as the operator who configured it wants it to be.
+            if configured { Rights::all().without(Right::Send) } else { Rights::default() }
+        };
+        self.listed_rights(name).cloned().unwrap_or_else(as_destination)
     }
 
-    /// Whom an instance called `own`, with these destinations, vouches for; if it `forwards`, also for whom its source
-    /// vouches for.
-    pub fn vouched_for(&self, own: &str, destinations: &[String], forwards: bool) -> Vec<String> {
-        let never = |name: &String| self.joined.get(name).is_some_and(|joined| joined.never_primary);
-        let names: BTreeSet<String> = destinations
+    /// Whether `name` is listed at all.
+    pub fn is_listed(&self, name: &str, destinations: &[String]) -> bool {
+        self.rights(name, destinations) != Rights::default()
+    }
+
+    /// Whom an instance called `own`, with these destinations, vouches for, itself among them; if it `forwards`, also for whom
+    /// its source vouches for.
+    pub fn vouched_for(&self, own: &str, destinations: &[String], forwards: bool) -> Vec<MemberRights> {
+        let names: BTreeSet<&String> = destinations
             .iter()
             .chain(self.joined.keys())
-            .chain(self.vouched.iter().filter(|_| forwards))
-            .filter(|name| !never(name))
-            .cloned()
-            .chain([own.to_owned()])
+            .chain(self.vouched.keys().filter(|_| forwards))
+            .filter(|name| *name != own)
             .collect();
-        names.into_iter().collect()
+        let of = |name: &String| match self.listed_rights(name) {
+            Some(rights) => rights.clone(),
+            // What a destination is for: others take redo from it when it is the primary.
+            None => Rights::all(),
+        };
+        // Whose own rights nobody has restricted is what an `init` or a token without restriction has made.
+        let own_rights = self.listed_rights(own).cloned().unwrap_or_else(Rights::all);
+        let mut all: Vec<MemberRights> =
+            names.into_iter().map(|name| MemberRights { name: name.clone(), rights: of(name) }).collect();
+        all.push(MemberRights { name: own.to_owned(), rights: own_rights });
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        all
     }
 
     /// Names that are listed, with what they may do.
-    pub fn listed(&self, destinations: &[String]) -> Vec<(String, bool)> {
-        let names: BTreeSet<&String> = self.joined.keys().chain(&self.vouched).chain(destinations).collect();
-        names.into_iter().map(|name| (name.clone(), self.may_send(name))).collect()
+    pub fn listed(&self, destinations: &[String]) -> Vec<MemberRights> {
+        let names: BTreeSet<&String> =
+            self.joined.keys().chain(self.vouched.keys()).chain(destinations).collect();
+        let member =
+            |name: &String| MemberRights { name: name.clone(), rights: self.rights(name, destinations) };
+        names.into_iter().map(member).collect()
     }
+}
+
+/// Of those, the names of whom redo is taken: all that earlier releases know of rights.
+pub fn names_of(members: &[MemberRights]) -> Vec<String> {
+    let sends = members.iter().filter(|member| member.rights.has(Right::Send));
+    sends.map(|member| member.name.clone()).collect()
+}
+
+/// What a source says of the members: `members`, or of an earlier release `names` and itself.
+pub fn as_said(members: &[MemberRights], names: &[String], source: &str) -> Vec<MemberRights> {
+    if !members.is_empty() {
+        return members.to_vec();
+    }
+    let names: BTreeSet<&str> = names.iter().map(String::as_str).chain([source]).collect();
+    names.into_iter().map(|name| MemberRights { name: name.into(), rights: Rights::all() }).collect()
 }
 
 #[cfg(test)]
@@ -175,81 +287,141 @@ mod tests {
     const NOW: u64 = 1_800_000_000;
     const HOUR: u64 = 3600;
 
-    fn issued(members: &mut Members, name: &str, never_primary: bool) -> String {
-        hex(&members.issue([1; 32], name, never_primary, NOW, HOUR).unwrap().number)
+    fn issued(members: &mut Members, name: &str, rights: Rights) -> String {
+        hex(&members.issue([1; 32], name, rights, NOW, HOUR).unwrap().number)
+    }
+
+    fn may(members: &Members, name: &str, right: Right) -> bool {
+        members.rights(name, &[]).has(right)
+    }
+
+    fn all(names: &[&str]) -> Vec<MemberRights> {
+        names.iter().map(|name| MemberRights { name: (*name).into(), rights: Rights::all() }).collect()
+    }
+
+    fn names(members: &[MemberRights]) -> Vec<&str> {
+        members.iter().map(|member| member.name.as_str()).collect()
     }
 
     #[test]
     fn a_token_is_good_once_for_its_name_until_it_expires() {
         let mut members = Members::default();
-        let number = issued(&mut members, "oslo", false);
+        let number = issued(&mut members, "oslo", Rights::all());
         assert_eq!(members.redeem(NOW, "00", "oslo", |_| true), Err(BadToken::Unknown));
         assert_eq!(members.redeem(NOW, &number, "paris", |_| true), Err(BadToken::Name));
         assert_eq!(members.redeem(NOW, &number, "oslo", |_| false), Err(BadToken::Proof));
         assert_eq!(members.redeem(NOW + HOUR, &number, "oslo", |_| true), Err(BadToken::Expired));
-        assert!(!members.may_read("oslo", &[]));
+        assert!(!members.is_listed("oslo", &[]));
         assert_eq!(members.redeem(NOW + HOUR - 1, &number, "oslo", |_| true), Ok(()));
         assert_eq!(members.redeem(NOW, &number, "oslo", |_| true), Err(BadToken::Unknown), "used");
-        assert!(members.may_read("oslo", &[]) && members.may_send("oslo"));
+        assert_eq!(members.rights("oslo", &[]), Rights::all());
     }
 
     #[test]
-    fn a_host_that_is_never_primary_reads_and_does_not_send() {
+    fn a_host_has_the_rights_of_its_token_also_as_a_destination() {
         let mut members = Members::default();
-        let number = issued(&mut members, "reports", true);
-        members.redeem(NOW, &number, "reports", |_| true).unwrap();
-        assert!(members.may_read("reports", &[]) && !members.may_send("reports"));
+        for (name, rights) in [("reports", Rights::never_primary()), ("near", Rights::far_sync())] {
+            let number = issued(&mut members, name, rights.clone());
+            members.redeem(NOW, &number, name, |_| true).unwrap();
+            assert_eq!(members.rights(name, &[name.to_owned()]), rights);
+            assert!(!may(&members, name, Right::Candidate));
+        }
         let destinations = ["oslo".to_owned(), "reports".to_owned()];
-        assert_eq!(members.vouched_for("paris", &destinations, false), ["oslo", "paris"]);
+        let said = members.vouched_for("paris", &destinations, false);
+        assert_eq!(names(&said), ["near", "oslo", "paris", "reports"]);
+        assert_eq!(said[3].rights, Rights::never_primary(), "it is said to the others");
+        assert_eq!(names_of(&said), ["near", "oslo", "paris"]);
+        let unlisted = members.rights("oslo", &destinations);
+        assert!(unlisted.has(Right::Candidate) && !unlisted.has(Right::Send));
+    }
+
+    #[test]
+    fn a_restriction_outlives_a_failover() {
+        let mut south = Members::default();
+        south.allow("reports", Rights::never_primary());
+        let mut north = Members::default();
+        north.vouch(&south.vouched_for("south", &["north".into()], false));
+        // Primary now, it ships to the same host.
+        let destinations = ["reports".to_owned()];
+        assert!(!north.rights("reports", &destinations).has(Right::Candidate));
+        let said = north.vouched_for("north", &destinations, false);
+        assert_eq!(said[1].rights, Rights::never_primary());
     }
 
     #[test]
     fn after_a_failover_a_standby_takes_redo_from_whom_its_primary_vouched_for() {
         let mut members = Members::default();
-        assert!(!members.may_send("paris"), "nobody is listed at first");
-        members.vouch("paris", &["oslo".into(), "bergen".into()]);
-        assert!(["paris", "oslo", "bergen"].iter().all(|name| members.may_send(name)));
-        assert_eq!(members.vouched_for("lyon", &[], false), ["lyon"]);
-        assert_eq!(
-            members.vouched_for("lyon", &[], true),
-            ["bergen", "lyon", "oslo", "paris"],
-            "it forwards"
-        );
-        members.vouch("oslo", &["bergen".into()]);
-        assert!(!members.may_send("paris"), "whom the new primary does not vouch for is out");
+        assert!(!may(&members, "paris", Right::Send), "no host is listed at first");
+        members.vouch(&all(&["paris", "oslo", "bergen"]));
+        assert!(["paris", "oslo", "bergen"].iter().all(|name| may(&members, name, Right::Send)));
+        assert_eq!(names(&members.vouched_for("lyon", &[], false)), ["lyon"]);
+        let forwarded = members.vouched_for("lyon", &[], true);
+        assert_eq!(names(&forwarded), ["bergen", "lyon", "oslo", "paris"], "it forwards");
+        members.vouch(&all(&["oslo", "bergen"]));
+        assert!(!may(&members, "paris", Right::Send), "whom the new primary does not vouch for is out");
     }
 
     #[test]
     fn a_host_that_is_removed_may_do_nothing() {
         let mut members = Members::default();
-        let number = issued(&mut members, "oslo", false);
+        let number = issued(&mut members, "oslo", Rights::all());
         members.redeem(NOW, &number, "oslo", |_| true).unwrap();
-        let second = issued(&mut members, "oslo", false);
-        members.vouch("paris", &["oslo".into()]);
+        let second = issued(&mut members, "oslo", Rights::all());
+        members.vouch(&all(&["oslo", "paris"]));
         assert!(members.remove("oslo") && !members.remove("oslo"));
-        assert!(!members.may_read("oslo", &[]) && !members.may_send("oslo"));
+        assert!(!members.is_listed("oslo", &[]));
         assert_eq!(members.redeem(NOW, &second, "oslo", |_| true), Err(BadToken::Unknown));
-        assert!(members.may_read("oslo", &["oslo".into()]), "a destination is one still");
+        assert!(members.rights("oslo", &["oslo".into()]).has(Right::Read), "a destination is one still");
     }
 
     #[test]
-    fn what_is_kept_of_a_token_is_no_token() {
+    fn what_is_kept_of_a_token_makes_no_proof() {
         let mut members = Members::default();
-        let token = members.issue([1; 32], "oslo", false, NOW, HOUR).unwrap();
+        let token = members.issue([1; 32], "oslo", Rights::all(), NOW, HOUR).unwrap();
         let secret = &token.reveal()[token.reveal().len() - 48..];
         let kept = serde_json::to_string(&members).unwrap();
-        assert!(!kept.contains(secret) && !format!("{members:?}").contains(&token.key().to_hex()));
-        assert_eq!(serde_json::from_str::<Members>(&kept).unwrap(), members);
+        assert!(!kept.contains(secret) && !format!("{members:?}").contains(&token.key().unwrap().to_hex()));
+        let read: Members = serde_json::from_str(&kept).unwrap();
+        assert_eq!(read, members);
+        // All that a thief of the file has is what checks proofs.
+        let stolen = TokenKey::from_hex(&read.tokens.values().next().unwrap().verifier).unwrap();
+        assert!(stolen == token.key().unwrap() && TokenKey::from_old_hex(&stolen.to_hex()) != Some(stolen));
     }
 
     #[test]
-    fn tokens_that_nobody_used_are_forgotten() {
+    fn a_list_of_an_earlier_release_is_read_and_its_keys_are_not_kept() {
+        let key = "01".repeat(32);
+        let old = format!(
+            r#"{{"tokens": {{"00ff": {{"key": "{key}", "name": "lyon", "never_primary": true, "expires": 1800000001}}}},
+                "joined": {{"oslo": {{"never_primary": false}}, "reports": {{"never_primary": true}}}},
+                "vouched": ["bergen", "paris"]}}"#
+        );
+        let mut members: Members = serde_json::from_str(&old).unwrap();
+        assert_eq!(members.rights("oslo", &[]), Rights::all());
+        assert_eq!(members.rights("reports", &[]), Rights::never_primary());
+        assert_eq!(members.rights("bergen", &[]), Rights::all());
+        assert!(!serde_json::to_string(&members).unwrap().contains(&key));
+        let expected = TokenKey::from_old_hex(&key).unwrap();
+        assert_eq!(members.redeem(NOW, "00ff", "lyon", |key| *key == expected), Ok(()), "it stays good");
+        assert_eq!(members.rights("lyon", &[]), Rights::never_primary());
+    }
+
+    #[test]
+    fn what_an_earlier_release_vouches_for_is_names() {
+        let said = as_said(&[], &["oslo".into()], "paris");
+        assert_eq!((names(&said), &said[0].rights), (vec!["oslo", "paris"], &Rights::all()));
+        let newer = [MemberRights { name: "near".into(), rights: Rights::far_sync() }];
+        assert_eq!(as_said(&newer, &["oslo".into()], "paris"), newer);
+    }
+
+    #[test]
+    fn tokens_that_were_not_used_are_forgotten() {
         let mut members = Members::default();
         for _ in 0..TOKENS_MAX {
-            issued(&mut members, "oslo", false);
+            issued(&mut members, "oslo", Rights::all());
         }
-        assert!(members.issue([1; 32], "oslo", false, NOW, HOUR).is_err());
-        assert!(members.issue([1; 32], "oslo", false, NOW + HOUR, HOUR).is_ok());
+        assert!(members.issue([1; 32], "oslo", Rights::all(), NOW, HOUR).is_err());
+        assert!(members.issue([1; 32], "oslo", Rights::all(), NOW + HOUR, HOUR).is_ok());
         assert_eq!(members.tokens.len(), 1);
     }
 }

@@ -25,6 +25,9 @@ pub struct Verdict {
     pub configured: String,
     /// Protection that is in force.
     pub actual: String,
+    /// How long the certificate of the instance is still valid; `None`: it has none, or that is not known.
+    #[serde(default)]
+    pub certificate: Option<String>,
     /// What is wrong, the worst first.
     pub findings: Vec<Finding>,
 }
@@ -59,6 +62,11 @@ impl Verdict {
                 true => words(protection.and_then(|protection| protection.level.as_ref())),
                 false => "decided at the primary".into(),
             },
+            certificate: status.certificate().and_then(|certificate| {
+                let days = certificate.days_left?;
+                let state = certificate.state.as_deref().unwrap_or(UNKNOWN);
+                Some(format!("{state}, {days} days left"))
+            }),
             findings,
         }
     }

@@ -48,6 +48,8 @@ metrics! {
     WAIT_TIME, "standfast_wait_seconds", Counter, ["class", "event"], "Time of waits that have ended.";
     WAITS, "standfast_waits", Counter, ["class", "event"], "Waits that have ended.";
     ACTIVE, "standfast_active_sessions", Gauge, ["class"], "Sessions of applications that are not idle, by wait class; CPU: they work.";
+    CERTIFICATE, "standfast_certificate_expiry_timestamp_seconds", Gauge, [], "When the certificate of the instance ends, since the Unix epoch.";
+    RENEWAL, "standfast_certificate_renewal_failed", Gauge, [], "1: the certificate was to be renewed, and that has failed; 0: not.";
     LOSS, "standfast_estimated_data_loss_seconds", Gauge, [], "Time span of acknowledged commits that a failover at this moment would lose, to the standby that loses least.";
     LOSS_B, "standfast_estimated_data_loss_bytes", Gauge, [], "The same as redo.";
     FAILOVER, "standfast_estimated_failover_seconds", Gauge, [], "How long that failover would take from the command on.";
@@ -144,6 +146,16 @@ fn of_instance(observation: &Observation, status: &Status) -> Vec<Family> {
         },
         Family { definition: &SWITCHES, series: one(count(switches)) },
         Family { definition: &ACK, series: single(Event::SyncRemoteWrite) },
+        Family {
+            definition: &CERTIFICATE,
+            series: one(micros(status.certificate().and_then(|certificate| certificate.not_after_us))),
+        },
+        Family {
+            definition: &RENEWAL,
+            series: one(status
+                .certificate()
+                .and_then(|certificate| flag(certificate.renewal_failure.is_some()))),
+        },
     ]
 }
 

@@ -258,7 +258,9 @@ pub(super) fn told(error: &rustls::Error) -> String {
             format!("the certificate of the other end is not valid yet; {renew}")
         }
         Tls::AlertReceived(Alert::CertificateExpired) => {
-            "the other end refuses this instance's certificate: expired; renew it with `standfast cert renew`".into()
+            "the other end refuses this instance's certificate: expired, or by its clock not valid yet; compare the clocks of \
+             both hosts, and renew it with `standfast cert renew`"
+                .into()
         }
         Tls::AlertReceived(Alert::UnknownCA | Alert::DecryptError) => {
             "the other end refuses this instance's certificate: it is not of its family; join again with a token".into()

@@ -4,7 +4,8 @@ use crate::certificate::CertificateRight;
 use crate::error::{Refusal, RefuseCode};
 use crate::hello::Request;
 use crate::link::Link;
-use crate::standby::{ReceiverService, Wish};
+use crate::rights::Right;
+use crate::standby::ReceiverService;
 use standfast_tls::unhex;
 
 /// Over TLS the name said must be the one in the certificate. Plain TCP proves nothing: there every name is as good.
@@ -25,7 +26,7 @@ pub(super) fn is_called(link: &Link, claimed: &str) -> Result<(), Refusal> {
 
 /// Whether a sender, which is who it says, may send redo here.
 pub(super) fn may_send(link: &Link, service: &dyn ReceiverService, claimed: &str) -> Result<(), Refusal> {
-    if link.is_tls() { service.authorise(claimed, Wish::SendRedo) } else { Ok(()) }
+    if link.is_tls() { service.authorise(claimed, Right::Send) } else { Ok(()) }
 }
 
 /// Whether a request may be answered; by what right, when it is for a certificate.
@@ -55,7 +56,16 @@ pub(super) fn may_ask(
         if let Request::Snapshot { name, .. } = request {
             is_called(link, name)?;
         }
-        service.authorise(name, Wish::Read)?;
+        service.authorise(name, needed(request))?;
     }
     Ok(None)
+}
+
+/// What is needed for the answer to a request that is not for a certificate.
+fn needed(request: &Request) -> Right {
+    match request {
+        Request::Snapshot { without_databases: true, only: None, .. } => Right::Receive,
+        Request::Snapshot { .. } => Right::Read,
+        Request::Status { .. } | Request::Certificate(_) => Right::Status,
+    }
 }

@@ -78,6 +78,7 @@ impl Greeting<'_> {
                     claims::may_send(self.stream, service, &hello.source.name)?;
                 }
                 if let Meeting::Newer(newer) = meeting {
+                    service.may_claim(&hello.source, &newer, self.stream.is_tls())?;
                     // Whatever becomes of this connection: nothing of an older incarnation is acknowledged from here on.
                     service.superseded(&hello.source, &newer);
                     shared.slot.end_older(newer.number);
@@ -205,7 +206,7 @@ impl Greeting<'_> {
         }
         log.begin(&start).map_err(|error| standby_log(&*error))?;
         if self.stream.is_tls() {
-            self.shared.service.vouched(&hello.source.name, &hello.peers);
+            self.shared.service.vouched(hello, self.stream.peer_addr());
         }
         let gap = self.open_gap(log, &start)?;
         let primary = hello.source.name.clone();

@@ -148,6 +148,8 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         logs: shared.source.logs(),
         // Who listens on plain TCP could be anybody.
         peers: if stream.is_tls() { shared.source.peers() } else { Vec::new() },
+        members: if stream.is_tls() { shared.source.members() } else { Vec::new() },
+        issuer: if stream.is_tls() { shared.source.issuer() } else { None },
         archives_to: None,
     };
     let greet = TransportError::io("greeting the standby");
@@ -167,7 +169,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
             RefuseCode::WrongPeer,
             format!("`{}` there has a certificate of `{name}`", peer.standby.name),
         ))),
-        _ => decide(shared, hello, &peer),
+        name => decide(shared, hello, &peer, name.is_some()),
     };
     match decided {
         Ok((start, held)) => {
@@ -189,6 +191,7 @@ fn decide(
     shared: &Shared,
     hello: SenderHello,
     peer: &ReceiverHello,
+    proven: bool,
 ) -> Result<(StreamStart, hello::StandbyPositions), Failure> {
     let source = &*shared.source;
     let sum = |at: Option<Scn>| at.map_or(Ok(None), |at| source.stream_crc(at));
@@ -215,10 +218,12 @@ fn decide(
             Ok((StreamStart { source: view.source, from, keep, log, gap }, held))
         }
         (Verdict::Fenced(incarnation), _) => {
+            shared.observer.may_claim(&peer.standby, &incarnation, proven).map_err(Failure::Refused)?;
             Err(Failure::Fenced { incarnation, peer: peer.standby.name.clone() })
         }
         (Verdict::Refuse(refusal), _) => {
             if let Meeting::Newer(newer) = meet(&view.source, &peer.standby) {
+                shared.observer.may_claim(&peer.standby, &newer, proven).map_err(Failure::Refused)?;
                 shared.observer.superseded(&peer.standby, &newer);
             }
             Err(Failure::Refused(refusal))

@@ -279,6 +279,8 @@ fn converse(
         net_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         archives_to: Some(open.gap.to),
         peers: Vec::new(),
+        members: Vec::new(),
+        issuer: None,
         via: shared.source.via(),
         delay_ms: None,
         logs: None,

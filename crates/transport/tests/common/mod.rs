@@ -76,6 +76,7 @@ pub fn identity(name: &str, role: Role, incarnations: &[Incarnation]) -> PeerIde
         family: None,
         role,
         incarnations: incarnations.to_vec(),
+        promotion: None,
     }
 }
 
@@ -375,6 +376,8 @@ impl ByHand {
             delay_ms: None,
             logs: None,
             peers: Vec::new(),
+            members: Vec::new(),
+            issuer: None,
             compression: self.compression,
             archives_to: None,
         };

@@ -1,0 +1,102 @@
+//! Rights that were not given: hosts that claim to be the primary, and how a fence is lifted.
+
+use crate::security::{joined, primary, standby};
+use crate::support::{
+    A_WHILE, INSERT, Place, QUICK, add_destination, assert_same, await_alert, await_status, must, refuses,
+    start,
+};
+use standfast_campaign::application::client::Answer;
+use standfast_campaign::instance::Instance;
+use standfast_campaign::status::Status;
+
+const NOT_BELIEVED: &str = "is not believed: `reports` may not become primary";
+
+/// A host whose operator, or whoever has broken in there, makes it a primary against the word of its family.
+fn seize(instance: &Instance, name: &str) {
+    must(instance, &["cert", "allow", name]);
+    must(instance, &["failover"]);
+}
+
+#[test]
+fn a_host_that_may_not_become_primary_does_not_fence_it() {
+    let place = Place::new("rights-fence");
+    let (mut south, database) = primary(&place);
+    let north = standby(&place, &south, "north", &[]);
+    let reports = standby(&place, &south, "reports", &["--never-primary"]);
+    add_destination(&south, &north, &["--mode", "sync-affirm"]);
+    add_destination(&south, &reports, &["--mode", "async"]);
+    await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
+    refuses(&reports, &["failover"], 3, &["may not become primary", "fail over another standby"]);
+    seize(&reports, "reports");
+    // The primary connects to it.
+    await_alert(&south, NOT_BELIEVED);
+    await_alert(&reports, NOT_BELIEVED);
+    // It connects to the primary and to a standby.
+    add_destination(&reports, &south, &["--mode", "async", "--no-wait"]);
+    add_destination(&reports, &north, &["--mode", "async", "--no-wait"]);
+    await_alert(&reports, "may not send redo at `south`");
+    await_alert(&reports, "may not send redo at `north`");
+    must(&south, &["destination", "remove", "reports"]);
+    place.application(&database).run(INSERT);
+    assert_same(&south, &north, &database);
+    south.kill();
+    start(&mut south);
+    await_status(&south, "it is open", |status| status.text("/state") == "open");
+    // It is the same after a failover: the list goes along.
+    south.kill();
+    must(&north, &["failover"]);
+    add_destination(&north, &reports, &["--mode", "async", "--no-wait"]);
+    let shown: serde_json::Value = serde_json::from_str(&must(&north, &["cert", "show", "--json"])).unwrap();
+    let peers = shown["peers"].as_array().unwrap();
+    let listed = peers.iter().find(|peer| peer["name"] == "reports").unwrap();
+    assert_eq!(listed["rights"], serde_json::json!(["receive", "read", "status"]), "{shown}");
+}
+
+#[test]
+fn a_far_sync_passes_a_signed_promotion_on_and_needs_no_right() {
+    let place = Place::new("rights-far-sync");
+    let (south, database) = primary(&place);
+    let mut near = joined(&place, &south, "near", &["--far-sync"], &["--far-sync"]);
+    start(&mut near);
+    let far = standby(&place, &south, "far", &[]);
+    add_destination(&south, &near, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
+    add_destination(&near, &far, &["--mode", "async"]);
+    let mut application = place.application(&database);
+    application.run(INSERT);
+    must(&far, &["failover"]);
+    await_alert(&near, "nothing of an older one is acknowledged here");
+    await_status(&south, "it is fenced", |status| status.text("/state") == "fenced");
+    application.send(INSERT);
+    let answer = application.answer_within(A_WHILE);
+    assert!(!matches!(answer, Some(Answer::Rows(_))), "the old primary acknowledged a commit");
+}
+
+#[test]
+fn a_fence_is_lifted_by_command_and_not_while_another_primary_is_open() {
+    let place = Place::new("rights-lift");
+    let more = [&["--on-timeout", "degrade"], &QUICK[..]].concat();
+    let (mut south, mut north, database) = place.pair(&more);
+    refuses(&south, &["fence", "lift", "--yes"], 3, &["the instance runs", "standfast stop"]);
+    must(&north, &["failover"]);
+    await_status(&south, "it is fenced", |status| status.text("/state") == "fenced");
+    south.stop().unwrap();
+    refuses(&south, &["fence", "lift", "--yes"], 3, &["`north`", "open as primary, of incarnation 2"]);
+    north.stop().unwrap();
+    let shown = south.run(&["fence", "lift"]).unwrap();
+    assert_eq!(shown.code, 1, "{}", shown.stderr);
+    for word in ["MAKE SURE", "incarnation 2", "standby create", "opens as primary"] {
+        assert!(shown.stdout.contains(word), "{}", shown.stdout);
+    }
+    assert!(south.start().is_err(), "nothing was done without --yes");
+    south.kill();
+    must(&south, &["fence", "lift", "--yes"]);
+    start(&mut south);
+    assert!(south.alerts().contains("FENCE LIFTED by an operator of incarnation 2"), "{}", south.alerts());
+    place.application(&database).run(INSERT);
+    // The other one comes back as the primary that it thinks it is: it is not believed any more.
+    start(&mut north);
+    await_alert(&south, "was disowned at `south`");
+    place.application(&database).run(INSERT);
+    assert_eq!(south.status().unwrap().text("/state"), "open");
+    refuses(&north, &["fence", "lift"], 3, &["the instance runs"]);
+}

@@ -1,0 +1,191 @@
+//! How an operator lifts a fence: another instance became primary by mistake, and this one is to go on.
+//!
+//! Only of an instance that is stopped, and not while the other one can be seen to be open as primary: then both would
+//! acknowledge. What is said of that incarnation counts for nothing afterwards, or the next connection would fence again.
+
+use crate::alert::AlertLog;
+use crate::config::Config;
+use crate::control::{Control, FencedBy, Role};
+use crate::environment::{keeper_of, security_of};
+use crate::error::InstanceError;
+use crate::paths::Paths;
+use crate::server::lock_directory;
+use serde_json::Value;
+use standfast_io::DirectDisk;
+use standfast_transport::fetch_status;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long an instance may be silent that is asked whether it is the primary.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// What another instance says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Other {
+    /// It is open as primary, of that incarnation.
+    Primary(u64),
+    /// It is something else.
+    NotPrimary(String),
+    /// It does not answer, and why.
+    Silent(String),
+}
+
+/// Lifts the fence of the instance in `directory`; without `sure` only says what it would do. Returns that, line by line.
+///
+/// # Errors
+/// When it runs, is not fenced, or another instance is open as primary; when a file cannot be written. Nothing has changed then.
+pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> {
+    let config = Config::load(directory)?;
+    let paths = Paths::new(directory, &config)
+        .map_err(InstanceError::io("find the instance directory", directory))?;
+    let _lock = lock_directory(&paths).map_err(|error| match error {
+        InstanceError::AlreadyRunning { .. } => InstanceError::refused(
+            "the instance runs",
+            format!(
+                "stop it first, it serves no application while it is fenced: standfast stop -D {}",
+                directory.display()
+            ),
+        ),
+        error => error,
+    })?;
+    let mut control = Control::load(&DirectDisk, &paths.control)?;
+    let by = fence_of(&control)?;
+    let security = security_of(&config, &keeper_of(&config, &paths));
+    let mut lines = Vec::new();
+    for destination in config.destinations.iter().filter(|destination| !destination.is_local()) {
+        let answer =
+            fetch_status(&destination.address, &security, false, SILENCE).map_err(|error| error.to_string());
+        match judge(answer) {
+            Other::Primary(incarnation) => {
+                return Err(InstanceError::refused(
+                    format!(
+                        "`{}` at {} is open as primary, of incarnation {incarnation}: what it has acknowledged would be lost",
+                        destination.name, destination.address
+                    ),
+                    format!(
+                        "go on there, and make this one its standby; or stop `{}` first (`standfast stop`), and run this again",
+                        destination.name
+                    ),
+                ));
+            }
+            Other::NotPrimary(role) => lines.push(format!("`{}` is no primary: {role}", destination.name)),
+            Other::Silent(why) => lines.push(format!(
+                "`{}` does not answer ({why}): MAKE SURE that it is not open as primary",
+                destination.name
+            )),
+        }
+    }
+    lines.extend(plan(&control, by.as_ref()));
+    if !sure {
+        return Ok(lines);
+    }
+    apply(&mut control, by.as_ref());
+    let alert = AlertLog::new(&paths.alert, &config)?;
+    control.store(&DirectDisk, &paths.control)?;
+    let of = by.map_or_else(String::new, |by| {
+        format!(
+            " of incarnation {}, of which `{}` spoke: nothing that is said of that incarnation counts here any more",
+            by.incarnation.number, by.peer
+        )
+    });
+    alert.say(format!("FENCE LIFTED by an operator{of}"));
+    alert.flush();
+    Ok(lines)
+}
+
+/// By what it is fenced; `None` within: an earlier release did not note it.
+fn fence_of(control: &Control) -> Result<Option<FencedBy>, InstanceError> {
+    if control.fenced.is_some() {
+        return Ok(control.trust.fenced_by.clone());
+    }
+    let newer = control.superseded_by.as_ref().and_then(|newer| {
+        let last = newer.incarnations.last()?;
+        let incarnation =
+            standfast_transport::Incarnation { number: last.number, id: last.id, branch: last.branch };
+        Some(FencedBy { peer: newer.peer.clone(), incarnation })
+    });
+    newer.map(Some).ok_or_else(|| {
+        InstanceError::refused(
+            "this instance is not fenced, and follows what it knows of",
+            "nothing is to be done",
+        )
+    })
+}
+
+fn judge(answer: Result<String, String>) -> Other {
+    let text = match answer {
+        Ok(text) => text,
+        Err(why) => return Other::Silent(why),
+    };
+    let Ok(observation) = serde_json::from_str::<Value>(&text) else {
+        return Other::Silent("its answer cannot be read".into());
+    };
+    let status = &observation["status"];
+    let word = |name: &str| status[name].as_str().unwrap_or("unknown").to_owned();
+    match (word("role").as_str(), word("state").as_str()) {
+        // Fenced, or with a log that has failed, it acknowledges nothing.
+        ("primary", "fenced" | "poisoned" | "failed") => {
+            Other::NotPrimary(format!("its state is {}", word("state")))
+        }
+        ("primary", _) => Other::Primary(status["incarnation"].as_u64().unwrap_or_default()),
+        (role, state) => Other::NotPrimary(format!("{role}, {state}")),
+    }
+}
+
+fn plan(control: &Control, by: Option<&FencedBy>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let role = control.role;
+    match by {
+        Some(FencedBy { peer, incarnation }) => {
+            lines.push(format!(
+                "this {role} goes on with its own incarnation {}; incarnation {}, which left it at SCN {} and of which `{peer}` \
+                 spoke, counts for nothing here any more",
+                control.incarnation().number,
+                incarnation.number,
+                incarnation.branch
+            ));
+            lines.push(format!(
+                "commits that were acknowledged in incarnation {} are not here; every instance that follows it has to be made \
+                 again with `standfast standby create`",
+                incarnation.number
+            ));
+        }
+        None => lines.push(format!(
+            "this {role} goes on with its own incarnation {}; by which one it was fenced was not noted by the release that did \
+             it, so an instance that follows that one fences it again when they meet",
+            control.incarnation().number
+        )),
+    }
+    if control.role == Role::Primary {
+        lines.push("it opens as primary at the next `standfast start`".into());
+    }
+    lines
+}
+
+fn apply(control: &mut Control, by: Option<&FencedBy>) {
+    control.fenced = None;
+    control.superseded_by = None;
+    control.trust.fenced_by = None;
+    if let Some(by) = by {
+        control.trust.disown(by.incarnation.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_primary_that_acknowledges_is_seen() {
+        let says = |role: &str, state: &str| {
+            judge(Ok(format!(r#"{{"status": {{"role": "{role}", "state": "{state}", "incarnation": 2}}}}"#)))
+        };
+        assert_eq!(says("primary", "open"), Other::Primary(2));
+        assert_eq!(says("primary", "starting"), Other::Primary(2), "what is not known counts as open");
+        for (role, state) in [("primary", "fenced"), ("primary", "poisoned"), ("standby", "applying")] {
+            assert!(matches!(says(role, state), Other::NotPrimary(_)), "{role} {state}");
+        }
+        assert!(matches!(judge(Ok("?".into())), Other::Silent(_)));
+        assert_eq!(judge(Err("refused".into())), Other::Silent("refused".into()));
+    }
+}

@@ -1,0 +1,283 @@
+//! How an instance comes by a certificate: the first one with a token, the next ones by itself.
+//!
+//! Two thirds into its life a certificate is renewed: with the authority's key where that is, else over a new connection to the
+//! instance that has it. Its name and address are known since this one joined, and said by every source at the begin of a stream.
+
+use super::authorities::{each, grow};
+use super::members::as_said;
+use super::{Keeper, clock, files, locked};
+use crate::error::InstanceError;
+use standfast_tls::{CertificateInfo, Identity, Request, Token, fingerprint, first_certificate, joining};
+use standfast_transport::{Identities, IssuerAt, Security, fetch_certificate, now_seconds};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A certificate that ends within so many days, although it should have been renewed, is warned of.
+const WARN_DAYS: i64 = 30;
+
+/// Whom to ask.
+#[derive(Clone, Debug, Default)]
+pub struct Ask {
+    /// Address of the instance, HOST:PORT; `None`: whoever renews certificates, as far as it is known.
+    pub from: Option<String>,
+    /// Its name; `None`: as far as it is known.
+    pub issuer: Option<String>,
+    /// Plain TCP may leave this machine, if `[instance] insecure` says so.
+    pub insecure: bool,
+}
+
+/// What has become of renewals.
+#[derive(Default)]
+pub struct Progress {
+    /// Why the last one failed.
+    failed: Option<String>,
+    /// Day of the last warning, and what it said.
+    warned: Option<(u64, String)>,
+}
+
+/// What state says of a certificate, for monitoring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RenewalState {
+    /// In its first two thirds.
+    Valid,
+    /// To be renewed.
+    Due,
+    /// Not renewed so far, and why.
+    Failed(String),
+    /// Its last month has begun, and it has not been renewed.
+    Ending,
+    /// Its begin is in the future: the clock of this host or that of the issuer is wrong.
+    NotValidYet,
+    /// Over.
+    Expired,
+}
+
+impl RenewalState {
+    /// One word for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            RenewalState::Valid => "valid",
+            RenewalState::Due => "due",
+            RenewalState::Failed(_) => "renewal failed",
+            RenewalState::Ending => "ending",
+            RenewalState::NotValidYet => "not valid yet",
+            RenewalState::Expired => "expired",
+        }
+    }
+}
+
+/// Where the certificate stands at `now`; `failed`: why the last renewal failed.
+fn state(info: &CertificateInfo, now: u64, failed: Option<&str>) -> RenewalState {
+    match failed {
+        _ if now > info.not_after => RenewalState::Expired,
+        _ if now < info.not_before => RenewalState::NotValidYet,
+        _ if now < info.renew_at() => RenewalState::Valid,
+        Some(why) => RenewalState::Failed(why.to_owned()),
+        None if info.days_left(now) < WARN_DAYS && info.not_after - info.renew_at() > 86_400 => {
+            RenewalState::Ending
+        }
+        None => RenewalState::Due,
+    }
+}
+
+impl Keeper {
+    /// A new key and certificate: from the authority's key if it is here, else from the instance that is to be asked.
+    /// Connections made from now on use it. Returns, in words, which authorities that were handed over are not trusted.
+    ///
+    /// # Errors
+    /// When neither is at hand, or it is refused.
+    pub fn renew(self: &Arc<Keeper>, ask: &Ask) -> Result<Vec<String>, InstanceError> {
+        let (identity, told) = match (self.authority()?, &ask.from) {
+            (Some(authority), None) => (self.signed_by(&authority)?, Vec::new()),
+            _ => self.ask_for_one(ask)?,
+        };
+        files::replace(&self.files.identity, &identity)?;
+        locked(&self.renewal).failed = None;
+        Ok(told)
+    }
+
+    fn ask_for_one(self: &Arc<Keeper>, ask: &Ask) -> Result<(String, Vec<String>), InstanceError> {
+        let known = self.members()?.issuer().cloned();
+        let address =
+            ask.from.clone().or_else(|| Some(known.as_ref()?.address.clone())).ok_or_else(|| {
+                InstanceError::refused(
+                    "this instance has no authority's key to sign with",
+                    "name the instance that has it: standfast cert renew --from HOST:PORT --issuer NAME",
+                )
+            })?;
+        // Whoever has a certificate could answer there: only who is meant is asked.
+        let expected = ask.issuer.clone().or_else(|| Some(known?.name)).ok_or_else(|| {
+            InstanceError::refused(
+                format!("which instance gives certificates at {address} is not known here"),
+                format!("name it: standfast cert renew --from {address} --issuer NAME"),
+            )
+        })?;
+        let request = Request::create(&self.name)?;
+        let security = self.security(true, ask.insecure);
+        let grant = fetch_certificate(&address, &security, &self.name, request.der(), None, Some(&expected))
+            .map_err(|error| asking_failed(&address, &error))?;
+        let identity = request.identity_pem(&grant.certificate, &self.name)?;
+        let before = files::read(&self.files.authorities)?.unwrap_or_default();
+        let (mut trusted, told) = grow(&before, &grant.authorities, &grant.endorsements)?;
+        if self.files.authority_key.exists() {
+            // The first one belongs to the key.
+            let news = each(&trusted).filter(|one| each(&before).all(|known| known != *one));
+            trusted = each(&before).chain(news).collect();
+        }
+        Identity::from_pem(&identity, &trusted, &clock()).map_err(|error| {
+            let why = told.first().cloned().unwrap_or_else(|| error.to_string().replace('\n', " | "));
+            let (what, hint) = why.split_once(" | hint: ").unwrap_or((&why, "see docs/security.md"));
+            InstanceError::refused(format!("the certificate from {address} is of no use: {what}"), hint)
+        })?;
+        files::replace(&self.files.authorities, &trusted)?;
+        self.change_members(|members| members.set_issuer(IssuerAt { name: expected, address }))?;
+        Ok((identity, told))
+    }
+
+    /// The first certificate of this instance, with a token of the instance at `from`. Returns, in words, which authorities
+    /// that were handed over are not trusted.
+    ///
+    /// # Errors
+    /// When it cannot be reached or refuses, or a file cannot be written.
+    pub fn join(&self, from: &str, token: &Token) -> Result<Vec<String>, InstanceError> {
+        self.files.make_directory()?;
+        let security = Security::joining(joining(token.authority, &clock())?);
+        let request = Request::create(&self.name)?;
+        let grant = fetch_certificate(from, &security, &self.name, request.der(), Some(token), None)
+            .map_err(|error| asking_failed(from, &error))?;
+        let identity = request.identity_pem(&grant.certificate, &self.name)?;
+        // Only what the token names is trusted, and what that one vouches for.
+        let is_named =
+            |pem: &String| first_certificate(pem).is_ok_and(|one| fingerprint(&one) == token.authority);
+        let named = each(&grant.authorities).find(is_named).ok_or_else(|| {
+            InstanceError::refused(
+                format!("{from} handed over another authority than the token names"),
+                "do not trust that host; look whether it is the one that you meant",
+            )
+        })?;
+        Identity::from_pem(&identity, &named, &clock())?;
+        let before = files::read(&self.files.authorities)?.unwrap_or_default();
+        let (trusted, told) = grow(&(named + &before), &grant.authorities, &grant.endorsements)?;
+        files::replace(&self.files.authorities, &trusted)?;
+        let said = as_said(&grant.members, &grant.peers, &grant.issuer);
+        self.change_members(|members| {
+            members.vouch(&said);
+            members.set_issuer(IssuerAt { name: grant.issuer.clone(), address: from.to_owned() });
+        })?;
+        files::replace(&self.files.identity, &identity)?;
+        Ok(told)
+    }
+
+    /// A source says who renews certificates, where.
+    ///
+    /// # Errors
+    /// When it cannot be remembered.
+    pub fn note_issuer(&self, issuer: IssuerAt) -> Result<(), InstanceError> {
+        self.change_members(|members| members.set_issuer(issuer))
+    }
+
+    /// Who renews certificates, for those that this instance ships to; `port`: on which it listens itself.
+    pub fn issuer(&self, port: Option<u16>) -> Option<IssuerAt> {
+        if self.files.authority_key.exists() {
+            return Some(IssuerAt { name: self.name.clone(), address: format!(":{}", port?) });
+        }
+        self.members().ok()?.issuer().cloned()
+    }
+
+    /// Where the certificate stands; `None` without one.
+    pub fn renewal_state(&self) -> Option<RenewalState> {
+        let shown = self.shown().ok()??;
+        let failed = locked(&self.renewal).failed.clone();
+        Some(state(&shown.info, now_seconds(), failed.as_deref()))
+    }
+
+    /// How long the certificate is valid, from when it was made; `None` without one.
+    pub fn life(&self) -> Option<Duration> {
+        let info = self.current().ok()?.info().clone();
+        // Two thirds of it are a third less than the whole.
+        let third = info.not_after.saturating_sub(info.renew_at());
+        Some(Duration::from_secs(3 * third))
+    }
+
+    /// Renews the certificate when it is time. Returns what an operator should be told: success, and every failure once a day.
+    pub fn renew_when_due(self: &Arc<Keeper>, insecure: bool) -> Option<String> {
+        let shown = self.shown().ok()??;
+        let now = now_seconds();
+        if now < shown.info.renew_at() && now >= shown.info.not_before {
+            return None;
+        }
+        let outcome = match self.renew(&Ask { insecure, ..Ask::default() }) {
+            Ok(_) => self.shown().ok().flatten().map_or_else(String::new, |shown| {
+                format!("the certificate is renewed by itself, valid until {}", date(shown.info.not_after))
+            }),
+            Err(error) => {
+                let why = error.to_string().replace("\nhint: ", " | hint: ");
+                let what = match state(&shown.info, now, Some(&why)) {
+                    RenewalState::Expired => {
+                        "THE CERTIFICATE HAS EXPIRED: new connections are refused, those that are open go on"
+                            .to_owned()
+                    }
+                    RenewalState::NotValidYet => format!(
+                        "THE CERTIFICATE IS NOT VALID YET, it is from {}: compare the clocks of the hosts",
+                        date(shown.info.not_before)
+                    ),
+                    _ => format!("THE CERTIFICATE IS NOT RENEWED and ends {}", date(shown.info.not_after)),
+                };
+                locked(&self.renewal).failed = Some(why.clone());
+                format!("{what}: {why}")
+            }
+        };
+        let (today, mut renewal) = (now / 86_400, locked(&self.renewal));
+        let warning = (today, outcome.clone());
+        let is_news = renewal.warned.replace(warning.clone()) != Some(warning);
+        is_news.then_some(outcome)
+    }
+}
+
+fn date(seconds: u64) -> String {
+    crate::alert::utc_text(seconds * 1_000_000)
+}
+
+fn asking_failed(from: &str, error: &standfast_transport::TransportError) -> InstanceError {
+    InstanceError::refused(
+        format!("no certificate from {from}: {error}"),
+        "check that the instance there runs, gives certificates (`standfast cert show`) and listens on this address",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_tls::{Authority, Request};
+
+    const NOW: u64 = 1_800_000_000;
+    const DAY: u64 = 86_400;
+
+    fn valid_for(seconds: u64) -> CertificateInfo {
+        let family = Authority::create("0123", NOW).unwrap();
+        let request = Request::create("oslo").unwrap();
+        let pem = family.sign_for("oslo", request.der(), NOW, seconds).unwrap();
+        CertificateInfo::of(&first_certificate(&pem).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_is_spoken_of_when_it_was_not_renewed() {
+        let year = valid_for(365 * DAY);
+        let at = |day: u64, failed| state(&year, NOW + day * DAY, failed);
+        assert_eq!(
+            (at(0, None), at(243, None), at(244, None)),
+            (RenewalState::Valid, RenewalState::Valid, RenewalState::Due)
+        );
+        assert_eq!(at(244, Some("away")), RenewalState::Failed("away".into()));
+        assert_eq!((at(334, None), at(336, None)), (RenewalState::Due, RenewalState::Ending));
+        assert_eq!(at(366, Some("away")), RenewalState::Expired);
+        // An hour is always within a month: that alone says nothing.
+        let hour = valid_for(3600);
+        assert_eq!(state(&hour, NOW + 10, None), RenewalState::Valid);
+        assert_eq!(state(&hour, NOW + 2500, None), RenewalState::Due);
+        assert_eq!(state(&hour, NOW + 2500, Some("away")), RenewalState::Failed("away".into()));
+        // Clocks that are wrong by more than a day.
+        assert_eq!(state(&hour, NOW - DAY - 1, None), RenewalState::NotValidYet);
+        assert_eq!(state(&hour, NOW + DAY, None), RenewalState::Expired);
+    }
+}

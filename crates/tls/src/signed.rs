@@ -1,0 +1,139 @@
+//! Signatures of members and authorities over what others pass on: who has become primary, and which authority follows.
+//!
+//! A signature says for which purpose it was made, so that none is of use for anything else.
+
+use crate::certificate::{CertificateInfo, fingerprint, first_certificate};
+use crate::error::TlsError;
+use crate::identity::{certificates, is_signed_by};
+use crate::token::{hex, unhex};
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, UnparsedPublicKey,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+const AUTHORITY: &str = "standfast authority 1";
+
+/// What a member has signed, with the certificate that says who it is; both in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signature {
+    /// The certificate of the signer, DER.
+    pub certificate: String,
+    /// ECDSA P-256 with SHA-256 over purpose and message.
+    pub signature: String,
+}
+
+/// That one authority vouches for another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endorsement {
+    /// Fingerprint of the authority that vouches, in hexadecimal.
+    pub by: String,
+    /// Fingerprint of the one that it vouches for, in hexadecimal.
+    pub of: String,
+    /// Signature of the first over the certificate of the second, in hexadecimal.
+    pub signature: String,
+}
+
+/// Signs as the member whose key and certificate are in `identity` (PEM).
+///
+/// # Errors
+/// `Unusable`, `Random`.
+pub fn sign(identity: &str, purpose: &str, message: &[u8]) -> Result<Signature, TlsError> {
+    let certificate = first_certificate(identity)?;
+    let signature = sign_with(identity, purpose, message)?;
+    Ok(Signature { certificate: hex(&certificate), signature: hex(&signature) })
+}
+
+/// The name in the certificate of who has signed this, when one of `authorities` (PEM) has signed that certificate.
+/// Whether it has expired meanwhile does not matter: what was signed was done then.
+///
+/// # Errors
+/// `Unusable`.
+pub fn signer(
+    signed: &Signature,
+    authorities: &str,
+    purpose: &str,
+    message: &[u8],
+) -> Result<String, TlsError> {
+    let unusable = |why: &str| TlsError::unusable("a signature", why);
+    let certificate = unhex(&signed.certificate).ok_or_else(|| unusable("its certificate is none"))?;
+    let certificate = CertificateDer::from(certificate);
+    let signature = unhex(&signed.signature).ok_or_else(|| unusable("it is none"))?;
+    let info = CertificateInfo::of(&certificate)?;
+    is_signed_by(&certificate, &certificates(authorities, "the authorities' certificates")?, &info)?;
+    if !is_of(&certificate, purpose, message, &signature) {
+        return Err(unusable("it was made with another key or for something else"));
+    }
+    Ok(info.name)
+}
+
+/// The authority `by`, whose key is `key` (both PEM), vouches for the authority `of` (PEM).
+///
+/// # Errors
+/// `Unusable`, `Random`.
+pub fn endorse(by: &str, key: &str, of: &str) -> Result<Endorsement, TlsError> {
+    let (by, of) = (first_certificate(by)?, first_certificate(of)?);
+    let signature = sign_with(key, AUTHORITY, &of)?;
+    Ok(Endorsement { by: hex(&fingerprint(&by)), of: hex(&fingerprint(&of)), signature: hex(&signature) })
+}
+
+/// Which of the authorities `offered` (PEM) may be trusted by whom trusts `trusted` (PEM) already: those that are among
+/// these, and those for which one of them vouches, directly or by way of others. Returns all that are trusted then, in the
+/// order in which they were offered and then those that were not, as PEM, and the certificates that may not be trusted.
+///
+/// # Errors
+/// `Unusable` when a certificate cannot be read.
+pub fn grown(
+    trusted: &str,
+    offered: &str,
+    endorsements: &[Endorsement],
+) -> Result<(String, Vec<CertificateInfo>), TlsError> {
+    let what = "the authorities' certificates";
+    let mut known = certificates(trusted, what)?;
+    let offered = certificates(offered, what)?;
+    let vouches = |by: &CertificateDer<'_>, of: &CertificateDer<'_>| {
+        let (by_print, of_print) = (hex(&fingerprint(by)), hex(&fingerprint(of)));
+        endorsements.iter().any(|one| {
+            one.by == by_print
+                && one.of == of_print
+                && unhex(&one.signature).is_some_and(|signature| is_of(by, AUTHORITY, of, &signature))
+        })
+    };
+    loop {
+        let next = offered.iter().find(|of| !known.contains(of) && known.iter().any(|by| vouches(by, of)));
+        match next {
+            Some(next) => known.push(next.clone()),
+            None => break,
+        }
+    }
+    let (taken, refused): (Vec<_>, Vec<_>) = offered.iter().partition(|one| known.contains(one));
+    let kept = known.iter().filter(|one| !offered.contains(one));
+    let pem = taken.into_iter().chain(kept).map(crate::authority::pem_of).collect();
+    Ok((pem, refused.into_iter().map(CertificateInfo::of).collect::<Result<_, _>>()?))
+}
+
+fn sign_with(key: &str, purpose: &str, message: &[u8]) -> Result<Vec<u8>, TlsError> {
+    // The parser's text could repeat parts of the key.
+    let unusable = || TlsError::unusable("the key", "it is not a private key in PEM form");
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| unusable())?;
+    let random = SystemRandom::new();
+    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.secret_der(), &random)
+        .map_err(|_| unusable())?;
+    let signature = pair.sign(&random, &text(purpose, message)).map_err(|_| TlsError::Random)?;
+    Ok(signature.as_ref().to_vec())
+}
+
+fn is_of(certificate: &CertificateDer<'_>, purpose: &str, message: &[u8], signature: &[u8]) -> bool {
+    x509_parser::parse_x509_certificate(certificate).is_ok_and(|(_, parsed)| {
+        let key = &parsed.public_key().subject_public_key.data;
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
+            .verify(&text(purpose, message), signature)
+            .is_ok()
+    })
+}
+
+/// No purpose is the begin of another one: its length comes first.
+fn text(purpose: &str, message: &[u8]) -> Vec<u8> {
+    [&(purpose.len() as u64).to_le_bytes()[..], purpose.as_bytes(), message].concat()
+}
