@@ -86,7 +86,7 @@ passed=$((passed + $(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }
 script_test() {
   "$1" || { [ $? = 77 ] && skipped=$((skipped + 1)); }
 }
-for script in $(scripts_in tests/demo tests/hosts tests/browser); do check "$script" script_test "$script"; done
+for script in $(scripts_in tests/demo tests/hosts tests/browser tests/supply tests/packaging); do check "$script" script_test "$script"; done
 if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi
 check "power campaign, SQLites" computed
 check "kill campaign" "$STANDFAST_BIN/standfast-campaign" kill --cycles "${KILL_CYCLES:-20}"
