@@ -2,7 +2,7 @@
 
 use crate::behind::start_writing;
 use crate::fault::{self, Fault};
-use crate::{ALIGNMENT, AlignedBuf, Disk, FileIdentity, LogFile};
+use crate::{ALIGNMENT, AlignedBuf, Disk, FileIdentity, LogFile, outside};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -115,10 +115,23 @@ impl Disk for DirectDisk {
         let mut name = path.file_name().ok_or_else(|| Error::from(ErrorKind::InvalidInput))?.to_owned();
         name.push(".new");
         let fresh = path.with_file_name(name);
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        // What a crash has left, or somebody has put there, is not written to.
+        let create = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
+        let mut file = match create() {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                std::fs::remove_file(&fresh)?;
+                create()?
+            }
+            made => made?,
+        };
         file.write_all(bytes)?;
         file.sync_all()?;
         self.rename(&fresh, path)
+    }
+
+    fn replace_outside(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+        fault::check(Fault::Replace)?;
+        outside::replace(path, bytes, mode)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {

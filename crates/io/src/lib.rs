@@ -12,6 +12,7 @@ pub mod behind;
 mod direct;
 pub mod fault;
 pub mod memory;
+pub mod outside;
 pub mod part;
 mod remedy;
 
@@ -81,6 +82,11 @@ pub trait Disk: Send + Sync {
     fn read(&self, path: &Path) -> Result<Vec<u8>>;
     /// Creates or replaces `path` with `bytes`, atomically and durably.
     fn replace(&self, path: &Path, bytes: &[u8]) -> Result<()>;
+    /// As [`Disk::replace`] where other users may write the directory, see [`outside`], with the permissions `mode`.
+    fn replace_outside(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
+        let _ = mode;
+        self.replace(path, bytes)
+    }
     /// Renames durably; `to` is replaced when it exists.
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     /// Removes a file; Ok when it does not exist.

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,14 @@ impl PartlySynced {
     pub fn open(path: &Path) -> Result<PartlySynced> {
         // For writing in any case: the mapping of a file that is open for reading only is not a shared one to Linux, and
         // msync then does nothing.
-        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DSYNC).open(path)?;
+        let flags = libc::O_DSYNC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+        // In the directory of an application somebody may have put a second name of another file here.
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.nlink() > 1 {
+            let text = "it is not a regular file with one name";
+            return Err(Error::new(std::io::ErrorKind::InvalidInput, text));
+        }
         Ok(PartlySynced { file })
     }
 
@@ -93,6 +100,24 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
+    #[test]
+    fn a_log_with_a_second_name_is_not_opened() {
+        let path = std::env::temp_dir().join(format!("standfast-names-{}", std::process::id()));
+        let (second, link) = (path.with_extension("second"), path.with_extension("link"));
+        for path in [&path, &second, &link] {
+            let _ = std::fs::remove_file(path);
+        }
+        std::fs::write(&path, "log").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        PartlySynced::open(&path).unwrap();
+        PartlySynced::open(&link).unwrap_err();
+        std::fs::hard_link(&path, &second).unwrap();
+        PartlySynced::open(&path).unwrap_err();
+        for path in [&path, &second, &link] {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
     /// Pages of this part of the file that are in the cache only; `None` where Linux is too old to tell (before 6.5).
     fn dirty(file: &File, offset: u64, bytes: u64) -> Option<u64> {
         const CACHESTAT: libc::c_long = 451;
@@ -132,6 +157,8 @@ mod tests {
     #[test]
     fn a_failure_is_told() {
         assert!(PartlySynced::open(Path::new("/nonexistent/file")).is_err());
-        PartlySynced::open(Path::new("/dev/full")).unwrap().write_durably(&[1], 0).unwrap_err();
+        assert!(PartlySynced::open(Path::new("/dev/full")).is_err(), "a device");
+        let full = PartlySynced { file: File::options().write(true).open("/dev/full").unwrap() };
+        full.write_durably(&[1], 0).unwrap_err();
     }
 }
