@@ -17,7 +17,9 @@
 
 use crate::beside::beside;
 use std::fmt;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{Metadata, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const FIRST_LINE: &str = "standfast-marker 2";
@@ -76,6 +78,11 @@ pub enum MarkerError {
     Io(std::io::Error),
     /// It is not a marker, or of another version; what is wrong.
     Malformed(&'static str),
+    /// It lies where everybody may put files, and belongs to a user whose word does not count there.
+    Owner {
+        /// That user.
+        uid: u32,
+    },
 }
 
 impl fmt::Display for MarkerError {
@@ -83,11 +90,32 @@ impl fmt::Display for MarkerError {
         match self {
             MarkerError::Io(error) => write!(f, "cannot read the marker file: {error}"),
             MarkerError::Malformed(why) => write!(f, "malformed marker file: {why}"),
+            MarkerError::Owner { uid } => write!(
+                f,
+                "the marker file is of uid {uid}, in a directory where every user may put one: it counts there from root, the \
+                 owner of the database or of the directory, or this user. Remove it, or move the database to a directory \
+                 of its own"
+            ),
         }
     }
 }
 
 impl std::error::Error for MarkerError {}
+
+/// Whether the owner of a marker beside `database` may have been its instance. Who may write the directory can replace the
+/// database itself, so there it does not matter who has written the marker. Where everybody may write (`/tmp`, with the
+/// sticky bit, where files of others cannot be replaced) it counts from those who could replace the database.
+fn may_have_written(database: &Path, marker: &Metadata) -> bool {
+    const EVERYBODY: u32 = 0o002;
+    let directory = database.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(directory) = std::fs::metadata(directory.unwrap_or(Path::new("."))) else { return true };
+    let of_database = std::fs::metadata(database).ok().map(|database| database.uid());
+    // SAFETY: has no preconditions.
+    let user = unsafe { libc::geteuid() };
+    directory.mode() & EVERYBODY == 0
+        || [0, user, directory.uid()].contains(&marker.uid())
+        || of_database == Some(marker.uid())
+}
 
 /// Path of the marker of the database file at `database`.
 pub fn marker_path(database: &Path) -> PathBuf {
@@ -95,23 +123,41 @@ pub fn marker_path(database: &Path) -> PathBuf {
 }
 
 impl Marker {
-    /// Reads the marker beside `database`; `None` when the database is not protected.
+    /// Reads the marker beside `database`; `None` when the database is not protected. Never waits, and reads no more than
+    /// a marker can have, whatever has its name.
     ///
     /// # Errors
     /// When there is a marker that cannot be used. The caller must then refuse to write.
     pub fn read(database: &Path) -> Result<Option<Marker>, MarkerError> {
         let path = marker_path(database);
-        match std::fs::metadata(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
+        let file = match options.open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             // The file system takes no name so long: there is none.
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidFilename => return Ok(None),
-            Err(error) => return Err(MarkerError::Io(error)),
-            Ok(metadata) if metadata.len() > MARKER_BYTES_MAX => {
-                return Err(MarkerError::Malformed("too large"));
+            Err(error) if error.kind() == ErrorKind::InvalidFilename => return Ok(None),
+            Err(error) => {
+                return Err(match error.raw_os_error() {
+                    Some(libc::ELOOP) => MarkerError::Malformed("it is a symbolic link"),
+                    // A socket.
+                    Some(libc::ENXIO) => MarkerError::Malformed("it is not a regular file"),
+                    _ => MarkerError::Io(error),
+                });
             }
-            Ok(_) => {}
+            Ok(file) => file,
+        };
+        let metadata = file.metadata().map_err(MarkerError::Io)?;
+        if !metadata.is_file() {
+            return Err(MarkerError::Malformed("it is not a regular file"));
         }
-        let text = std::fs::read_to_string(&path).map_err(MarkerError::Io)?;
+        if metadata.len() > MARKER_BYTES_MAX {
+            return Err(MarkerError::Malformed("too large"));
+        }
+        if !may_have_written(database, &metadata) {
+            return Err(MarkerError::Owner { uid: metadata.uid() });
+        }
+        let mut text = String::new();
+        file.take(MARKER_BYTES_MAX).read_to_string(&mut text).map_err(MarkerError::Io)?;
         Marker::parse(&text).map(Some)
     }
 
@@ -254,6 +300,68 @@ mod tests {
         assert!(matches!(Marker::read(&long), Ok(None)));
         let path_too_long = Path::new("/").join("directory/".repeat(500)).join("app.db");
         assert!(matches!(Marker::read(&path_too_long), Ok(None)));
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    fn marker() -> Marker {
+        Marker {
+            instance: [1; 16],
+            name: "n".into(),
+            directory: "/i".into(),
+            segment: "/s".into(),
+            database: 3,
+            path: "/srv/app.db".into(),
+            file: Some(FileId { device: 3, inode: 9 }),
+        }
+    }
+
+    #[test]
+    fn what_is_no_marker_neither_hangs_nor_fills_the_application() {
+        let directory = std::env::temp_dir().join(format!("standfast-kinds-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        let at = |name: &str| directory.join(name);
+        let marker_of = |name: &str| marker_path(&at(name));
+        let fifo = std::ffi::CString::new(marker_of("fifo").into_os_string().into_encoded_bytes()).unwrap();
+        // SAFETY: a text that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o666) }, 0);
+        let _socket = std::os::unix::net::UnixListener::bind(marker_of("socket")).unwrap();
+        std::fs::create_dir(marker_of("directory")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", marker_of("zero")).unwrap();
+        std::fs::write(at("another"), marker().to_string()).unwrap();
+        std::os::unix::fs::symlink(at("another"), marker_of("link")).unwrap();
+        std::os::unix::fs::symlink(at("nowhere"), marker_of("dangling")).unwrap();
+        std::fs::File::create(marker_of("huge")).unwrap().set_len(1 << 40).unwrap();
+        for name in ["fifo", "socket", "directory", "zero", "link", "dangling", "huge"] {
+            let read = Marker::read(&at(name));
+            assert!(matches!(read, Err(MarkerError::Malformed(_))), "{name}: {read:?}");
+        }
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_stranger_s_marker_counts_only_where_he_could_replace_the_database() {
+        let directory = std::env::temp_dir().join(format!("standfast-owner-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let database = directory.join("app.db");
+        std::fs::write(&database, "").unwrap();
+        std::fs::write(marker_path(&database), marker().to_string()).unwrap();
+        let set_mode = |mode| {
+            std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+        };
+        set_mode(0o1777);
+        assert_eq!(Marker::read(&database).unwrap(), Some(marker()), "of this user");
+        let give = |path: &Path, uid| std::os::unix::fs::chown(path, Some(uid), None);
+        if give(&marker_path(&database), 60_001).is_err() {
+            eprintln!("skipped: files of other users take root");
+        } else {
+            assert!(matches!(Marker::read(&database), Err(MarkerError::Owner { uid: 60_001 })));
+            set_mode(0o770);
+            assert_eq!(Marker::read(&database).unwrap(), Some(marker()), "of a service user in the group");
+            set_mode(0o1777);
+            give(&database, 60_001).unwrap();
+            assert_eq!(Marker::read(&database).unwrap(), Some(marker()), "of the database's owner");
+        }
         std::fs::remove_dir_all(directory).unwrap();
     }
 
