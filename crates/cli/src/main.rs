@@ -68,11 +68,17 @@ fn main() -> ExitCode {
         Err(error) => {
             if !matches!(error, InstanceError::Reported { .. }) {
                 // Its reader may be gone: no reason for another exit code.
-                let _ = writeln!(std::io::stderr(), "error: {error}");
+                let _ = writeln!(std::io::stderr(), "error: {}", printable_lines(&error.to_string()));
             }
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// What an error quotes, a path or the words of another host, reaches the terminal as text and not as commands.
+fn printable_lines(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(|line| standfast_types::printable(line, usize::MAX)).collect();
+    lines.join("\n")
 }
 
 /// The doctor found something that is not protected.

@@ -97,7 +97,7 @@ fn text(cell: &Cell) -> String {
         Cell::Integer(value) => value.to_string(),
         Cell::Real(value) => real(*value),
         // What a peer or a file name holds must not reach the terminal as commands.
-        Cell::Text(text) => text.chars().map(|one| if one.is_control() { ' ' } else { one }).collect(),
+        Cell::Text(text) => standfast_types::printable(text, usize::MAX),
     }
 }
 

@@ -9,6 +9,7 @@ use self::sink::{Put, Queue};
 use crate::alert_config::AlertForm;
 use crate::config::Config;
 use crate::error::InstanceError;
+use standfast_types::printable;
 use std::fs::File;
 use std::io::Error;
 use std::os::fd::AsFd;
@@ -21,6 +22,8 @@ use std::time::Duration;
 pub struct AlertLog(Arc<Owner>);
 
 const KEPT: usize = 50;
+/// Longest line, characters. What peers say is cut much earlier, see `standfast_types::printable`.
+const LINE_CHARS_MAX: usize = 4000;
 /// How long an end waits for the file to take the last lines, and how long for the reader of stderr.
 const FILE_FLUSH: Duration = Duration::from_secs(5);
 const STDERR_FLUSH: Duration = Duration::from_millis(500);
@@ -88,9 +91,10 @@ impl AlertLog {
         AlertLog(Arc::new(Owner(Arc::new(Lines::new(false, None)))))
     }
 
-    /// Reports one line with the time. Returns at once: it is written by another thread.
+    /// Reports one line with the time. Returns at once: it is written by another thread. Whatever the message is made of, a
+    /// path or the name of a process as well, what reaches file and terminal is one line of printable text.
     pub fn say(&self, message: impl AsRef<str>) {
-        let message = message.as_ref().replace('\n', " | ");
+        let message = one_line(message.as_ref());
         let lines = &self.0.0;
         if lines.written && lines.to_stderr(&message) == Put::FirstDropped {
             lines.to_file(STDERR_STANDS_STILL);
@@ -140,9 +144,14 @@ impl AlertLog {
     }
 }
 
-/// Such a thread holds nothing that another one waits for, and what it read was sent by anybody who reaches the port.
+/// Such a thread holds nothing that another one waits for, and what it read was sent by anybody who reaches the port. That
+/// of all connections, `http`, catches what a request brings about and closes its connection.
 fn serves_one_page(thread: &str) -> bool {
-    thread == "http-get"
+    matches!(thread, "http" | "http-get")
+}
+
+fn one_line(message: &str) -> String {
+    printable(&message.replace('\n', " | "), LINE_CHARS_MAX)
 }
 
 const STDERR_STANDS_STILL: &str =
@@ -246,6 +255,17 @@ mod tests {
             "instance": "paris", "message": "two | lines", "hint": "one" })
         );
         assert!(read("all is well")["hint"].is_null());
+    }
+
+    #[test]
+    fn a_line_holds_no_escape_sequence_and_no_second_line() {
+        let alert = AlertLog::silent();
+        alert.say("destination x: a\n2026-01-01T00:00:00.000Z forged\r\x1b[2Jb\u{202e}c");
+        let last = alert.last();
+        assert!(last.len() == 1 && !last[0].contains(['\n', '\r', '\x1b', '\u{202e}']), "{last:?}");
+        assert!(last[0].ends_with(r"a | 2026-01-01T00:00:00.000Z forged\r\u{1b}[2Jb\u{202e}c"), "{last:?}");
+        alert.say("x".repeat(100_000));
+        assert!(alert.last()[1].len() < LINE_CHARS_MAX + 100);
     }
 
     #[test]

@@ -159,7 +159,8 @@ fn locks(text: &str) -> BTreeMap<u32, BTreeSet<KernelFile>> {
 
 fn name_of(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    let name: String = name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    // A process may call itself anything.
+    let name = standfast_types::printable(name.trim_end(), standfast_types::FOREIGN_NAME_MAX);
     if name.is_empty() { "?".into() } else { name }
 }
 

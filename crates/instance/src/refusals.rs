@@ -1,29 +1,42 @@
 //! A sender that is refused tries again, every second perhaps: the alert log has it once until something changes.
 
 use standfast_transport::{ReceiverEvent, Refusal};
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// What goes on for longer is said again.
 const SAID_AGAIN: Duration = Duration::from_secs(600);
+/// Different refusals that are remembered: several peers may be refused in turn.
+const KEPT: usize = 16;
 
-/// The newest refusal that was said.
+/// The newest refusals that were said, oldest first.
 #[derive(Default)]
-pub struct Refusals(Mutex<Option<(Refusal, Instant)>>);
+pub struct Refusals(Mutex<VecDeque<(Refusal, Instant)>>);
 
 impl Refusals {
     /// Whether the event belongs into the alert log.
     pub fn is_news(&self, event: &ReceiverEvent) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let ReceiverEvent::Refused { refusal, .. } = event else {
-            *last = None;
-            return true;
-        };
-        let said = last.as_ref().is_some_and(|(said, when)| said == refusal && when.elapsed() < SAID_AGAIN);
-        if !said {
-            *last = Some((refusal.clone(), Instant::now()));
+        let mut said = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match event {
+            // Nothing has happened to a peer that is refused.
+            ReceiverEvent::LeftOut { .. } => true,
+            ReceiverEvent::Refused { refusal, .. } => {
+                said.retain(|(_, when)| when.elapsed() < SAID_AGAIN);
+                if said.iter().any(|(known, _)| known == refusal) {
+                    return false;
+                }
+                if said.len() == KEPT {
+                    said.pop_front();
+                }
+                said.push_back((refusal.clone(), Instant::now()));
+                true
+            }
+            _ => {
+                said.clear();
+                true
+            }
         }
-        !said
     }
 }
 
@@ -41,7 +54,10 @@ mod tests {
             refusal: Refusal::new(RefuseCode::Busy, text),
         };
         assert!(refusals.is_news(&refused(1, "a")) && !refusals.is_news(&refused(2, "a")));
-        assert!(refusals.is_news(&refused(3, "b")) && refusals.is_news(&refused(4, "a")));
+        assert!(refusals.is_news(&refused(3, "b")) && !refusals.is_news(&refused(4, "a")));
+        assert!(
+            refusals.is_news(&ReceiverEvent::LeftOut { count: 1 }) && !refusals.is_news(&refused(4, "b"))
+        );
         let other = ReceiverEvent::Connected { primary: "south".into(), from: Scn(1) };
         assert!(refusals.is_news(&other) && refusals.is_news(&refused(5, "a")));
     }

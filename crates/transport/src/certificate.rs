@@ -18,6 +18,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateRequest {
     /// `db_unique_name` of the instance that asks.
+    #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub name: String,
     /// PKCS#10, in hexadecimal.
     #[serde(rename = "pkcs10")]
@@ -44,8 +45,10 @@ pub struct CertificateGrant {
     /// The authorities that the family trusts, PEM.
     pub authorities: String,
     /// `db_unique_name` of who gave it.
+    #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub issuer: String,
     /// Instances of the family, the issuer among them.
+    #[serde(deserialize_with = "crate::hello::foreign_names")]
     pub peers: Vec<String>,
     /// All members that the issuer knows, with what each may do; empty: a release that only says `peers`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

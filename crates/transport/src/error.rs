@@ -151,7 +151,8 @@ impl fmt::Display for RefuseCode {
 pub struct Refusal {
     /// For programs.
     pub code: RefuseCode,
-    /// For people: cause and remedy.
+    /// For people: cause and remedy. Of a peer: one printable line of bounded length.
+    #[serde(deserialize_with = "crate::hello::foreign_text")]
     pub message: String,
 }
 

@@ -259,6 +259,11 @@ pub enum ReceiverEvent {
         /// Why.
         refusal: Refusal,
     },
+    /// Refusals that are not said: others use up what they may cause in the alert log.
+    LeftOut {
+        /// How many within the hour.
+        count: u64,
+    },
     /// A copy for a new standby begins.
     SnapshotStarted {
         /// `db_unique_name` of the standby to be.
@@ -306,6 +311,11 @@ impl fmt::Display for ReceiverEvent {
                 incarnation.number, incarnation.branch
             ),
             Refused { peer, refusal } => write!(f, "refused {peer}: {refusal}"),
+            LeftOut { count } => write!(
+                f,
+                "further refusals are left out of this log: {count} within the hour; somebody tries the port often, see \
+                 docs/security.md, \"Limits\""
+            ),
             SnapshotStarted { standby } => write!(f, "copying all databases for the new standby `{standby}`"),
             SnapshotDone { standby, start } => {
                 write!(f, "the new standby `{standby}` has its copy; its redo begins at {start}")

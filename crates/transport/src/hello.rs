@@ -10,11 +10,13 @@ use crate::packing::Compression;
 use crate::rights::MemberRights;
 use crate::source::LogSwitch;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use standfast_format::{Frame, FrameKind, StreamCrc};
-use standfast_types::{DatabaseId, InstanceId, Scn};
+use standfast_types::{DatabaseId, FOREIGN_NAME_MAX, FOREIGN_TEXT_MAX, InstanceId, Scn, printable};
 use std::time::{Duration, Instant};
 
+/// Names of instances in one message.
+const NAMES_MAX: usize = 256;
 /// Silence after which a sender is given up, whatever it says.
 pub(crate) const NET_TIMEOUT_MAX: Duration = Duration::from_secs(1200);
 
@@ -47,7 +49,7 @@ pub struct SenderHello {
     #[serde(default)]
     pub logs: Option<LogGeometry>,
     /// Instances that this primary vouches for: after a failover the receiver takes redo from them, too.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "foreign_names")]
     pub peers: Vec<String>,
     /// All members that it knows, with what each may do; empty: a release that only says `peers`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -79,6 +81,7 @@ pub struct Hop {
     /// The instance.
     pub instance: InstanceId,
     /// Its `db_unique_name`.
+    #[serde(deserialize_with = "foreign_name")]
     pub name: String,
 }
 
@@ -144,6 +147,7 @@ pub enum Request {
     /// Copies of all databases for a new standby.
     Snapshot {
         /// `db_unique_name` of the standby to be, for the alert log.
+        #[serde(deserialize_with = "foreign_name")]
         name: String,
         /// Only where its redo begins: it will have no databases.
         #[serde(default)]
@@ -168,8 +172,33 @@ pub enum Request {
 /// # Errors
 /// `Protocol` with what is wrong.
 pub fn decode<T: DeserializeOwned>(frame: &Frame<'_>) -> Result<T, TransportError> {
-    serde_json::from_slice(frame.payload)
-        .map_err(|error| TransportError::Protocol(format!("{:?} message: {error}", frame.header.kind)))
+    serde_json::from_slice(frame.payload).map_err(|error| {
+        // The parser repeats what it does not understand.
+        let error = printable(&error.to_string(), FOREIGN_TEXT_MAX);
+        TransportError::Protocol(format!("{:?} message: {error}", frame.header.kind))
+    })
+}
+
+/// A name that a peer says, as it may stand in messages: nothing that comes over a connection reaches a log, a terminal
+/// or a file otherwise. Names that are allowed stay as they are.
+pub(crate) fn foreign_name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|name| printable(&name, FOREIGN_NAME_MAX))
+}
+
+/// [`foreign_name`] of several; as many as a family can have.
+pub(crate) fn foreign_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let names = Vec::<String>::deserialize(from)?;
+    Ok(names.iter().take(NAMES_MAX).map(|name| printable(name, FOREIGN_NAME_MAX)).collect())
+}
+
+/// [`foreign_name`] of a text with a remedy, which may be on a line of its own.
+pub(crate) fn foreign_text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|text| one_line(&text))
+}
+
+/// What a peer says, for logs and terminals.
+pub(crate) fn one_line(text: &str) -> String {
+    printable(&text.replace('\n', " | "), 2 * FOREIGN_TEXT_MAX)
 }
 
 /// Checks that a frame is of the kind expected and of our version where it carries one; a `Refuse` becomes the

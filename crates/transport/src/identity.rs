@@ -78,6 +78,7 @@ pub struct PeerIdentity {
     /// The instance.
     pub instance: InstanceId,
     /// Its `db_unique_name`.
+    #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub name: String,
     /// Whose redo its logs say that they hold: the instance that was made with `init`, whichever is the primary now.
     /// `None`: a release that does not say it.

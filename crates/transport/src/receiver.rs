@@ -5,7 +5,6 @@ mod admission;
 mod claims;
 mod fetch;
 mod handshake;
-mod once;
 mod outgoing;
 mod slot;
 mod stream;
@@ -16,11 +15,10 @@ use crate::link::{self, Link, LinkEnd, Security};
 use crate::lock;
 use crate::standby::{ReceiverService, StandbyLog};
 use crate::sys;
-use admission::{Admission, Stranger};
+use admission::{Admission, Admitted, Stranger};
 use fetch::Fetch;
-use once::Once;
 use slot::Slot;
-use standfast_types::IncarnationNo;
+use standfast_types::{About, IncarnationNo, Line, LineBudget};
 use std::collections::HashMap;
 use std::io::Error;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -108,7 +106,7 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     connections: Mutex<Connections>,
     began: Instant,
-    told: Mutex<Once>,
+    lines: Mutex<LineBudget>,
 }
 
 struct Connections {
@@ -146,7 +144,7 @@ impl Receiver {
             stopping: AtomicBool::new(false),
             connections: Mutex::new(connections),
             began: Instant::now(),
-            told: Mutex::default(),
+            lines: Mutex::default(),
         });
         let theirs = shared.clone();
         let accepting = std::thread::Builder::new()
@@ -259,10 +257,14 @@ fn serve(shared: &Arc<Shared>, stream: TcpStream, from: IpAddr) {
     connections.threads.retain(|_, thread| !thread.is_finished());
     let room = connections.live.len() < shared.config.connections_max;
     let admitted = room.then(|| connections.admission.admit(shared.began.elapsed(), from).ok()).flatten();
-    let Some(stranger) = admitted else {
+    let Some(Admitted { stranger, displaces }) = admitted else {
         shared.counts.turned_away.fetch_add(1, Relaxed);
         return;
     };
+    if let Some(address) = displaces {
+        connections.displace(address);
+        shared.counts.turned_away.fetch_add(1, Relaxed);
+    }
     shared.counts.connections.fetch_add(1, Relaxed);
     let id = connections.next;
     connections.next += 1;
@@ -296,6 +298,18 @@ impl Connections {
             self.admission.left(stranger);
         }
     }
+
+    /// The oldest stranger of an address gives its place up; its thread ends.
+    fn displace(&mut self, address: IpAddr) {
+        let of_address = |live: &Live| live.stranger.as_ref().is_some_and(|stranger| stranger.is_of(address));
+        let oldest = self.live.iter().filter(|(_, live)| of_address(live)).map(|(id, _)| *id).min();
+        if let Some(live) = oldest.and_then(|id| self.live.get_mut(&id)) {
+            live.stream.shutdown();
+            if let Some(stranger) = live.stranger.take() {
+                self.admission.left(stranger);
+            }
+        }
+    }
 }
 
 impl Shared {
@@ -312,7 +326,16 @@ impl Shared {
         lock(&self.connections).admission.penalise(self.began.elapsed(), from);
     }
 
-    fn is_news(&self, what: &str) -> bool {
-        lock(&self.told).is_news(self.began.elapsed(), what)
+    /// Whom a line about a peer at `from` is about, of which TLS has proved the name `proved`.
+    fn about(&self, from: IpAddr, proved: Option<&str>) -> About {
+        match proved {
+            Some(name) => About::Member(name.to_owned()),
+            None => About::unauthenticated(from, lock(&self.connections).admission.is_known(from)),
+        }
+    }
+
+    /// What becomes of a line of the alert log about a peer.
+    fn line(&self, about: &About, text: &str) -> Line {
+        lock(&self.lines).line(self.began.elapsed(), about, text)
     }
 }

@@ -259,8 +259,31 @@ pub fn fetch_status(
     reader.allow_redo();
     let frame = reader.read()?;
     hello::expect(&frame, FrameKind::Done)?;
+    let mut state: serde_json::Value = hello::decode(&frame)?;
+    if make_printable(&mut state) {
+        return Ok(state.to_string());
+    }
     String::from_utf8(frame.payload.to_vec())
         .map_err(|_| TransportError::Protocol("a state that is not text".into()))
+}
+
+/// What another instance says of itself is shown on terminals and pages. Whether anything had to be changed.
+fn make_printable(value: &mut serde_json::Value) -> bool {
+    use serde_json::Value;
+    // No short-circuit: all of them are looked at.
+    match value {
+        Value::String(text) => {
+            let printable = hello::one_line(text);
+            let changed = printable != *text;
+            *text = printable;
+            changed
+        }
+        Value::Array(items) => items.iter_mut().fold(false, |changed, item| make_printable(item) | changed),
+        Value::Object(fields) => {
+            fields.values_mut().fold(false, |changed, field| make_printable(field) | changed)
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 fn ask(

@@ -9,8 +9,6 @@ use standfast_types::Scn;
 
 /// Of one payload: a frame must fit what a sender allows its peer. What does not fit is only counted.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 60 * 1024;
-/// Of one text that a peer sends; longer ones are cut.
-const TEXT_CHARS_MAX: usize = 500;
 
 /// A database of a standby to which redo is not applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,8 +99,7 @@ pub(crate) fn encode(databases: &[StoppedDatabase]) -> Vec<u8> {
 
 /// What a peer says ends up in logs and on terminals: one line, of bounded length.
 pub(crate) fn printable(text: &str) -> String {
-    let plain = |character: char| if character.is_control() { ' ' } else { character };
-    text.replace('\n', " | ").chars().take(TEXT_CHARS_MAX).map(plain).collect()
+    standfast_types::printable(&text.replace('\n', " | "), standfast_types::FOREIGN_TEXT_MAX)
 }
 
 #[cfg(test)]
@@ -129,7 +126,7 @@ mod tests {
         let told = there_and_back(&[stopped("a.db", Some(7)), stopped("b.db", None)]);
         assert_eq!((told.total, told.databases.len()), (2, 2));
         assert_eq!((told.databases[0].applied, told.databases[1].applied), (Some(Scn(7)), None));
-        assert_eq!(told.databases[0].reason, "a | b [31m");
+        assert_eq!(told.databases[0].reason, r"a | b\u{1b}[31m");
         assert_eq!(there_and_back(&[]), StoppedDatabases::default());
     }
 
@@ -144,7 +141,7 @@ mod tests {
         let told = there_and_back(&databases);
         assert_eq!(told.total, 1024);
         assert!(!told.databases.is_empty() && told.databases.len() < 1024);
-        assert_eq!(told.databases[0].reason.len(), TEXT_CHARS_MAX);
+        assert!(told.databases[0].reason.len() <= standfast_types::FOREIGN_TEXT_MAX);
         assert_eq!(told.least(Scn(5)), None, "of some nothing is known");
     }
 

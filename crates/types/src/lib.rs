@@ -5,12 +5,18 @@
 
 mod frame_run;
 mod identity;
+mod line_budget;
 mod position;
+mod printable;
+mod seats;
 mod wal_sum;
 
 pub use frame_run::FrameRun;
 pub use identity::{DatabaseId, IncarnationId, IncarnationNo, InstanceId, PageNo, PageSize};
+pub use line_budget::{About, Line, LineBudget, host_network};
 pub use position::{FrameRange, ReleasePosition, Scn, WalPosition, WalSalts};
+pub use printable::{FOREIGN_NAME_MAX, FOREIGN_TEXT_MAX, printable, printable_bytes};
+pub use seats::{SeatLimits, Seats};
 pub use wal_sum::{WAL_FRAME_SUMMED, WAL_MAGIC, WalFile, WalHeader, WalSum, is_unsummed};
 
 /// Largest number of protected databases in one instance.

@@ -198,7 +198,8 @@ pub(crate) fn accept(link: &LinkEnd, security: &Security, deadline: Instant) -> 
     };
     let identity = identities.current().map_err(TransportError::Certificate)?;
     let failed = |what: String| TransportError::Tls {
-        peer: address.map_or_else(|| "unknown address".into(), |address| address.to_string()),
+        // Without its port: what is said of a host is said once.
+        peer: address.map_or_else(|| "unknown address".into(), |address| address.ip().to_string()),
         what,
     };
     let connection =

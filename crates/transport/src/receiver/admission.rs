@@ -2,7 +2,10 @@
 //!
 //! What a stranger can take is limited per address before it is limited in all, so that one address cannot keep the
 //! others out. An address from which a peer has introduced itself is *known*: bounds in all, which strangers from many
-//! addresses can reach together, do not count for it.
+//! addresses can reach together, do not count for it. Of the others, one that has fewer strangers than another address
+//! displaces one of that, and an address that seldom connects has a rate that those that often do cannot use up: a peer
+//! that connects for the first time gets in during a flood from fewer addresses than there are places. Strangers of this
+//! host, who have millions of loopback addresses, together get half of what there is for all.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -41,6 +44,9 @@ const ADDRESSES_MAX: usize = 1024;
 const PENALTY: Duration = Duration::from_secs(1);
 /// Addresses that are known.
 const KNOWN_MAX: usize = 64;
+/// Connections a second of an address that seldom connects, and seconds of that which may come at once.
+const SELDOM: u32 = 1;
+const SELDOM_BURST_SECONDS: u32 = 3;
 
 /// Why a connection is closed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +60,9 @@ pub(crate) enum TurnedAway {
 /// See the module. Times are since any fixed moment.
 pub(crate) struct Admission {
     limits: Limits,
-    strangers: usize,
-    pace: Pace,
+    all: Pool,
+    /// Those from loopback addresses, which count among all, too.
+    local: Pool,
     addresses: HashMap<IpAddr, Address>,
     /// Newest last.
     known: VecDeque<IpAddr>,
@@ -65,43 +72,82 @@ pub(crate) struct Admission {
 struct Address {
     strangers: usize,
     pace: Pace,
+    seldom: Pace,
+}
+
+/// Strangers that share bounds.
+#[derive(Default)]
+struct Pool {
+    strangers: usize,
+    /// Of addresses that often connect, and of those that seldom do.
+    often: Pace,
+    seldom: Pace,
+}
+
+impl Pool {
+    fn pace(&mut self, seldom: bool) -> &mut Pace {
+        if seldom { &mut self.seldom } else { &mut self.often }
+    }
+}
+
+/// A connection is served.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    /// Until it has introduced itself.
+    pub stranger: Stranger,
+    /// The oldest stranger counted for this address is to give its place up, see [`Stranger::is_of`].
+    pub displaces: Option<IpAddr>,
 }
 
 impl Admission {
     pub fn new(limits: Limits) -> Admission {
         Admission {
             limits,
-            strangers: 0,
-            pace: Pace::default(),
+            all: Pool::default(),
+            local: Pool::default(),
             addresses: HashMap::new(),
             known: VecDeque::new(),
         }
     }
 
     /// Whether a connection from `from` is served. If so, it counts as a stranger until `introduced` or `left`.
-    pub fn admit(&mut self, now: Duration, from: IpAddr) -> Result<Stranger, TurnedAway> {
+    pub fn admit(&mut self, now: Duration, from: IpAddr) -> Result<Admitted, TurnedAway> {
         let limits = self.limits;
         let own = network(from);
         let known = self.known.contains(&own);
         let counted_as = if known { own } else { self.place(now, own) };
-        if !known && self.strangers >= limits.strangers_max {
-            return Err(TurnedAway::Strangers);
-        }
+        let local = own.is_loopback();
+        let full = !known && self.all.strangers >= limits.strangers_max;
+        let local_full = !known && local && self.local.strangers >= limits.strangers_max / 2;
+        let displaces = if full || local_full { self.heaviest(local_full) } else { None };
         let address = self.addresses.entry(counted_as).or_default();
-        if address.strangers >= limits.strangers_per_address {
+        if (full || local_full) && displaces.is_none_or(|(_, most)| most <= address.strangers + 1)
+            || address.strangers >= limits.strangers_per_address
+        {
             return Err(TurnedAway::Strangers);
         }
-        let (each, all) = (limits.rate_per_address, limits.rate);
-        if !address.pace.allows(now, each, limits.burst_seconds)
-            || !known && !self.pace.allows(now, all, limits.burst_seconds)
+        let seldom = address.seldom.allows(now, SELDOM, SELDOM_BURST_SECONDS);
+        let pools = [(&mut self.all, limits.rate, true), (&mut self.local, limits.rate / 2, local)];
+        let mut pools = pools.into_iter().filter(|(_, _, counts)| *counts).collect::<Vec<_>>();
+        let allowed = |(pool, rate, _): &mut (&mut Pool, u32, bool)| {
+            pool.pace(seldom).allows(now, *rate, limits.burst_seconds)
+        };
+        if !address.pace.allows(now, limits.rate_per_address, limits.burst_seconds)
+            || !known && !pools.iter_mut().all(allowed)
         {
             return Err(TurnedAway::Rate);
         }
-        address.pace.count(now, each);
+        for (pool, rate, _) in pools {
+            pool.pace(seldom).count(now, rate);
+            pool.strangers += 1;
+        }
+        if seldom {
+            address.seldom.count(now, SELDOM);
+        }
+        address.pace.count(now, limits.rate_per_address);
         address.strangers += 1;
-        self.pace.count(now, all);
-        self.strangers += 1;
-        Ok(Stranger { own, counted_as })
+        let displaces = displaces.map(|(address, _)| address);
+        Ok(Admitted { stranger: Stranger { own, counted_as }, displaces })
     }
 
     /// It has said who it is, and that was accepted.
@@ -117,7 +163,8 @@ impl Admission {
 
     /// It is gone.
     pub fn left(&mut self, stranger: Stranger) {
-        self.strangers -= 1;
+        self.all.strangers -= 1;
+        self.local.strangers -= usize::from(stranger.own.is_loopback());
         if let Some(address) = self.addresses.get_mut(&stranger.counted_as) {
             address.strangers -= 1;
         }
@@ -130,10 +177,23 @@ impl Admission {
         }
     }
 
+    /// Whether a peer has introduced itself from there.
+    pub fn is_known(&self, from: IpAddr) -> bool {
+        self.known.contains(&network(from))
+    }
+
+    /// The address with most strangers that is not known, and how many; `local`: among those of loopback.
+    fn heaviest(&self, local: bool) -> Option<(IpAddr, usize)> {
+        let of_pool = |address: &IpAddr| !local || address.is_loopback();
+        let strange =
+            self.addresses.iter().filter(|(address, _)| of_pool(address) && !self.known.contains(address));
+        strange.map(|(address, of)| (*address, of.strangers)).max_by_key(|(address, most)| (*most, *address))
+    }
+
     /// Strangers at the moment.
     #[cfg(test)]
     pub fn strangers(&self) -> usize {
-        self.strangers
+        self.all.strangers
     }
 
     /// Under which address `own` is counted.
@@ -153,6 +213,13 @@ impl Admission {
 pub(crate) struct Stranger {
     own: IpAddr,
     counted_as: IpAddr,
+}
+
+impl Stranger {
+    /// Whether it is counted for `address`.
+    pub fn is_of(&self, address: IpAddr) -> bool {
+        self.counted_as == address
+    }
 }
 
 /// Stands for all addresses for which there is no entry.
@@ -217,7 +284,7 @@ mod tests {
     #[test]
     fn one_address_cannot_keep_another_one_out() {
         let mut admission = Admission::new(LIMITS);
-        let first = admission.admit(at(0.), host(1)).unwrap();
+        let first = admission.admit(at(0.), host(1)).unwrap().stranger;
         admission.admit(at(0.), host(1)).unwrap();
         assert_eq!(admission.admit(at(0.), host(1)), Err(TurnedAway::Strangers));
         admission.admit(at(0.), host(2)).unwrap();
@@ -229,7 +296,7 @@ mod tests {
     #[test]
     fn a_known_address_gets_in_whatever_strangers_do() {
         let mut admission = Admission::new(LIMITS);
-        let peer = admission.admit(at(0.), host(9)).unwrap();
+        let peer = admission.admit(at(0.), host(9)).unwrap().stranger;
         admission.introduced(peer);
         for last in 1..=4 {
             admission.admit(at(0.), host(last)).unwrap();
@@ -242,7 +309,8 @@ mod tests {
     #[test]
     fn an_address_gets_its_rate_and_a_burst() {
         let mut admission = Admission::new(LIMITS);
-        let mut served = |now| admission.admit(now, host(1)).map(|stranger| admission.left(stranger)).is_ok();
+        let mut served =
+            |now| admission.admit(now, host(1)).map(|admitted| admission.left(admitted.stranger)).is_ok();
         assert_eq!((0..100).filter(|_| served(at(0.))).count(), 10, "one second at once");
         assert_eq!((1..=100).filter(|n| served(at(f64::from(*n) / 20.))).count(), 50, "then the rate");
     }
@@ -259,14 +327,48 @@ mod tests {
         let mut admission = Admission::new(Limits { strangers_max: 1000, rate: 1_000_000, ..LIMITS });
         let address = |n: u32| IpAddr::from(n.to_be_bytes());
         for n in 1..=ADDRESSES_MAX as u32 * 4 {
-            if let Ok(stranger) = admission.admit(at(0.), address(n)) {
-                admission.left(stranger);
+            if let Ok(admitted) = admission.admit(at(0.), address(n)) {
+                admission.left(admitted.stranger);
             }
         }
         assert!(admission.addresses.len() <= ADDRESSES_MAX + 1);
         assert!(admission.admit(at(0.), address(1 << 20)).is_err(), "those without an entry share one");
         assert!(admission.admit(at(60.), address(1 << 20)).is_ok());
         assert!(admission.addresses.len() <= 2, "rested entries are forgotten when room is needed");
+    }
+
+    #[test]
+    fn a_first_connection_displaces_one_of_the_address_with_most() {
+        let mut admission = Admission::new(LIMITS);
+        for last in [1, 1, 2, 2] {
+            assert_eq!(admission.admit(at(0.), host(last)).unwrap().displaces, None);
+        }
+        let newcomer = admission.admit(at(0.), host(3)).unwrap();
+        assert_eq!(newcomer.displaces, Some(host(2)));
+        assert!(newcomer.stranger.is_of(host(3)));
+    }
+
+    #[test]
+    fn a_flood_leaves_the_rate_of_those_that_seldom_connect() {
+        let limits = Limits { strangers_max: 1000, strangers_per_address: 1000, rate: 20, ..LIMITS };
+        let mut admission = Admission::new(limits);
+        for n in 0..5000_u32 {
+            let now = at(f64::from(n) / 500.);
+            if let Ok(admitted) = admission.admit(now, host(n as u8 % 10)) {
+                admission.left(admitted.stranger);
+            }
+        }
+        assert!(admission.admit(at(10.), host(200)).is_ok());
+    }
+
+    #[test]
+    fn strangers_of_this_host_leave_half_to_others() {
+        let limits = Limits { strangers_max: 8, ..LIMITS };
+        let mut admission = Admission::new(limits);
+        let local = |n: u8| IpAddr::from([127, 0, 0, n]);
+        let served = (1..=200).filter(|n| admission.admit(at(0.), local(*n)).is_ok()).count();
+        assert_eq!(served, 4);
+        assert_eq!(admission.admit(at(0.), host(1)).unwrap().displaces, None);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use crate::link::{self, LinkEnd};
 use crate::standby::{StandbyLog, StreamStart};
 use crate::{lock, snapshot};
 use standfast_format::FrameKind;
-use standfast_types::Scn;
+use standfast_types::{Line, Scn};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -27,6 +28,8 @@ struct Greeting<'a> {
     writer: FrameWriter<LinkEnd>,
     deadline: Instant,
     peer: String,
+    /// It is who it says and may do what it wants.
+    let_in: bool,
 }
 
 /// Serves one connection until it ends.
@@ -43,6 +46,7 @@ pub(super) fn serve(shared: &Shared, id: u64, stream: &LinkEnd) {
         writer: FrameWriter::new(stream.clone()),
         deadline: Instant::now() + timeout,
         peer: stream.peer_addr().map_or_else(|| "unknown address".into(), |address| address.to_string()),
+        let_in: false,
     };
     match link::accept(stream, &shared.config.security, greeting.deadline).and_then(|()| greeting.converse())
     {
@@ -105,7 +109,8 @@ impl Greeting<'_> {
     }
 
     /// It is who it says and may do what it wants.
-    fn let_in(&self) {
+    fn let_in(&mut self) {
+        self.let_in = true;
         self.shared.introduced(self.id);
         self.stream.allow_large_reads();
     }
@@ -127,6 +132,10 @@ impl Greeting<'_> {
         if frame.header.kind == FrameKind::Request {
             hello::expect(&frame, FrameKind::Request)?;
             return Ok(First::Request(hello::decode(&frame)?));
+        }
+        // Whoever refuses before it was asked anything has no words for the log of this instance.
+        if frame.header.kind == FrameKind::Refuse {
+            return Err(TransportError::Protocol("a refusal where a greeting was expected".into()));
         }
         hello::expect(&frame, FrameKind::Hello)?;
         Ok(First::Sender(hello::decode(&frame)?))
@@ -266,15 +275,19 @@ impl Greeting<'_> {
         self.report(refusal);
     }
 
-    /// For the alert log; what anybody who reaches the port can bring about is not repeated.
+    /// For the alert log, as far as the budget of this peer goes.
     fn report(&self, refusal: Refusal) {
-        let by_anybody =
-            matches!(refusal.code, RefuseCode::Tls | RefuseCode::NotAllowed | RefuseCode::WrongPeer);
-        let host = self.stream.peer_addr().map(|address| address.ip().to_string()).unwrap_or_default();
-        if by_anybody && !self.shared.is_news(&format!("{host} {refusal}")) {
-            return;
+        let from = self.stream.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+        let about = self.shared.about(from, self.stream.peer_name());
+        match self.shared.line(&about, &refusal.to_string()) {
+            // Of a peer that was let in the instance says it again when something else has happened meanwhile.
+            Line::Repeated if !self.let_in => {}
+            Line::Said | Line::Repeated => {
+                self.event(&ReceiverEvent::Refused { peer: self.peer.clone(), refusal });
+            }
+            Line::CountLeftOut(count) => self.event(&ReceiverEvent::LeftOut { count }),
+            Line::LeftOut => {}
         }
-        self.event(&ReceiverEvent::Refused { peer: self.peer.clone(), refusal });
     }
 
     fn tell(&mut self, refusal: &Refusal) {

@@ -1,0 +1,122 @@
+//! What is said of peers that prove nothing: bounded, printable, and never in the place of what is said of members.
+#![allow(clippy::unwrap_used)] // Also in helpers of tests.
+
+mod common;
+
+use common::family::member;
+use common::*;
+use standfast_format::{FrameHeader, FrameKind, encode_frame};
+use standfast_transport::*;
+use standfast_types::Scn;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// An instance that lists no peer.
+struct Strict(Arc<Service>);
+
+impl ReceiverService for Strict {
+    fn identity(&self) -> PeerIdentity {
+        self.0.identity()
+    }
+    fn source(&self) -> Option<Arc<dyn RedoSource>> {
+        self.0.source()
+    }
+    fn status(&self, history: bool) -> String {
+        self.0.status(history)
+    }
+    fn event(&self, event: &ReceiverEvent) {
+        self.0.event(event);
+    }
+    fn authorise(&self, peer: &str, _: Wish) -> Result<(), Refusal> {
+        Err(Refusal::new(RefuseCode::NotAllowed, format!("`{peer}` is not listed")))
+    }
+}
+
+fn listening(security: Security) -> (Arc<Service>, Receiver) {
+    let service = Service::standby("oslo", &[incarnation(1, 4096)]);
+    let config = ReceiverConfig { listen: "127.0.0.1:0".into(), security, ..ReceiverConfig::default() };
+    let log: Box<dyn StandbyLog> = Box::new(MemoryLog(empty_standby()));
+    let receiver = Receiver::start(config, Arc::new(Strict(service.clone())), Some(log)).unwrap();
+    (service, receiver)
+}
+
+/// Sends one frame and waits until the other end has closed the connection.
+fn says(receiver: &Receiver, kind: FrameKind, version: u64, payload: &[u8]) {
+    let mut frame = Vec::new();
+    encode_frame(FrameHeader::new(kind, version, 0, 0, 0), payload, &mut frame);
+    let mut stream = TcpStream::connect(receiver.local_addr()).unwrap();
+    let _ = stream.write_all(&frame).and_then(|()| stream.read_to_end(&mut Vec::new()));
+}
+
+fn refused(service: &Service) -> Vec<String> {
+    service.events.read(|events| {
+        events.iter().filter(|event| event.refused().is_some()).map(|event| event.to_string()).collect()
+    })
+}
+
+#[test]
+fn a_name_in_a_message_is_printable_and_bounded() {
+    let (service, receiver) = listening(Security::plain(true));
+    let name = format!("\x1b[2J\n2026-01-01T00:00:00.000Z forged\u{202e}{}", "x".repeat(50_000));
+    let incarnations = serde_json::json!([{"number": 1, "id": "0909090909090909", "branch": 4096}]);
+    let source = serde_json::json!({"instance": "0123456789abcdef0123456789abcdef", "name": name, "role": "primary",
+        "incarnations": incarnations});
+    let hello = serde_json::json!({"source": source, "mode": "sync_affirm", "net_timeout_ms": 30_000,
+        "archives_to": 5000});
+    says(&receiver, FrameKind::Hello, PROTOCOL_VERSION, hello.to_string().as_bytes());
+    let event = service.wait_event("it is refused", |event| event.refused().is_some()).to_string();
+    assert!(event.len() < 600 && !event.contains(|c: char| c.is_control() || c == '\u{202e}'), "{event:?}");
+    assert!(event.contains(r"\u{1b}[2J\n2026") && event.contains("characters left out"), "{event}");
+}
+
+#[test]
+fn a_stranger_has_no_words_of_its_own_in_the_log() {
+    let (service, receiver) = listening(Security::plain(true));
+    let refusal = serde_json::json!({"code": "diverged", "message": "FENCED: all is lost | hint: run this"});
+    says(&receiver, FrameKind::Refuse, 0, refusal.to_string().as_bytes());
+    assert_eq!((refused(&service), receiver.counts().garbage.load(Relaxed)), (Vec::new(), 1));
+}
+
+#[test]
+fn a_stranger_with_many_reasons_has_few_lines() {
+    let (service, receiver) = listening(Security::plain(true));
+    for version in 100..220 {
+        says(&receiver, FrameKind::Hello, version, b"{}");
+    }
+    let lines = refused(&service);
+    assert!((1..=8).contains(&lines.len()), "{lines:?}");
+    let counts = service
+        .events
+        .read(|events| events.iter().filter(|event| matches!(event, ReceiverEvent::LeftOut { .. })).count());
+    assert!((1..=3).contains(&counts), "{counts} lines about those left out");
+}
+
+#[test]
+fn broken_handshakes_do_not_silence_what_is_said_of_a_member() {
+    let (service, receiver) = listening(member("oslo", true));
+    for kind in 0..120_u8 {
+        let mut stream = TcpStream::connect(receiver.local_addr()).unwrap();
+        let _ = stream.write_all(&[22, 3, kind, 0, kind, kind, kind, kind]);
+    }
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let observer = Arc::new(Observer::default());
+    let config = SenderConfig {
+        destination: destination(TransportMode::SyncAffirm),
+        address: receiver.local_addr().to_string(),
+        expected_name: Some("oslo".into()),
+        security: member("paris", true),
+        shape: StreamShape::default(),
+        delay: None,
+        archive: ArchiveTransport::default(),
+        counts: true,
+        siblings: Arc::default(),
+    };
+    let _sender = Sender::start(0, config, source.clone(), observer.clone()).unwrap();
+    let told = service
+        .wait_event("a member is spoken of", |event| event.refused() == Some(RefuseCode::NotAllowed))
+        .to_string();
+    assert!(told.contains("`paris` is not listed"), "{told}");
+    assert!(source.end() >= Scn::START);
+}

@@ -1,0 +1,174 @@
+//! How many lines of a log others may cause. No clock.
+//!
+//! Whoever reaches a port can be refused as often as they like, and each refusal could be a line. A text is said once an
+//! hour, and each address and each member has so many lines an hour. The three classes have budgets of their own, so that
+//! unauthenticated peers cannot silence what is said of members, nor of addresses that members are known to have. What is
+//! left out is counted, and the count is said at 1, 10, 100 and so on.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+/// A text is said again after this time; budgets are for as long.
+const PERIOD: Duration = Duration::from_secs(3600);
+
+/// Whom a line is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// A peer whose certificate proves this name.
+    Member(String),
+    /// A peer that has proved nothing, at an address from which one was authenticated before.
+    KnownAddress(IpAddr),
+    /// Any other peer.
+    Stranger(IpAddr),
+}
+
+impl About {
+    /// A peer at `from` that has proved nothing.
+    pub fn unauthenticated(from: IpAddr, known: bool) -> About {
+        let from = host_network(from);
+        if known { About::KnownAddress(from) } else { About::Stranger(from) }
+    }
+
+    /// Lines an hour of this one, and of all of its class.
+    fn budget(&self) -> (usize, usize) {
+        match self {
+            About::Member(_) => (32, 256),
+            About::KnownAddress(_) => (8, 64),
+            About::Stranger(_) => (8, 64),
+        }
+    }
+
+    fn is_class_of(&self, other: &About) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+/// What becomes of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// It is said.
+    Said,
+    /// It was said within the hour, in the same words of the same peer.
+    Repeated,
+    /// The budget is used up: left out.
+    LeftOut,
+    /// Left out; that so many were within the hour is to be said.
+    CountLeftOut(u64),
+}
+
+struct Said {
+    at: Duration,
+    about: About,
+    text: String,
+}
+
+/// What was said within the hour. Times are since any fixed moment.
+#[derive(Default)]
+pub struct LineBudget {
+    said: VecDeque<Said>,
+    left_out: u64,
+    left_out_since: Duration,
+}
+
+impl LineBudget {
+    /// What becomes of the line `text` about `about`.
+    pub fn line(&mut self, now: Duration, about: &About, text: &str) -> Line {
+        while self.said.front().is_some_and(|said| now.saturating_sub(said.at) >= PERIOD) {
+            self.said.pop_front();
+        }
+        let of_this = || self.said.iter().filter(|said| said.about == *about);
+        if of_this().any(|said| said.text == text) {
+            return Line::Repeated;
+        }
+        let (each, all) = about.budget();
+        let of_class = self.said.iter().filter(|said| said.about.is_class_of(about)).count();
+        if of_this().count() < each && of_class < all {
+            self.said.push_back(Said { at: now, about: about.clone(), text: text.to_owned() });
+            return Line::Said;
+        }
+        if now.saturating_sub(self.left_out_since) >= PERIOD {
+            (self.left_out, self.left_out_since) = (0, now);
+        }
+        self.left_out += 1;
+        let is_power_of_ten = 10_u64.pow(self.left_out.ilog10()) == self.left_out;
+        if is_power_of_ten { Line::CountLeftOut(self.left_out) } else { Line::LeftOut }
+    }
+}
+
+/// What one host has: an address of version 4, a network of 64 bits of version 6. The addresses of this host's loopback,
+/// of either version, are one: whoever may use one of them may use them all.
+pub fn host_network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(v6) => {
+            let mut parts = v6.segments();
+            parts[4..].fill(0);
+            IpAddr::V6(parts.into())
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn stranger(last: u8) -> About {
+        About::unauthenticated([203, 0, 113, last].into(), false)
+    }
+
+    #[test]
+    fn a_text_is_said_once_an_hour_of_each_address() {
+        let mut budget = LineBudget::default();
+        assert_eq!(budget.line(at(0), &stranger(1), "a"), Line::Said);
+        assert_eq!(budget.line(at(3599), &stranger(1), "a"), Line::Repeated);
+        assert_eq!(budget.line(at(3599), &stranger(2), "a"), Line::Said);
+        assert_eq!(budget.line(at(3600), &stranger(1), "a"), Line::Said);
+    }
+
+    #[test]
+    fn strangers_cannot_silence_what_is_said_of_members() {
+        let mut budget = LineBudget::default();
+        let said = |line| matches!(line, Line::Said);
+        let flood = (0..50_000_u32).filter(|n| said(budget.line(at(1), &stranger(*n as u8), &n.to_string())));
+        assert_eq!(flood.count(), 64);
+        let known = About::unauthenticated([10, 0, 0, 2].into(), true);
+        assert_eq!(budget.line(at(2), &known, "its certificate has expired"), Line::Said);
+        assert_eq!(budget.line(at(2), &About::Member("oslo".into()), "not listed"), Line::Said);
+    }
+
+    #[test]
+    fn one_address_leaves_lines_for_other_strangers() {
+        let mut budget = LineBudget::default();
+        let said =
+            (0..1000).filter(|n| budget.line(at(1), &stranger(1), &n.to_string()) == Line::Said).count();
+        assert_eq!(said, 8);
+        assert_eq!(budget.line(at(1), &stranger(2), "a"), Line::Said);
+    }
+
+    #[test]
+    fn what_is_left_out_is_counted_in_few_lines() {
+        let mut budget = LineBudget::default();
+        let lines: Vec<_> = (0..50_008).map(|n| budget.line(at(1), &stranger(1), &n.to_string())).collect();
+        let counts = lines.iter().filter_map(|line| match line {
+            Line::CountLeftOut(count) => Some(*count),
+            _ => None,
+        });
+        assert_eq!(counts.collect::<Vec<_>>(), [1, 10, 100, 1000, 10_000]);
+    }
+
+    #[test]
+    fn loopback_is_one_host_and_so_is_a_network_of_version_6() {
+        let network = |text: &str| host_network(text.parse().unwrap());
+        assert_eq!(network("127.9.8.7"), network("::1"));
+        assert_eq!(network("::ffff:127.0.0.1"), network("127.0.0.1"));
+        assert_eq!(network("2001:db8::1"), network("2001:db8::2"));
+        assert_ne!(network("2001:db8:0:1::1"), network("2001:db8::1"));
+        assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
+    }
+}

@@ -1,0 +1,96 @@
+//! Text that others have chosen, on its way into a message: one line, of bounded length, without anything that a
+//! terminal, a log collector or an eye would take for more than text.
+
+/// Longest text of a peer, a client or an application within a message, characters.
+pub const FOREIGN_TEXT_MAX: usize = 500;
+/// Longest name within a message, characters; names that are allowed have at most 64.
+pub const FOREIGN_NAME_MAX: usize = 80;
+
+/// Whether a character is shown as its escape. Besides controls these are the ones that are invisible or turn the
+/// direction of what follows: with them a line looks as if it said something else.
+fn is_escaped(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// Room for what a cut text says of itself.
+const CUT_NOTE_CHARS: usize = 40;
+
+/// `text` with escapes for what is not plain text, in at most `chars_max` characters (80 or more); a cut text says how much
+/// is missing. What it returns it leaves as it is when it is called again.
+pub fn printable(text: &str, chars_max: usize) -> String {
+    let width = |character: char| if is_escaped(character) { character.escape_default().count() } else { 1 };
+    let (mut written, mut end, mut fits) = (0, 0, true);
+    for (at, character) in text.char_indices() {
+        written += width(character);
+        if written <= chars_max.saturating_sub(CUT_NOTE_CHARS) {
+            end = at + character.len_utf8();
+        }
+        if written > chars_max {
+            fits = false;
+            break;
+        }
+    }
+    let (kept, rest) = if fits { (text, "") } else { text.split_at(end) };
+    let mut out = String::with_capacity(kept.len());
+    for character in kept.chars() {
+        if is_escaped(character) { out.extend(character.escape_default()) } else { out.push(character) }
+    }
+    if !fits {
+        out.push_str(&format!("... ({} characters left out)", rest.chars().count()));
+    }
+    out
+}
+
+/// [`printable`] of bytes that ought to be UTF-8; those that are not become replacement characters.
+pub fn printable_bytes(bytes: &[u8], chars_max: usize) -> String {
+    // A character has at most four bytes: what is cut off is not even decoded.
+    let few = &bytes[..bytes.len().min(chars_max.saturating_mul(4).saturating_add(4))];
+    printable(&String::from_utf8_lossy(few), chars_max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_of_any_language_stays_as_it_is() {
+        for text in ["", "oslo-2", "/srv/Büro/データ.db", "a \\ b | hint: c"] {
+            assert_eq!(printable(text, 100), text);
+        }
+    }
+
+    #[test]
+    fn controls_line_ends_and_turned_directions_are_shown_as_escapes() {
+        assert_eq!(printable("a\nb\r\tc", 100), r"a\nb\r\tc");
+        assert_eq!(printable("\x1b[2J\x07\x7f\u{9b}31m", 100), r"\u{1b}[2J\u{7}\u{7f}\u{9b}31m");
+        assert_eq!(
+            printable("\u{202e}gpj.exe\u{2066}\u{200b}\u{2028}", 100),
+            r"\u{202e}gpj.exe\u{2066}\u{200b}\u{2028}"
+        );
+        assert_eq!(printable_bytes(b"a\xff\x1bb", 100), "a\u{fffd}\\u{1b}b");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_says_so() {
+        let cut = printable(&"x".repeat(101), 100);
+        assert_eq!(cut, format!("{}... (41 characters left out)", "x".repeat(60)));
+        assert_eq!(printable(&cut, 100), cut, "nothing is cut twice");
+        assert_eq!(printable(&"x".repeat(100), 100), "x".repeat(100));
+        // No escape is cut in two.
+        assert!(printable(&"\x1b".repeat(50), 100).starts_with(&r"\u{1b}".repeat(10)));
+        assert!(printable(&"\x1b".repeat(50_000), FOREIGN_NAME_MAX).len() <= FOREIGN_NAME_MAX);
+        assert!(printable_bytes(&[0xff; 50_000], FOREIGN_NAME_MAX).chars().count() <= FOREIGN_NAME_MAX);
+    }
+}

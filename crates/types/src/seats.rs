@@ -1,0 +1,178 @@
+//! Which of the connections of a listener stay when there are more than it serves. No clock and no sockets.
+//!
+//! A connection waits until it has said what it wants and proved that it may (it is *unauthenticated*); then it is
+//! *authenticated*, which has places of its own. A newcomer always gets a place: another connection gives its up, the oldest
+//! of the same address when that has its share already, else the oldest of the address that has most. So a client that says
+//! at once what it wants is served whatever silent or slow ones there are, and one address cannot displace another one
+//! that has fewer. Addresses from which a client was authenticated before are displaced last.
+
+use crate::host_network;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+/// Places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeatLimits {
+    /// Unauthenticated connections at a time.
+    pub unauthenticated: usize,
+    /// Of these, from one address.
+    pub per_address: usize,
+    /// Authenticated connections at a time.
+    pub authenticated: usize,
+}
+
+/// Addresses that are known.
+const KNOWN_MAX: usize = 64;
+
+struct Seat {
+    id: u64,
+    network: IpAddr,
+    authenticated: bool,
+}
+
+/// The connections that have a place, oldest first.
+pub struct Seats {
+    limits: SeatLimits,
+    taken: VecDeque<Seat>,
+    /// Newest last.
+    known: VecDeque<IpAddr>,
+}
+
+impl Seats {
+    /// All places are free.
+    pub fn new(limits: SeatLimits) -> Seats {
+        Seats { limits, taken: VecDeque::new(), known: VecDeque::new() }
+    }
+
+    /// The connection `id` from `from` takes a place. Returns the one that has lost its own and is to be closed.
+    pub fn enter(&mut self, id: u64, from: IpAddr) -> Option<u64> {
+        let network = host_network(from);
+        let waiting = |seat: &Seat| !seat.authenticated;
+        let own = self.taken.iter().filter(|seat| waiting(seat) && seat.network == network).count();
+        let displaced = if own >= self.limits.per_address {
+            self.remove_oldest(|seat| waiting(seat) && seat.network == network)
+        } else if self.taken.iter().filter(|seat| waiting(seat)).count() >= self.limits.unauthenticated {
+            self.heaviest(false).and_then(|of| self.remove_oldest(|seat| waiting(seat) && seat.network == of))
+        } else {
+            None
+        };
+        self.taken.push_back(Seat { id, network, authenticated: false });
+        displaced
+    }
+
+    /// The connection `id` has proved that it may be served. Returns another one that has lost its place for it.
+    pub fn authenticated(&mut self, id: u64) -> Option<u64> {
+        let at = self.taken.iter().position(|seat| seat.id == id && !seat.authenticated)?;
+        let network = self.taken[at].network;
+        self.known.retain(|known| *known != network);
+        if self.known.len() == KNOWN_MAX {
+            self.known.pop_front();
+        }
+        self.known.push_back(network);
+        let full = self.taken.iter().filter(|seat| seat.authenticated).count() >= self.limits.authenticated;
+        let displaced = match full {
+            true => self
+                .heaviest(true)
+                .and_then(|of| self.remove_oldest(|seat| seat.authenticated && seat.network == of)),
+            false => None,
+        };
+        if let Some(seat) = self.taken.iter_mut().find(|seat| seat.id == id) {
+            seat.authenticated = true;
+        }
+        displaced
+    }
+
+    /// The connection `id` is gone.
+    pub fn leave(&mut self, id: u64) {
+        self.taken.retain(|seat| seat.id != id);
+    }
+
+    /// Gives up the oldest unauthenticated connection, e.g. when the process has no descriptor left.
+    pub fn give_up_oldest(&mut self) -> Option<u64> {
+        self.remove_oldest(|seat| !seat.authenticated)
+    }
+
+    fn remove_oldest(&mut self, which: impl Fn(&Seat) -> bool) -> Option<u64> {
+        let at = self.taken.iter().position(which)?;
+        self.taken.remove(at).map(|seat| seat.id)
+    }
+
+    /// The address with most connections of a kind; one that is known only when there is no other. Of several the one whose
+    /// oldest connection is oldest.
+    fn heaviest(&self, authenticated: bool) -> Option<IpAddr> {
+        let mut counts: HashMap<IpAddr, (bool, usize, usize)> = HashMap::new();
+        for (age, seat) in self.taken.iter().filter(|seat| seat.authenticated == authenticated).enumerate() {
+            let known = !authenticated && self.known.contains(&seat.network);
+            let entry = counts.entry(seat.network).or_insert((!known, 0, usize::MAX - age));
+            entry.1 += 1;
+        }
+        counts.into_iter().max_by_key(|(_, weight)| *weight).map(|(network, _)| network)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: SeatLimits = SeatLimits { unauthenticated: 8, per_address: 4, authenticated: 2 };
+
+    fn host(last: u8) -> IpAddr {
+        [203, 0, 113, last].into()
+    }
+
+    #[test]
+    fn an_address_that_has_its_share_displaces_itself() {
+        let mut seats = Seats::new(LIMITS);
+        assert!((0..4).all(|id| seats.enter(id, host(1)).is_none()));
+        assert_eq!(seats.enter(4, host(1)), Some(0));
+        assert_eq!(seats.enter(5, host(2)), None);
+    }
+
+    #[test]
+    fn when_all_places_are_taken_the_address_with_most_gives_one_up() {
+        let mut seats = Seats::new(LIMITS);
+        for id in 0..4 {
+            seats.enter(id, host(1));
+        }
+        for id in 4..7 {
+            seats.enter(id, host(2));
+        }
+        seats.enter(7, host(3));
+        assert_eq!(seats.enter(8, host(4)), Some(0));
+        assert_eq!(seats.enter(9, host(5)), Some(1));
+    }
+
+    #[test]
+    fn a_flood_of_silent_clients_does_not_displace_one_that_has_proved_itself() {
+        let mut seats = Seats::new(LIMITS);
+        seats.enter(0, host(9));
+        assert_eq!(seats.authenticated(0), None);
+        let displaced: Vec<u64> = (1..50_000).filter_map(|id| seats.enter(id, host(id as u8 % 8))).collect();
+        assert!(!displaced.contains(&0) && displaced.len() == 50_000 - 1 - 8);
+        assert_eq!(seats.taken.len(), 9);
+    }
+
+    #[test]
+    fn an_address_that_is_known_is_displaced_last() {
+        let mut seats = Seats::new(SeatLimits { per_address: 1, ..LIMITS });
+        seats.enter(0, host(100));
+        seats.authenticated(0);
+        seats.leave(0);
+        seats.enter(1, host(100));
+        let displaced: Vec<u64> = (2..200).filter_map(|id| seats.enter(id, host(id as u8 % 90))).collect();
+        assert!(displaced.len() > 100 && !displaced.contains(&1));
+    }
+
+    #[test]
+    fn authenticated_connections_are_bounded_too() {
+        let mut seats = Seats::new(LIMITS);
+        for id in 0..3 {
+            seats.enter(id, host(id as u8));
+        }
+        assert_eq!((seats.authenticated(0), seats.authenticated(1)), (None, None));
+        assert_eq!(seats.authenticated(2), Some(0));
+        seats.leave(1);
+        seats.enter(3, host(3));
+        assert_eq!(seats.authenticated(3), None);
+    }
+}
