@@ -1,27 +1,25 @@
 //! The pages of an instance over HTTP: dashboard, metrics, documents, health. Read only.
 //!
-//! A thread accepts, and each of at most [`CONNECTIONS_MAX`] connections has one of its own, a request and a limit of
-//! time. They read what the watch (see `live_watch`) has made; only `/api/observation` looks afresh.
+//! `serving` has the connections. What is shown was made by the watch (see `live_watch`); only `/api/observation` looks
+//! at that moment.
 
 pub mod request;
+mod serving;
 
-use self::request::{Access, Answer, Decision, HEAD_BYTES_MAX, Parsed, Request, parse};
+use self::request::{Access, Answer, Decision, Request};
 use crate::config::HttpConfig;
 use crate::error::InstanceError;
 use crate::live_watch::Latest;
 use crate::running::Running;
 use standfast_live::{Severity, metrics};
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// Connections at a time; others are closed at once.
-const CONNECTIONS_MAX: usize = 16;
-/// For a request to come, and for its answer to be taken.
+/// For the server to notice that it is to end.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Shortest token, characters.
 const TOKEN_MIN: usize = 16;
@@ -61,15 +59,19 @@ impl HttpServer {
         let listener = TcpListener::bind(&addresses[..]).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let ending = Arc::new(AtomicBool::new(false));
-        let site = Arc::new(Site {
-            access,
-            running: running.clone(),
-            latest: latest.clone(),
-            busy: AtomicUsize::new(0),
-        });
+        let site = Arc::new(Site { access, running: running.clone(), latest: latest.clone() });
         let thread = Builder::new().name("http".into()).spawn({
             let ending = ending.clone();
-            move || accept(&listener, &site, &ending)
+            let running = running.clone();
+            move || {
+                if let Err(error) = serving::serve(&listener, &site, &ending)
+                    && let Some(running) = running.upgrade()
+                {
+                    running.environment.alert.say(format!(
+                        "the HTTP server has ended: {error} | hint: restart the instance when that is fixed"
+                    ));
+                }
+            }
         });
         Ok(Some(HttpServer { address, ending, thread: Some(thread.map_err(refused)?) }))
     }
@@ -132,65 +134,30 @@ struct Site {
     access: Access,
     running: Weak<Running>,
     latest: Arc<Latest>,
-    busy: AtomicUsize,
-}
-
-fn accept(listener: &TcpListener, site: &Arc<Site>, ending: &AtomicBool) {
-    for stream in listener.incoming() {
-        if ending.load(SeqCst) {
-            return;
-        }
-        let Ok(stream) = stream else {
-            // No descriptor is left, most likely.
-            std::thread::sleep(Duration::from_millis(100));
-            continue;
-        };
-        if site.busy.fetch_add(1, SeqCst) >= CONNECTIONS_MAX {
-            site.busy.fetch_sub(1, SeqCst);
-            continue;
-        }
-        let serving = site.clone();
-        let spawned = Builder::new().name("http-get".into()).spawn(move || {
-            let _ = serving.serve(stream);
-            serving.busy.fetch_sub(1, SeqCst);
-        });
-        if spawned.is_err() {
-            site.busy.fetch_sub(1, SeqCst);
-        }
-    }
 }
 
 impl Site {
-    fn serve(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        let answer = match read_request(&mut stream)? {
-            Some(request) => {
-                let with_body = request.method != "HEAD";
-                self.answer(&request).bytes(with_body)
+    /// Whether a request is answered; `None` when the answer is the page.
+    fn decide(&self, request: &Request) -> (Decision, Option<Answer>) {
+        let decision = self.access.decide(request);
+        let answer = match decision {
+            Decision::Allow | Decision::Remember if !["GET", "HEAD"].contains(&request.method.as_str()) => {
+                let mut answer = Answer::text("405 Method Not Allowed", "read only: GET");
+                answer.headers = "Allow: GET, HEAD\r\n".into();
+                Some(answer)
             }
-            None => Answer::text("400 Bad Request", "this is no HTTP request").bytes(true),
-        };
-        stream.write_all(&answer)
-    }
-
-    fn answer(&self, request: &Request) -> Answer {
-        if !["GET", "HEAD"].contains(&request.method.as_str()) {
-            let mut answer = Answer::text("405 Method Not Allowed", "read only: GET");
-            answer.headers = "Allow: GET, HEAD\r\n".into();
-            return answer;
-        }
-        match self.access.decide(request) {
-            Decision::Allow => self.page(&request.path),
-            Decision::Remember => Answer::remember(request),
+            Decision::Allow => None,
+            Decision::Remember => Some(Answer::remember(request)),
             Decision::Unauthorized => {
                 let hint =
                     "a token is needed: open /?token=TOKEN once, or send `Authorization: Bearer TOKEN`";
                 let mut answer = Answer::text("401 Unauthorized", hint);
                 answer.headers = "WWW-Authenticate: Bearer\r\n".into();
-                answer
+                Some(answer)
             }
-            Decision::Forbidden => Answer::text("403 Forbidden", "ask for an address or for localhost"),
-        }
+            Decision::Forbidden => Some(Answer::text("403 Forbidden", "ask for an address or for localhost")),
+        };
+        (decision, answer)
     }
 
     fn page(&self, path: &str) -> Answer {
@@ -238,32 +205,6 @@ fn json(document: &impl serde::Serialize) -> Answer {
         Ok(body) => Answer::new("200 OK", "application/json", body),
         Err(error) => Answer::text("500 Internal Server Error", &error.to_string()),
     }
-}
-
-/// The head of a request; `None`: it is too long, or none.
-fn read_request(stream: &mut TcpStream) -> std::io::Result<Option<Request>> {
-    let end = Instant::now() + TIMEOUT;
-    let mut head = Vec::new();
-    let mut piece = [0; 1024];
-    while head.len() < HEAD_BYTES_MAX {
-        // Whoever sends a byte now and then gets no more time than others.
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(std::io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        let read = stream.read(&mut piece)?;
-        if read == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        head.extend_from_slice(&piece[..read]);
-        match parse(&head) {
-            Parsed::Partial => {}
-            Parsed::Whole(request) => return Ok(Some(request)),
-            Parsed::Malformed => return Ok(None),
-        }
-    }
-    Ok(None)
 }
 
 #[cfg(test)]
