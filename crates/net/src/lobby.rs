@@ -1,10 +1,11 @@
 //! Connections that have not said yet what they want, or not proved that they may. They cost no thread, and there is a
-//! bound on them and on their time: the oldest one leaves when a new one comes, so ten thousand silent connections do not
-//! keep a client out.
+//! bound on them and on their time: one leaves when a new one comes, of the address that has most ([`Seats`]), so ten thousand
+//! silent connections do not keep a client out, and those of one address not even for a moment a client elsewhere.
 
 use crate::auth::NONCE_BYTES;
 use crate::socket::receive_now;
 use crate::wire::{HELLO_BYTES, Hello, RESPONSE_BYTES, WireError, may_be_hello};
+use standfast_types::{SeatLimits, Seats};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Most connections that wait here.
 pub const PLACES: usize = 256;
+/// Of these, from one address: a test opens many at once.
+const PLACES_PER_ADDRESS: usize = PLACES / 2;
 /// A connection that has said nothing for so long is dropped.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -28,6 +31,7 @@ pub struct Challenge {
 
 /// A connection without its Hello, or without its proof.
 struct Guest {
+    id: u64,
     socket: TcpStream,
     address: SocketAddr,
     since: Instant,
@@ -62,13 +66,23 @@ pub struct Arrival {
 }
 
 /// The waiting connections, oldest first.
-#[derive(Default)]
 pub struct Lobby {
     guests: VecDeque<Guest>,
+    seats: Seats,
+    next: u64,
+}
+
+impl Default for Lobby {
+    fn default() -> Lobby {
+        // Who has proved anything does not stay here.
+        let limits =
+            SeatLimits { unauthenticated: PLACES, per_address: PLACES_PER_ADDRESS, authenticated: 0 };
+        Lobby { guests: VecDeque::new(), seats: Seats::new(limits), next: 0 }
+    }
 }
 
 impl Lobby {
-    /// Lets a connection in, and the oldest one go when there is no place.
+    /// Lets a connection in, and another one go when there is no place.
     pub fn enter(&mut self, socket: TcpStream, address: SocketAddr, now: Instant) {
         self.take_in(socket, address, now, None);
     }
@@ -91,20 +105,18 @@ impl Lobby {
         since: Instant,
         challenge: Option<Challenge>,
     ) {
-        self.make_room();
-        self.guests.push_back(Guest { socket, address, since, challenge, bytes: [0; HELLO_BYTES], have: 0 });
-    }
-
-    /// Lets the oldest one go when all places are taken.
-    fn make_room(&mut self) {
-        if self.guests.len() >= PLACES {
-            self.guests.pop_front();
-        }
+        let id = self.next;
+        self.next += 1;
+        let displaced = self.seats.enter(id, address.ip());
+        self.guests.retain(|guest| Some(guest.id) != displaced);
+        let bytes = [0; HELLO_BYTES];
+        self.guests.push_back(Guest { id, socket, address, since, challenge, bytes, have: 0 });
     }
 
     /// Lets the oldest one go, e.g. when the process has no descriptor left.
     pub fn drop_oldest(&mut self) {
-        self.guests.pop_front();
+        let displaced = self.seats.give_up_oldest();
+        self.guests.retain(|guest| Some(guest.id) != displaced);
     }
 
     /// Descriptors to watch, in order.
@@ -119,15 +131,17 @@ impl Lobby {
         let mut staying = VecDeque::with_capacity(self.guests.len());
         for (number, mut guest) in std::mem::take(&mut self.guests).into_iter().enumerate() {
             if ready.get(number).copied().unwrap_or(false) && !guest.read() {
+                self.seats.leave(guest.id);
                 continue;
             }
             match guest.understood() {
                 Some(said) => {
-                    let Guest { socket, address, since, .. } = guest;
+                    let Guest { id, socket, address, since, .. } = guest;
+                    self.seats.leave(id);
                     arrivals.push(Arrival { socket, address, since, said });
                 }
                 None if now.saturating_duration_since(guest.since) < TIMEOUT => staying.push_back(guest),
-                None => {}
+                None => self.seats.leave(guest.id),
             }
         }
         self.guests = staying;
@@ -162,5 +176,30 @@ impl Guest {
             (10.., Err(error @ WireError::Version(_))) => Some(Said::Nonsense(error)),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn silent_connections_of_one_address_do_not_displace_a_client_elsewhere() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let at = |last: u8| SocketAddr::from(([203, 0, 113, last], 1));
+        let mut lobby = Lobby::default();
+        let now = Instant::now();
+        lobby.enter(far.try_clone().unwrap(), at(1), now);
+        for _ in 0..2 * PLACES {
+            lobby.enter(far.try_clone().unwrap(), at(2), now);
+        }
+        assert_eq!(lobby.guests.len(), 1 + PLACES_PER_ADDRESS);
+        assert_eq!(lobby.guests[0].address, at(1));
+        assert!(lobby.listen(&[], now + TIMEOUT).is_empty() && lobby.guests.is_empty());
+        lobby.enter(far, at(3), now);
+        lobby.drop_oldest();
+        assert!(lobby.guests.is_empty());
     }
 }

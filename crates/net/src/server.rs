@@ -14,12 +14,13 @@ use crate::units::classic_size;
 use crate::watch::Watches;
 use crate::wire::{Answer, Hello, MAX_TEXT, RESPONSE_BYTES, Status, VERSION, WireError};
 use crate::{NetError, Result};
+use standfast_types::{About, Line, LineBudget};
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,9 @@ pub struct Server {
     serving: AtomicUsize,
     /// Connections whose receives block.
     watches: Watches,
+    /// What clients that are not served may cause to be said.
+    lines: Mutex<LineBudget>,
+    began: Instant,
     /// What is sent to clients that receive.
     payload: Arc<[u8]>,
 }
@@ -114,6 +118,8 @@ impl Server {
             plan,
             serving: AtomicUsize::new(0),
             watches: Watches::default(),
+            lines: Mutex::default(),
+            began: Instant::now(),
             payload: payload.into(),
         })
     }
@@ -162,7 +168,7 @@ impl Server {
                 }
                 // Told at once: it takes no place from those that are allowed.
                 Ok((socket, address)) => {
-                    log(&format!("{address}: not in an allowed network (--allow); not authorised"));
+                    self.not_served(&address, "not in an allowed network (--allow); not authorised", log);
                     answer(&socket, Status::NotAuthorised, b"its --allow does not name this address");
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
@@ -187,7 +193,7 @@ impl Server {
     ) {
         let Arrival { socket, address, since, said } = arrival;
         match (said, &self.plan.key) {
-            (Said::Nonsense(error), _) => turn_away(&socket, &address, error, log),
+            (Said::Nonsense(error), _) => self.turn_away(&socket, &address, error, log),
             (Said::Hello(hello, _), None) => {
                 self.admit(scope, Client { socket: Arc::new(socket), address, hello, proof: None }, stop, log)
             }
@@ -205,12 +211,43 @@ impl Server {
                     self.admit(scope, client, stop, log);
                 }
                 None => {
-                    log(&format!("{address}: another key than this server's; not authorised"));
+                    self.not_served(&address, "another key than this server's; not authorised", log);
                     answer(&socket, Status::NotAuthorised, b"its key (--psk-file, -psk_file) is another one");
                 }
             },
             // Nobody is challenged by a server without a key.
             (Said::Response(..), None) => {}
+        }
+    }
+
+    /// Tells of a client that is not served, as far as the budget of its address goes.
+    fn not_served(&self, address: &SocketAddr, why: &str, log: Log<'_>) {
+        let about = About::unauthenticated(address.ip(), false);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        match lines.line(self.began.elapsed(), &about, why) {
+            Line::Said => log(&format!("{address}: {why}")),
+            Line::CountLeftOut(count) => {
+                log(&format!("further refusals are not shown: {count} within the hour"));
+            }
+            Line::Repeated | Line::LeftOut => {}
+        }
+    }
+
+    /// Says why to whoever may understand it.
+    fn turn_away(&self, socket: &TcpStream, address: &SocketAddr, error: WireError, log: Log<'_>) {
+        match error {
+            WireError::NotOurs => self.not_served(address, "not a test client; dropped", log),
+            WireError::Version(version) => {
+                let why = format!("version {version} of the protocol, this server has {VERSION}; refused");
+                self.not_served(address, &why, log);
+                let text =
+                    format!("its protocol has version {VERSION}, the client's {version}; use one release");
+                answer(socket, Status::Version, text.as_bytes());
+            }
+            WireError::Field(field) => {
+                self.not_served(address, &format!("{field} out of range; refused"), log);
+                answer(socket, Status::Refused, format!("{field} is out of range").as_bytes());
+            }
         }
     }
 
@@ -226,7 +263,7 @@ impl Server {
         let most = self.plan.connections;
         if self.serving.fetch_add(1, Ordering::Relaxed) >= most {
             self.serving.fetch_sub(1, Ordering::Relaxed);
-            log(&format!("{address}: busy with {most} connections; refused"));
+            self.not_served(&address, &format!("busy with {most} connections; refused"), log);
             let text = format!("busy: {most} connections of tests are the most it takes; try again later");
             return answer(&client.socket, Status::Refused, text.as_bytes());
         }
@@ -309,22 +346,6 @@ fn describe(address: &SocketAddr, hello: &Hello) -> String {
         classic_size(hello.pace.length.into()),
         hello.streams,
     )
-}
-
-/// Says why to whoever may understand it.
-fn turn_away(socket: &TcpStream, address: &SocketAddr, error: WireError, log: Log<'_>) {
-    match error {
-        WireError::NotOurs => log(&format!("{address}: not a test client; dropped")),
-        WireError::Version(version) => {
-            log(&format!("{address}: version {version} of the protocol, this server has {VERSION}; refused"));
-            let text = format!("its protocol has version {VERSION}, the client's {version}; use one release");
-            answer(socket, Status::Version, text.as_bytes());
-        }
-        WireError::Field(field) => {
-            log(&format!("{address}: {field} out of range; refused"));
-            answer(socket, Status::Refused, format!("{field} is out of range").as_bytes());
-        }
-    }
 }
 
 /// The proof that this server has the key too, when the client has proved it.

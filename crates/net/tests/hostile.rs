@@ -364,3 +364,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn clients_that_are_not_served_cause_few_lines() {
+    let running = Running::start("few-lines");
+    for number in 0..500_u32 {
+        let mut stream = running.connect();
+        let _ = stream.write_all(&[b"\x1b[2Jforged\n", &number.to_le_bytes()[..]].concat());
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    let lines = running.lines();
+    assert!((1..20).contains(&lines.len()), "{} lines: {lines:?}", lines.len());
+    assert!(lines.iter().all(|line| !line.contains(['\x1b', '\n'])), "{lines:?}");
+}

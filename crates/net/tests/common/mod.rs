@@ -13,8 +13,8 @@ use standfast_net::stream::Target;
 use standfast_net::wire::Hello;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ pub struct Running {
     port: u16,
     thread: Option<JoinHandle<()>>,
     name: String,
+    lines: Arc<Mutex<Vec<String>>>,
 }
 
 /// A directory of this process and test.
@@ -65,8 +66,16 @@ impl Running {
         let port = server.address().unwrap().port();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || server.run(&stopped, &|_| {}).unwrap());
-        Running { stop, port, thread: Some(thread), name: name.into() }
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let said = Arc::clone(&lines);
+        let log = move |line: &str| said.lock().unwrap().push(line.to_owned());
+        let thread = std::thread::spawn(move || server.run(&stopped, &log).unwrap());
+        Running { stop, port, thread: Some(thread), name: name.into(), lines }
+    }
+
+    /// What it has said.
+    pub fn lines(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
     }
 
     pub fn target(&self) -> Target {
