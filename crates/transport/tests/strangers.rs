@@ -29,7 +29,7 @@ impl ReceiverService for Strict {
     fn event(&self, event: &ReceiverEvent) {
         self.0.event(event);
     }
-    fn authorise(&self, peer: &str, _: Wish) -> Result<(), Refusal> {
+    fn authorise(&self, peer: &str, _: Right) -> Result<(), Refusal> {
         Err(Refusal::new(RefuseCode::NotAllowed, format!("`{peer}` is not listed")))
     }
 }
