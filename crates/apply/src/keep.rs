@@ -5,11 +5,9 @@
 
 use crate::ApplyError;
 use crate::standby_file::StandbyFile;
-use standfast_io::{DirectDisk, Disk, sync_directory_of};
+use standfast_io::{DirectDisk, Disk, outside};
 use standfast_types::Scn;
-use std::fs::File;
 use std::io::{BufWriter, Error, ErrorKind, Result, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// What a database held before an image replaced it.
@@ -38,12 +36,11 @@ pub fn keep(file: &StandbyFile, path: &Path, free_bytes: u64) -> std::result::Re
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     let part = PathBuf::from(part);
-    let kept = room_for(file, path, free_bytes).and_then(|()| copy(file, &part)).and_then(|()| {
-        std::fs::rename(&part, path)?;
-        sync_directory_of(path)
-    });
+    let kept = room_for(file, path, free_bytes)
+        .and_then(|()| copy(file, &part))
+        .and_then(|()| outside::rename_new(&part, path));
     kept.map_err(|source| {
-        let _ = std::fs::remove_file(&part);
+        let _ = outside::remove(&part);
         ApplyError::NotKept { name: file.plan().name.clone(), path: path.to_owned(), source }
     })
 }
@@ -59,7 +56,9 @@ fn room_for(file: &StandbyFile, path: &Path, free_bytes: u64) -> Result<()> {
 }
 
 fn copy(file: &StandbyFile, part: &Path) -> Result<()> {
-    let out = File::options().write(true).create(true).truncate(true).mode(0o600).open(part)?;
+    // What an interrupted attempt has left.
+    outside::remove(part)?;
+    let out = outside::create_new(part, 0o600)?;
     let mut out = BufWriter::with_capacity(1 << 20, out);
     let mut page = vec![0; file.page_size().bytes()];
     for page_no in 1..=file.pages() {

@@ -1,5 +1,6 @@
 //! Redo of a transaction whose commit record has not been seen.
 
+use standfast_io::outside;
 use standfast_types::Scn;
 use std::fs::File;
 use std::io::{Error, Read, Result, Seek, SeekFrom, Write};
@@ -132,7 +133,9 @@ fn each_record<E>(
 fn nameless_file(directory: &Path) -> Result<File> {
     let path =
         directory.join(format!(".pending-redo-{}-{:?}", std::process::id(), std::thread::current().id()));
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+    // What a process of the same number has left.
+    outside::remove(&path)?;
+    let file = outside::create_new(&path, 0o600)?;
     std::fs::remove_file(&path)?;
     Ok(file)
 }

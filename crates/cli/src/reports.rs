@@ -7,6 +7,7 @@ use standfast_instance::config::Config;
 use standfast_instance::paths::Paths;
 use standfast_instance::server::{self, Request};
 use standfast_instruments::Observation;
+use standfast_io::outside;
 use standfast_reports::report::document;
 use standfast_reports::{
     Finding, Interval, Period, ReportError, Repository, Section, ash, compare, text, units,
@@ -142,7 +143,9 @@ pub fn report(directory: &Path, args: &ReportArgs) -> Result<(), InstanceError> 
     };
     match &args.output {
         None => print!("{text}"),
-        Some(path) => std::fs::write(path, text).map_err(InstanceError::io("write", path))?,
+        Some(path) => {
+            outside::write_result(path, text.as_bytes()).map_err(InstanceError::io("write", path))?
+        }
     }
     Ok(())
 }

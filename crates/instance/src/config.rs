@@ -99,8 +99,12 @@ pub struct InstanceConfig {
     pub listen: String,
     /// Plain TCP also beyond loopback. Everybody who reaches the port can then read and write redo.
     pub insecure: bool,
-    /// Permissions of the shared memory and the control socket, octal: who may write protected databases.
+    /// Permissions of the shared memory and the control socket, octal: who may use protected databases and look at the
+    /// instance. Only root and the instance's user administer it, whatever is said here.
     pub mode: String,
+    /// A group, by name or number, that may use protected databases and look at the instance: it gets the shared memory and the
+    /// control socket, with the right to read and write. Empty: the group of the process, as `mode` says.
+    pub group: String,
     /// Processes that write to a protected database without the extension: "count", their commits are captured and counted, but
     /// wait for no standby; "refuse", they get `database is locked`, as on a standby, while the instance runs.
     pub foreign_writers: ForeignWriters,
@@ -126,6 +130,13 @@ impl InstanceConfig {
     }
 }
 
+impl InstanceConfig {
+    /// `mode` as a number.
+    pub fn mode_bits(&self) -> Option<u32> {
+        u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777)
+    }
+}
+
 impl Default for InstanceConfig {
     fn default() -> Self {
         InstanceConfig {
@@ -133,6 +144,7 @@ impl Default for InstanceConfig {
             listen: String::new(),
             insecure: false,
             mode: "0600".into(),
+            group: String::new(),
             foreign_writers: ForeignWriters::Count,
             foreign_writers_of: BTreeMap::new(),
         }
@@ -398,6 +410,14 @@ impl SnapshotConfig {
 /// File name of the configuration within the instance directory.
 pub const CONFIG_FILE: &str = "standfast.toml";
 
+impl ConfigError {
+    /// Whether the file may not be read by this user.
+    pub fn is_denied(&self) -> bool {
+        let denied = std::io::ErrorKind::PermissionDenied;
+        matches!(self, ConfigError::Read { source, .. } if source.kind() == denied)
+    }
+}
+
 impl Config {
     /// Reads and checks the configuration of the instance in `directory`.
     ///
@@ -508,7 +528,7 @@ impl Config {
             let value = self.standby.apply_delay_s.to_string();
             return fail("standby.apply_delay_s", value, "0 to 604800 (a week)");
         }
-        if self.mode_bits().is_none() {
+        if self.instance.mode_bits().is_none() {
             return fail(
                 "instance.mode",
                 self.instance.mode.clone(),
@@ -599,11 +619,6 @@ impl Config {
             }
         }
         Some(mode.bits())
-    }
-
-    /// `instance.mode` as a number.
-    pub fn mode_bits(&self) -> Option<u32> {
-        u32::from_str_radix(&self.instance.mode, 8).ok().filter(|mode| *mode <= 0o777)
     }
 
     /// The configuration as TOML text.

@@ -16,15 +16,18 @@ const BACKLOG: libc::c_int = 128;
 /// # Errors
 /// The system's; a path of more than 107 bytes is none for a socket.
 pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
-    let socket = bind(path)?;
+    let socket = bind(path, libc::SOCK_STREAM)?;
     std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     // SAFETY: an open, bound socket.
     check(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
     Ok(UnixListener::from(socket))
 }
 
-/// A socket at `path` for its owner alone, to which nobody can connect yet.
-fn bind(path: &Path) -> io::Result<OwnedFd> {
+/// A socket of this type at `path` for its owner alone, to which nobody can connect yet.
+///
+/// # Errors
+/// As [`listen`].
+pub fn bind(path: &Path, kind: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: a structure of integers, for which zeros are valid.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
@@ -39,7 +42,7 @@ fn bind(path: &Path) -> io::Result<OwnedFd> {
     }
     // SAFETY: a plain system call; a result that is not negative is a new descriptor that nobody else owns.
     let socket = unsafe {
-        let descriptor = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+        let descriptor = libc::socket(libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0);
         check(descriptor)?;
         OwnedFd::from_raw_fd(descriptor)
     };
@@ -74,7 +77,7 @@ mod tests {
     fn the_socket_has_the_configured_permissions_and_nobody_gets_in_before() {
         let path = std::env::temp_dir().join(format!("standfast-socket-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        let early = bind(&path).unwrap();
+        let early = bind(&path, libc::SOCK_STREAM).unwrap();
         assert_eq!(mode(&path), 0o600);
         UnixStream::connect(&path).unwrap_err();
         drop(early);

@@ -5,12 +5,13 @@ use crate::control::{Control, DatabaseRecord, FileStamp, Incarnation, RestingFil
 use crate::environment::{keeper_of, security_of};
 use crate::error::InstanceError;
 use crate::file_system;
+use crate::lock::lock_directory;
+use crate::modes;
 use crate::now_us;
 use crate::paths::Paths;
-use crate::server::lock_directory;
 use crate::unfinished::{Unfinished, is_plain};
 use standfast_format::{LogKind, StreamCrc};
-use standfast_io::{DirectDisk, Disk};
+use standfast_io::{DirectDisk, Disk, outside};
 use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
 use standfast_tls::Token;
 use standfast_transport::{
@@ -20,7 +21,7 @@ use standfast_transport::{
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
 use std::fs::{DirBuilder, File};
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,11 +39,6 @@ fn log_config(config: &Config, paths: &Paths, kind: LogKind) -> LogConfig {
         family: None,
     }
 }
-
-/// Sessions of other users look at the lock in the instance directory; what redo and databases hold is not theirs.
-const DIRECTORY: u32 = 0o755;
-const DATABASES: u32 = 0o750;
-const DATABASE: u32 = 0o600;
 
 fn make_directory(path: &Path, mode: u32) -> Result<(), InstanceError> {
     DirBuilder::new()
@@ -63,7 +59,7 @@ struct Site {
 /// Makes the directory and its folders, without what an interrupted creation has left; refuses one that already holds
 /// an instance.
 fn prepare(directory: &Path, config: &Config) -> Result<Site, InstanceError> {
-    make_directory(directory, DIRECTORY)?;
+    make_directory(directory, modes::DIRECTORY)?;
     let paths =
         Paths::new(directory, config).map_err(InstanceError::io("find the instance directory", directory))?;
     let lock = lock_directory(&paths);
@@ -75,8 +71,9 @@ fn prepare(directory: &Path, config: &Config) -> Result<Site, InstanceError> {
     }
     let lock = lock?;
     let unfinished = Unfinished::begin(&paths)?;
-    let folders = paths.members.iter().chain([&paths.archive]).map(|folder| (folder, DIRECTORY));
-    for (folder, mode) in folders.chain([(&paths.databases, DATABASES)]) {
+    let folders =
+        paths.members.iter().chain([&paths.archive]).map(|folder| (folder, modes::PRIVATE_DIRECTORY));
+    for (folder, mode) in folders.chain([(&paths.databases, modes::DATABASES)]) {
         make_directory(folder, mode)?;
         file_system::check(folder, "an instance, its redo and its databases")?;
     }
@@ -214,7 +211,7 @@ impl SnapshotSink for Copy<'_> {
             return Err(what.into());
         }
         self.unfinished.note(&database.name)?;
-        let file = File::options().write(true).create_new(true).mode(DATABASE).open(&path)?;
+        let file = outside::create_new(&path, modes::FILE)?;
         self.file = Some(BufWriter::with_capacity(1 << 20, file));
         self.current = Some(database.clone());
         Ok(())
@@ -276,7 +273,7 @@ pub fn create_standby(
     progress: &mut dyn FnMut(&str, u64),
 ) -> Result<Created, InstanceError> {
     let existed = directory.exists();
-    make_directory(directory, DIRECTORY)?;
+    make_directory(directory, modes::DIRECTORY)?;
     let result = create_in(directory, config, from, role, token, progress);
     let paths = Paths::new(directory, config);
     // A token is good once: the certificate that was got with it serves the next attempt.

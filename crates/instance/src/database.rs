@@ -6,6 +6,7 @@ use crate::foreign_processes::ForeignProcess;
 use crate::places::{self, Place};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+use standfast_io::outside;
 use standfast_session::{FileId, Segment};
 use standfast_sqlite_wal::capture::{Capture, check_index};
 use standfast_sqlite_wal::first_pages::FirstPages;
@@ -624,6 +625,10 @@ const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// A connection through the guard VFS that never checkpoints by itself and never removes the WAL.
 pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, InstanceError> {
+    if vfs_base.is_none() {
+        // A link by another user, in the place of the file or of a directory on the way, leads to what is not his.
+        outside::look(path).map_err(InstanceError::io("open", path))?;
+    }
     let vfs = register_guard_vfs(vfs_base)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags_and_vfs(path, flags, vfs.as_str())?;

@@ -10,7 +10,7 @@ use crate::security::Keeper;
 use crate::session_counts::CountedSessions;
 use standfast_format::LogKind;
 use standfast_instruments::{Event, Instruments, Sample, waiting};
-use standfast_io::Disk;
+use standfast_io::{Disk, outside};
 use standfast_log::{LogConfig, LogIdentity};
 use standfast_session::{DatabaseState, FileId, Marker, Segment, SegmentConfig, marker_path};
 use standfast_types::{DatabaseId, Scn};
@@ -232,13 +232,10 @@ impl Environment {
         if matches!(Marker::read(&record.path), Ok(Some(found)) if found == marker) {
             return Ok(());
         }
-        self.disk
-            .replace(&path, marker.to_string().as_bytes())
-            .map_err(InstanceError::io("write the marker", &path))?;
         // Applications of other users read it; it holds nothing secret.
-        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-        let _ = std::fs::set_permissions(&path, readable);
-        Ok(())
+        self.disk
+            .replace_outside(&path, marker.to_string().as_bytes(), 0o644)
+            .map_err(InstanceError::io("write the marker", &path))
     }
 
     /// Removes the marker beside a database.
@@ -247,6 +244,6 @@ impl Environment {
     /// When it cannot be removed.
     pub fn remove_marker(&self, record: &DatabaseRecord) -> Result<(), InstanceError> {
         let path = marker_path(&record.path);
-        self.disk.remove(&path).map_err(InstanceError::io("remove the marker", &path))
+        outside::remove(&path).map_err(InstanceError::io("remove the marker", &path))
     }
 }

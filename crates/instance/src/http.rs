@@ -10,6 +10,7 @@ use self::request::{Access, Answer, Decision, Request};
 use crate::config::HttpConfig;
 use crate::error::InstanceError;
 use crate::live_watch::Latest;
+use crate::modes::check_secret;
 use crate::running::Running;
 use standfast_live::{Severity, metrics};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -115,6 +116,7 @@ fn access(config: &HttpConfig, directory: &Path, addresses: &[SocketAddr]) -> Re
         return Err(InstanceError::refused(what, hint));
     }
     let path = directory.join(&config.token_file);
+    check_secret(&path)?;
     let token =
         std::fs::read_to_string(&path).map_err(InstanceError::io("read the token of [http]", &path))?;
     let token = token.trim();

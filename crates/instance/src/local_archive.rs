@@ -6,7 +6,7 @@
 use crate::destination_config::{DestinationConfig, State};
 use crate::error::InstanceError;
 use crate::running::{Mode, Running};
-use standfast_io::{DirectDisk, sync_directory_of};
+use standfast_io::{DirectDisk, outside, sync_directory_of};
 use standfast_log::{ArchivedLog, RedoLog, verify_archived};
 use standfast_types::Scn;
 use std::collections::HashMap;
@@ -248,8 +248,8 @@ fn copy(source: &Path, target: &Path, first: Scn, stopping: &dyn Fn() -> bool) -
         std::fs::rename(&part, target).map_err(InstanceError::io("name the archived log", target))
     });
     if copied.is_err() {
-        // What is left is written over by the next attempt.
-        let _ = std::fs::remove_file(&part);
+        // What is left is removed by the next attempt.
+        let _ = outside::remove(&part);
     }
     copied?;
     sync_directory_of(target).map_err(InstanceError::io("sync the directory of", target))
@@ -257,7 +257,10 @@ fn copy(source: &Path, target: &Path, first: Scn, stopping: &dyn Fn() -> bool) -
 
 fn write_copy(source: &Path, part: &Path, stopping: &dyn Fn() -> bool) -> Result<(), InstanceError> {
     let mut from = File::open(source).map_err(InstanceError::io("open the archived log", source))?;
-    let mut to = File::create(part).map_err(InstanceError::io("create the archived log", part))?;
+    // What is left of the attempt before.
+    let mut to = outside::remove(part)
+        .and_then(|()| outside::create_new(part, 0o600))
+        .map_err(InstanceError::io("create the archived log", part))?;
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         let bytes = from.read(&mut piece).map_err(InstanceError::io("read the archived log", source))?;

@@ -7,10 +7,12 @@
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::log_layout::{RedoLayout, configured};
+use crate::modes::PRIVATE_DIRECTORY;
 use crate::running::{Mode, Running};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use standfast_log::{Layout, LogError, LogWriter, NewGroup, RedoLog, Refusal};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -262,7 +264,9 @@ impl Site<'_> {
 /// `Refused`; when it cannot be made.
 pub fn prepare_directory(environment: &Environment, directory: &Path) -> Result<(), InstanceError> {
     let directory = environment.paths.directory.join(directory);
-    std::fs::create_dir_all(&directory).map_err(InstanceError::io("create the directory", &directory))?;
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(PRIVATE_DIRECTORY).create(&directory);
+    made.map_err(InstanceError::io("create the directory", &directory))?;
     crate::file_system::check(&directory, "members of the redo log")?;
     let family = environment.control().family;
     let found = environment.disk.list(&directory).map_err(InstanceError::io("list", &directory))?;

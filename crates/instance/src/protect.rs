@@ -8,10 +8,11 @@ use crate::error::InstanceError;
 use crate::file_system;
 use crate::primary::PrimaryShared;
 use rusqlite::ErrorCode;
+use standfast_io::outside;
 use standfast_session::{FileId, Foreign, Marker};
 use standfast_types::{DatabaseId, PageSize, Scn};
-use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
@@ -35,7 +36,8 @@ pub fn databases_at(path: &Path, protected: &[DatabaseRecord]) -> Result<Vec<Pat
     let entries = std::fs::read_dir(&canonical).map_err(InstanceError::io("list", &canonical))?;
     let mut found: Vec<PathBuf> = entries
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.is_file() && !is_companion(path))
+        // A link leads to what somebody else may have put there; it is protected when it is named itself.
+        .filter(|path| is_plain_file(path) && !is_companion(path))
         .filter(|path| is_protected(protected, path) || has_magic(path).unwrap_or(false))
         .collect();
     found.sort();
@@ -68,7 +70,7 @@ pub fn unprotected_in(
     let protected = protected();
     let entries =
         directories.iter().filter_map(|directory| std::fs::read_dir(directory).ok()).flatten().flatten();
-    let files = entries.map(|entry| entry.path()).filter(|path| path.is_file() && !is_companion(path));
+    let files = entries.map(|entry| entry.path()).filter(|path| is_plain_file(path) && !is_companion(path));
     let mut found: Vec<PathBuf> = files
         .filter(|path| !is_protected(&protected, path) && marker_of_another(path, instance).is_none())
         .filter(|path| has_magic(path).unwrap_or(false))
@@ -89,10 +91,14 @@ fn is_companion(path: &Path) -> bool {
         || crate::kept::is_named_so(path)
 }
 
+fn is_plain_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_file())
+}
+
 /// Must not be called for a database that this process has open: closing the file would drop its locks.
 fn has_magic(path: &Path) -> io::Result<bool> {
     let mut magic = [0; 16];
-    match File::open(path)?.read_exact(&mut magic) {
+    match outside::open(path)?.read_exact(&mut magic) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
         read => read.map(|()| &magic == MAGIC),
     }
@@ -136,6 +142,10 @@ pub fn open_for_protection(
         let hint = "name a SQLite database; an empty file becomes one with its first table";
         return Err(InstanceError::refused(format!("{shown} is not a SQLite database"), hint));
     }
+    if metadata.nlink() > 1 {
+        let (what, hint) = hard_links(path, metadata.nlink());
+        return Err(InstanceError::refused(what, hint));
+    }
     if metadata.permissions().readonly() {
         let what = format!("{shown} is read-only");
         return Err(InstanceError::refused(
@@ -176,6 +186,19 @@ pub fn open_for_protection(
         begun_empty: false,
     };
     Database::open(record, environment.vfs_base.as_deref()).map_err(|error| explain(path, error))
+}
+
+/// A second name of the file may be in a directory of somebody else, and SQLite finds the log of a database by its name: a
+/// process that opens it by the other one takes no notice of what is committed here.
+fn hard_links(path: &Path, links: u64) -> (String, String) {
+    let (shown, directory) = (path.display(), path.parent().unwrap_or(Path::new("/")).display());
+    (
+        format!("{shown} has {links} names (hard links)"),
+        format!(
+            "find the others with `find {directory} -xdev -samefile {shown}` and remove them, or protect a copy of its \
+             own (`sqlite3 {shown} \".backup COPY\"`)"
+        ),
+    )
 }
 
 /// The database that is at `path`, under whatever name.
@@ -225,7 +248,7 @@ pub fn renew_marker(
 
 pub(crate) fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
     let mut header = [0; 18];
-    File::open(path)
+    outside::open(path)
         .and_then(|mut file| file.read_exact(&mut header))
         .map_err(InstanceError::io("read the header of", path))?;
     let field = u16::from_be_bytes([header[16], header[17]]);
@@ -243,7 +266,7 @@ pub(crate) fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
 /// When it cannot be read.
 pub(crate) fn is_in_wal_mode(path: &Path) -> io::Result<bool> {
     let mut header = [0; 20];
-    File::open(path)?.read_exact(&mut header)?;
+    outside::open(path)?.read_exact(&mut header)?;
     Ok(header[18..20] == [2, 2])
 }
 

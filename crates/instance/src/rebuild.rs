@@ -11,13 +11,14 @@ use crate::reconcile;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use standfast_format::{Record, StreamCrc, decode_record};
+use standfast_io::{FileIdentity, outside};
 use standfast_log::{RecordReader, RedoLog};
 use standfast_session::{journal_path, wal_index_path, wal_path};
 use standfast_transport::{DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StationError, fetch_database};
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -111,7 +112,7 @@ pub fn path_of(record: &DatabaseRecord) -> PathBuf {
 /// Removes what is being made.
 pub fn discard(path: &Path) {
     for file in [wal_path(path), wal_index_path(path), journal_path(path), path.to_owned()] {
-        let _ = std::fs::remove_file(file);
+        let _ = outside::remove(&file);
     }
 }
 
@@ -141,18 +142,21 @@ fn make(
     (from, end): (Scn, Scn),
     path: &Path,
 ) -> Result<(), InstanceError> {
-    create(record, path)?;
+    let file = create(record, path)?;
+    let made = file.metadata().map_err(InstanceError::io("look at", path))?;
+    let made = FileIdentity::of(&made);
     let from = match base {
         Base::Image(scn) => {
-            let connection = Connection::open(path)?;
+            let connection = open(path)?;
             let bytes = record.page_size.bytes();
             connection.execute_batch(&format!("PRAGMA page_size={bytes}; PRAGMA journal_mode=WAL"))?;
             *scn
         }
-        Base::Standby { name, address } => fetch(environment, log, record, (name, address), path)?.min(from),
+        Base::Standby { name, address } => fetch(environment, log, record, (name, address), file)?.min(from),
     };
-    let made = DatabaseRecord { path: path.to_owned(), ..record.clone() };
-    reconcile::reapply(log, &made, environment.vfs_base.as_deref(), from, end).map_err(
+    is_still(made, path)?;
+    let copy = DatabaseRecord { path: path.to_owned(), ..record.clone() };
+    reconcile::reapply(log, &copy, environment.vfs_base.as_deref(), from, end).map_err(
         |error| match error {
             InstanceError::Refused { what, .. } => {
                 InstanceError::Failed(format!("the redo does not lead on: {what}"))
@@ -160,12 +164,27 @@ fn make(
             other => other,
         },
     )?;
-    consolidate(path)
+    consolidate(path)?;
+    is_still(made, path)
+}
+
+/// Who may write the directory may have put another file in the place of the one that is being made.
+fn is_still(made: FileIdentity, path: &Path) -> Result<(), InstanceError> {
+    match outside::look(path).map_err(InstanceError::io("look at", path))? {
+        found if found == made => Ok(()),
+        _ => Err(InstanceError::Failed(format!("another file was put at {}", path.display()))),
+    }
+}
+
+/// No link is followed.
+fn open(path: &Path) -> Result<Connection, InstanceError> {
+    outside::look(path).map_err(InstanceError::io("look at", path))?;
+    Ok(Connection::open(path)?)
 }
 
 /// Moves the WAL into the file; what is there afterwards is one file, on the disk.
 fn consolidate(path: &Path) -> Result<(), InstanceError> {
-    let connection = Connection::open(path)?;
+    let connection = open(path)?;
     // A schema that only a newer SQLite understands does not matter here.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
     let busy: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
@@ -174,35 +193,31 @@ fn consolidate(path: &Path) -> Result<(), InstanceError> {
     if !is_whole {
         return Err(InstanceError::Failed(format!("another process has opened {}", path.display())));
     }
-    File::open(path)
+    outside::open(path)
         .and_then(|file| file.sync_all())
         .map_err(InstanceError::io("sync the rebuilt database", path))
 }
 
 /// An empty file with the owner and the permissions of the database.
 fn create(record: &DatabaseRecord, path: &Path) -> Result<File, InstanceError> {
-    let original = std::fs::metadata(&record.path).ok();
-    let mode = original.as_ref().map_or(0o600, |found| found.mode() & 0o7777);
-    let file = File::options().write(true).create_new(true).mode(mode).open(path);
-    let file = file.map_err(InstanceError::io("create", path))?;
+    let file = outside::create_new(path, 0o600).map_err(InstanceError::io("create", path))?;
+    // Of a link, what it leads to is none of the database's.
+    let original = std::fs::symlink_metadata(&record.path).ok().filter(|found| found.is_file());
     if let Some(original) = original {
-        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
-        let _ = std::fs::set_permissions(path, permissions);
-        // Only a privileged instance may give files away; the others made the file for themselves.
-        let _ = std::os::unix::fs::chown(path, Some(original.uid()), Some(original.gid()));
+        outside::give_as(&file, &original);
+        let _ = outside::set_mode(&file, original.mode() & 0o666);
     }
     Ok(file)
 }
 
-/// Copies what a standby holds to `path`; returns the SCN before which all commits are in it.
+/// Copies what a standby holds to `file`; returns the SCN before which all commits are in it.
 fn fetch(
     environment: &Environment,
     log: &Arc<RedoLog>,
     record: &DatabaseRecord,
     (name, address): (&str, &str),
-    path: &Path,
+    file: File,
 ) -> Result<Scn, InstanceError> {
-    let file = File::options().write(true).open(path).map_err(InstanceError::io("write", path))?;
     let mut copy = Copy { record, manifest: None, file: BufWriter::with_capacity(1 << 20, file), info: None };
     let own = &environment.config.instance.name;
     let start = fetch_database(address, &environment.security(), own, record.id, &mut copy)

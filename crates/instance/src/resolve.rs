@@ -25,6 +25,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use standfast_io::outside;
 use standfast_log::{RecordReader, RedoLog};
 use standfast_session::{DatabaseState, wal_path};
 use standfast_sqlite_wal::guard::{Guard, GuardError};
@@ -618,6 +619,7 @@ fn open_to_compare(
         return open_guarded(&record.path, vfs_base);
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    outside::look(&record.path).map_err(InstanceError::io("open", &record.path))?;
     let connection = Connection::open_with_flags(&record.path, flags)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
     Ok(connection)

@@ -1,31 +1,36 @@
 //! The life of an instance process: lock, start, control socket, signals, stop.
 //!
 //! The control socket takes one JSON line per connection and answers with one: `{"ok":...}` or
-//! `{"error":...,"hint":...,"code":n}`; only the rows of views come as bytes behind that line. Who may connect is decided by its file permissions.
+//! `{"error":...,"hint":...,"code":n}`; only the rows of views come as bytes behind that line. Who may connect is decided by its file permissions,
+//! and what a request takes beyond that by [`crate::rights`].
 
 use crate::alert::AlertLog;
 use crate::config::{Config, DestinationConfig};
 use crate::control::{Control, FileStamp, LastingIdentity};
+use crate::control_connections::{
+    Connections, LOOKING_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_TIMEOUT, Served, read_request,
+};
 use crate::control_socket;
 use crate::destination_config::State;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::group::Access;
+use crate::lock::{is_locked, lock_directory, show_alive};
 use crate::log_changes::LogChange;
+use crate::modes;
 use crate::paths::Paths;
 use crate::resolve::Keep;
+use crate::rights::{Administrators, Peer};
 use crate::running::{Running, TakenOver};
 use crate::verification::Wanted;
 use crate::view_request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use standfast_io::DirectDisk;
+use standfast_io::{DirectDisk, outside};
 use standfast_transport::Rights;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::Scn;
-use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -177,7 +182,6 @@ pub enum Request {
     },
 }
 
-const REQUEST_BYTES_MAX: u64 = 1 << 20;
 /// How long whoever has asked may leave the answer unread.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a command waits for an instance that is starting: recovery may take a while.
@@ -196,6 +200,8 @@ pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), 
     let paths = Paths::new(directory, &config)
         .map_err(InstanceError::io("find the instance directory", directory))?;
     let _lock = lock_directory(&paths)?;
+    let tightened = modes::tighten(&paths, &config)?;
+    let _alive = show_alive(&paths)?;
     let _ = std::fs::remove_file(&paths.ready);
     raise_file_limit();
     let mut control = Control::load(&DirectDisk, &paths.control)?;
@@ -203,6 +209,7 @@ pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), 
     crate::log_layout::check_configuration(&config, &control)?;
     let alert = AlertLog::new(&paths.alert, &config)?;
     alert.end_with_any_thread();
+    tightened.into_iter().for_each(|line| alert.say(line));
     let outcome = serve(config, &paths, control, &signals, until_scn, &alert);
     if let Err(error) = &outcome {
         alert.print(&format!("error: {error}"));
@@ -233,8 +240,8 @@ fn serve(
     let running = Running::start(environment.clone()).inspect_err(|error| {
         environment.alert.say(format!("cannot start: {error}"));
     })?;
-    let server = serve_socket(&running, paths, environment.config.mode_bits().unwrap_or(0o600))?;
-    std::fs::write(&paths.ready, format!("{}\n", std::process::id()))
+    let server = serve_socket(&running, paths, Access::of(&environment.config.instance)?)?;
+    outside::replace(&paths.ready, format!("{}\n", std::process::id()).as_bytes(), modes::FILE)
         .map_err(InstanceError::io("write", &paths.ready))?;
     notify_service_manager("READY=1");
 
@@ -289,38 +296,6 @@ fn settle(paths: &Paths, control: &mut Control, adopt: bool) -> Result<(), Insta
         None => control.home = Some(found),
     }
     control.store(&DirectDisk, &paths.control)
-}
-
-/// The lock lives as long as the file is open; the kernel releases it when the process dies.
-pub(crate) fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&paths.lock);
-    let file = file.map_err(InstanceError::io("open the lock file", &paths.lock))?;
-    // SAFETY: an open descriptor and a valid lock structure.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &whole_lock()) } != 0 {
-        return Err(InstanceError::AlreadyRunning { directory: paths.directory.clone() });
-    }
-    // Sessions of other users test the lock.
-    let _ = std::fs::set_permissions(&paths.lock, PermissionsExt::from_mode(0o644));
-    Ok(file)
-}
-
-fn whole_lock() -> libc::flock {
-    libc::flock {
-        l_type: libc::F_WRLCK as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: 0,
-        l_len: 1,
-        l_pid: 0,
-    }
-}
-
-/// Whether an instance process has the directory. Looks without taking the lock, which would keep one from starting.
-fn is_locked(paths: &Paths) -> bool {
-    let Ok(file) = File::open(&paths.lock) else { return false };
-    let mut lock = whole_lock();
-    // SAFETY: an open descriptor and a valid lock structure, which the kernel fills.
-    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
-    asked == 0 && lock.l_type != libc::F_UNLCK as i16
 }
 
 /// Signals that end or stop a process unless it says otherwise: a reader that is gone, a terminal that takes no output of
@@ -403,16 +378,38 @@ impl Drop for SocketServer {
     }
 }
 
-fn serve_socket(running: &Arc<Running>, paths: &Paths, mode: u32) -> Result<SocketServer, InstanceError> {
+fn serve_socket(
+    running: &Arc<Running>,
+    paths: &Paths,
+    access: Access,
+) -> Result<SocketServer, InstanceError> {
     let _ = std::fs::remove_file(&paths.socket);
-    let listener = control_socket::listen(&paths.socket, mode)
+    let listener = control_socket::listen(&paths.socket, access.mode)
         .map_err(InstanceError::io("listen on the control socket", &paths.socket))?;
+    access.give_socket(&paths.socket)?;
     let running = running.clone();
+    let (administrators, connections) = (Administrators::of_this_process(), Connections::default());
     let run = move || {
-        for stream in listener.incoming().flatten() {
-            let running = running.clone();
-            let _ =
-                std::thread::Builder::new().name("control".into()).spawn(move || answer(&running, stream));
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // No descriptor is left, most likely.
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            let Ok(peer) = Peer::of(&stream) else { continue };
+            match connections.begin(peer, administrators.has(peer)) {
+                Ok(served) => {
+                    let running = running.clone();
+                    let serve = move || answer(&running, &stream, peer, administrators, served);
+                    let _ = std::thread::Builder::new().name("control".into()).spawn(serve);
+                }
+                Err(full) => {
+                    let error =
+                        InstanceError::refused(full.text(peer), "end some of them, or try again later");
+                    let _ = stream.set_nonblocking(true);
+                    let _ = writeln!(&stream, "{}", refusal(&error));
+                }
+            }
         }
     };
     std::thread::Builder::new()
@@ -422,32 +419,50 @@ fn serve_socket(running: &Arc<Running>, paths: &Paths, mode: u32) -> Result<Sock
     Ok(SocketServer { path: paths.socket.clone() })
 }
 
-fn answer(running: &Arc<Running>, stream: UnixStream) {
-    let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
-    let mut line = String::new();
-    let mut reader = BufReader::new(std::io::Read::take(&stream, REQUEST_BYTES_MAX));
-    if reader.read_line(&mut line).is_err() {
-        return;
-    }
-    let answer = match serde_json::from_str::<Request>(&line) {
+/// Serves one connection, which is counted until `_served` goes.
+fn answer(
+    running: &Arc<Running>,
+    stream: &UnixStream,
+    peer: Peer,
+    administrators: Administrators,
+    _served: Served,
+) {
+    let bytes_max = if administrators.has(peer) { REQUEST_BYTES_MAX } else { LOOKING_BYTES_MAX };
+    let line = match read_request(stream, bytes_max, REQUEST_TIMEOUT) {
+        Ok(Some(line)) => Ok(line),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            let what = format!("malformed request: not a line of at most {bytes_max} bytes");
+            Err(InstanceError::refused(what, "use the standfast command"))
+        }
+        _ => return,
+    };
+    let request = line.and_then(|line| {
+        let malformed = |error| {
+            InstanceError::refused(format!("malformed request: {error}"), "use the standfast command")
+        };
+        let request = serde_json::from_str::<Request>(&line).map_err(malformed)?;
+        administrators.check(peer, &request)?;
+        Ok(request)
+    });
+    let answer = match request {
         Ok(Request::View { name }) => view_request::rows(running, &name).map(|rows| (json!("rows"), rows)),
         Ok(request) => carry_out(running, request).map(|value| (value, Vec::new())),
-        Err(error) => {
-            Err(InstanceError::refused(format!("malformed request: {error}"), "use the standfast command"))
-        }
+        Err(error) => Err(error),
     };
     let (text, rows) = match answer {
         Ok((value, rows)) => (json!({ "ok": value }), rows),
-        Err(error) => {
-            let text = error.to_string();
-            let (what, hint) =
-                text.split_once("\nhint: ").map_or((text.as_str(), None), |(what, hint)| (what, Some(hint)));
-            (json!({ "error": what, "hint": hint, "code": error.exit_code() }), Vec::new())
-        }
+        Err(error) => (refusal(&error), Vec::new()),
     };
     // Who does not read must not keep the rows in memory for ever.
     let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
-    let _ = writeln!(&stream, "{text}").and_then(|()| (&stream).write_all(&rows));
+    let _ = writeln!(&*stream, "{text}").and_then(|()| (&*stream).write_all(&rows));
+}
+
+fn refusal(error: &InstanceError) -> Value {
+    let text = error.to_string();
+    let (what, hint) =
+        text.split_once("\nhint: ").map_or((text.as_str(), None), |(what, hint)| (what, Some(hint)));
+    json!({ "error": what, "hint": hint, "code": error.exit_code() })
 }
 
 fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, InstanceError> {
@@ -576,10 +591,17 @@ pub(crate) fn ask_and_go_on(
     directory: &Path,
     request: &Request,
 ) -> Result<(Value, BufReader<UnixStream>), InstanceError> {
-    let config = Config::load(directory)?;
+    // Who may look does not read the configuration, and nothing of it is needed here.
+    let config = match Config::load(directory) {
+        Err(error) if error.is_denied() => Config::default(),
+        loaded => loaded?,
+    };
     let paths = Paths::new(directory, &config)
         .map_err(InstanceError::io("find the instance directory", directory))?;
-    let gone = |_| InstanceError::NotRunning { directory: paths.directory.clone() };
+    let gone = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::PermissionDenied => may_not_connect(&paths),
+        _ => InstanceError::NotRunning { directory: paths.directory.clone() },
+    };
     let stream =
         connect(&paths, !matches!(request, Request::Status | Request::Observe { .. } | Request::View { .. }))
             .map_err(gone)?;
@@ -600,6 +622,16 @@ pub(crate) fn ask_and_go_on(
     }
 }
 
+fn may_not_connect(paths: &Paths) -> InstanceError {
+    // SAFETY: has no preconditions.
+    let uid = unsafe { libc::geteuid() };
+    InstanceError::refused(
+        format!("uid {uid} may not connect to {}", paths.socket.display()),
+        "give the command as root or as the user of the instance; `group` and `mode` in [instance] of its standfast.toml \
+         say who else may look",
+    )
+}
+
 /// The control socket of an instance that runs. One that is starting is waited for; `patient`: also one whose process
 /// has only just been begun, as by the line before in a script.
 fn connect(paths: &Paths, patient: bool) -> std::io::Result<UnixStream> {
@@ -607,6 +639,7 @@ fn connect(paths: &Paths, patient: bool) -> std::io::Result<UnixStream> {
     loop {
         let error = match UnixStream::connect(&paths.socket) {
             Ok(stream) => return Ok(stream),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return Err(error),
             Err(error) => error,
         };
         let limit = match is_locked(paths) {

@@ -16,12 +16,12 @@ use crate::error::InstanceError;
 use crate::{now_us, rebuild};
 use standfast_apply::path_of_kept;
 use standfast_io::fault::{self, Fault};
-use standfast_io::{DirectDisk, Disk, sync_directory_of};
+use standfast_io::{outside, sync_directory_of};
 use standfast_session::{journal_path, wal_index_path, wal_path};
 use standfast_types::Scn;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where that is which belongs to a database file, and has to go where it goes.
@@ -67,7 +67,9 @@ pub fn begin(
 
 /// What was kept before stays.
 fn free_name(path: &Path, scn: Scn) -> PathBuf {
-    let is_taken = |name: &Path| name.exists() || COMPANIONS.iter().any(|companion| companion(name).exists());
+    // A link that leads nowhere takes a name, too.
+    let is_there = |name: &Path| name.symlink_metadata().is_ok();
+    let is_taken = |name: &Path| is_there(name) || COMPANIONS.iter().any(|of| is_there(&of(name)));
     let mut scn = scn;
     while is_taken(&path_of_kept(path, scn)) {
         scn = scn + 1;
@@ -215,27 +217,33 @@ pub fn interrupted(
 
 /// A copy on the disk of the file at `from`, if there is one.
 fn copy(from: &Path, to: &Path) -> Result<(), InstanceError> {
-    let original = match std::fs::metadata(from) {
+    let mut original = match outside::open(from) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        found => found.map_err(InstanceError::io("look at", from))?,
+        opened => opened.map_err(InstanceError::io("open", from))?,
     };
     step(from)?;
-    std::fs::copy(from, to).map_err(InstanceError::io("copy", from))?;
-    // Only a privileged instance may give files away.
-    let _ = chown(to, Some(original.uid()), Some(original.gid()));
-    File::open(to)
-        .and_then(|file| file.sync_all())
-        .and_then(|()| sync_directory_of(to))
-        .map_err(InstanceError::io("sync", to))
+    write_copy(&mut original, to).map_err(InstanceError::io("copy", from))?;
+    sync_directory_of(to).map_err(InstanceError::io("sync", to))
+}
+
+fn write_copy(original: &mut File, to: &Path) -> std::io::Result<()> {
+    let metadata = original.metadata()?;
+    // What an interrupted attempt has left: the control file says that the name is for this.
+    outside::remove(to)?;
+    let mut copy = outside::create_new(to, 0o600)?;
+    std::io::copy(original, &mut copy)?;
+    outside::give_as(&copy, &metadata);
+    outside::set_mode(&copy, metadata.mode() & 0o666)?;
+    copy.sync_all()
 }
 
 fn rename(from: &Path, to: &Path) -> Result<(), InstanceError> {
     step(from)?;
-    DirectDisk.rename(from, to).map_err(InstanceError::io("rename", from))
+    outside::rename(from, to).map_err(InstanceError::io("rename", from))
 }
 
 fn remove(path: &Path) -> Result<(), InstanceError> {
-    DirectDisk.remove(path).map_err(InstanceError::io("remove", path))
+    outside::remove(path).and_then(|()| sync_directory_of(path)).map_err(InstanceError::io("remove", path))
 }
 
 fn is_there(path: &Path) -> Result<bool, InstanceError> {

@@ -6,8 +6,8 @@
 
 use crate::error::InstanceError;
 use crate::paths::Paths;
-use standfast_io::sync_directory_of;
-use std::fs::{File, OpenOptions};
+use standfast_io::{outside, sync_directory_of};
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -30,12 +30,12 @@ impl Unfinished {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(InstanceError::io("read", &path)(error)),
         }
-        let mut options = OpenOptions::new();
-        let opened = options.write(true).create(true).truncate(true).open(&path).and_then(|file| {
-            file.sync_all()?;
-            sync_directory_of(&path)?;
-            Ok(file)
-        });
+        let opened =
+            outside::remove(&path).and_then(|()| outside::create_new(&path, 0o600)).and_then(|file| {
+                file.sync_all()?;
+                sync_directory_of(&path)?;
+                Ok(file)
+            });
         let file = opened.map_err(InstanceError::io("create", &path))?;
         Ok(Unfinished { path, file })
     }

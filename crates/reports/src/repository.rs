@@ -12,6 +12,8 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use standfast_instruments::Observation;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -87,6 +89,8 @@ impl Repository {
     /// When it cannot be opened, or is of another version.
     pub fn open(path: &Path) -> Result<Repository, ReportError> {
         let failed = failed("open", path);
+        // SQLite would let everybody read it; what cannot be made it reports.
+        let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
         let database = Connection::open(path).map_err(&failed)?;
         database.busy_timeout(BUSY).map_err(&failed)?;
         // A reader is never in the way; a commit needs no sync, and a power loss costs the newest snapshots at most.

@@ -19,6 +19,7 @@ mod futex;
 mod index_descriptor;
 mod inner_lock;
 mod layout;
+pub mod liveness;
 mod marker;
 mod queue;
 mod segment;

@@ -3,7 +3,7 @@
 //! A mapping is kept for the life of the process and never unmapped, because sessions hold plain references into it.
 
 use crate::report::shield_with;
-use standfast_session::{Marker, Segment, SegmentError};
+use standfast_session::{Marker, Segment, SegmentError, liveness};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -37,13 +37,16 @@ pub(crate) fn attends(marker: &Marker, segment: Segment) -> bool {
     alive(marker)
 }
 
-/// Whether the instance process lives: it holds an open-file-description lock on byte 0 of its lock file.
-/// Where that cannot be found out (no permission), it is taken to live; the shared memory still tells of an
-/// orderly stop.
+/// Whether the instance process lives: its socket says so, see [`liveness`], or, of an instance of an earlier release, an
+/// open-file-description lock on byte 0 of its lock file. Where that cannot be found out (no permission), it is taken to
+/// live; the shared memory still tells of an orderly stop.
 ///
-/// The file is opened each time, once a second on the way of commits. A descriptor that is kept does not stay what it was: an
+/// Both are asked each time, once a second on the way of commits. A descriptor that is kept does not stay what it was: an
 /// application that becomes a daemon closes all that it has inherited, and opens others under the same numbers.
 pub(crate) fn alive(marker: &Marker) -> bool {
+    if let Some(alive) = liveness::probe(&marker.directory) {
+        return alive;
+    }
     match File::open(marker.directory.join("lock")) {
         Ok(file) => locked(&file),
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,

@@ -5,6 +5,7 @@ use standfast_io::behind::start_writing;
 use standfast_session::wal_path;
 use standfast_types::WAL_FRAME_HEADER_BYTES;
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// What is handed over at once: more would hold up a durable write that comes right behind it longer than that write
@@ -79,7 +80,8 @@ impl WriteBack {
         if self.file.is_none() {
             // SQLite's locks are on the database and the -shm; closing a descriptor of the -wal drops none. Where
             // it cannot be opened everything goes on, less smoothly.
-            self.file = File::open(&self.path).ok();
+            let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+            self.file = File::options().read(true).custom_flags(flags).open(&self.path).ok();
         }
         if let Some(file) = &self.file {
             start_writing(

@@ -1,10 +1,12 @@
 //! Lines on their way to a file or a terminal. A thread of its own writes them, so that neither a reader that does not
 //! read, nor one that is gone, nor a full volume holds up a thread that has something to report.
 
+use crate::modes::ALERT;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result, Write};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -147,7 +149,7 @@ pub fn run(
 /// Appends to the file at `path`, which is opened for every line: one that is moved away is begun again.
 pub fn append_to(path: PathBuf) -> impl FnMut(&str) -> Result<()> {
     move |line| {
-        let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let mut file = OpenOptions::new().create(true).append(true).mode(ALERT).open(&path)?;
         file.write_all(format!("{line}\n").as_bytes())
     }
 }

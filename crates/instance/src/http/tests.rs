@@ -109,9 +109,16 @@ fn beyond_loopback_a_token_is_needed_and_a_weak_one_is_refused() {
     };
     let error = start("0.0.0.0:0", "").err().unwrap().to_string();
     assert!(error.contains("not a loopback address") && error.contains("token_file"), "{error}");
-    std::fs::write(directory.join("weak"), "secret\n").unwrap();
+    let write = |name: &str, text: &str, mode: u32| {
+        std::fs::write(directory.join(name), text).unwrap();
+        std::fs::set_permissions(directory.join(name), std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .unwrap();
+    };
+    write("weak", "secret\n", 0o600);
     assert!(start("127.0.0.1:0", "weak").err().unwrap().to_string().contains("16 or more"));
-    std::fs::write(directory.join("token"), "0123456789abcdef\n").unwrap();
+    write("token", "0123456789abcdef\n", 0o644);
+    assert!(start("127.0.0.1:0", "token").err().unwrap().to_string().contains("chmod 600"));
+    write("token", "0123456789abcdef\n", 0o600);
     let server = start("0.0.0.0:0", "token").unwrap().unwrap();
     let local = SocketAddr::from(([127, 0, 0, 1], server.address().port()));
     let ask = |headers: &str| {

@@ -63,7 +63,7 @@ fn cannot_connect(marker: &Marker, error: &std::io::Error) -> String {
         }
         ErrorKind::PermissionDenied => format!(
             "no permission to ask instance {name} ({directory}): who may connect to control.sock there is said by \
-             `mode` in [instance] of its standfast.toml"
+             `group` and `mode` in [instance] of its standfast.toml"
         ),
         _ => format!("instance {name} ({directory}) cannot be asked: {error}"),
     }

@@ -1,0 +1,455 @@
+//! Other users of the host: what they may do with an instance, and what they cannot do to it. docs/security.md says what each
+//! may. Acting as several users takes root; without it these tests are skipped and say so.
+
+use crate::support::{INSERT, Place, TIMEOUT, await_alert, beside, must, refuses, rows, segment_of, start};
+use serde_json::{Value, json};
+use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// The user of the application.
+const ALICE: u32 = 60_001;
+/// A user who has nothing to do with it.
+const MALLORY: u32 = 60_002;
+/// A group of users who may use the databases.
+const CREW: u32 = 60_005;
+
+fn is_root() -> bool {
+    // SAFETY: has no preconditions.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root {
+        eprintln!("skipped: acting as other users takes root");
+    }
+    root
+}
+
+/// Runs `work` in a thread that is that user, for files and at the other end of sockets.
+#[track_caller]
+fn as_user<T: Send>(uid: u32, gid: u32, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let become_user = || {
+            // SAFETY: system calls on numbers. Not through the C library, which would change all threads.
+            let failed = unsafe {
+                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>())
+                    | libc::syscall(libc::SYS_setresgid, gid, gid, gid)
+                    | libc::syscall(libc::SYS_setresuid, uid, uid, uid)
+            };
+            assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+        };
+        let thread = scope.spawn(move || {
+            become_user();
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// A directory of that user.
+fn directory_of(place: &Place, name: &str, uid: u32) -> PathBuf {
+    let path = place.path(name);
+    fs::create_dir(&path).unwrap();
+    chown(&path, Some(uid), Some(uid)).unwrap();
+    path
+}
+
+/// A WAL database in a directory of ALICE, and hers.
+fn database_of_alice(place: &Place) -> PathBuf {
+    let directory = directory_of(place, "alice", ALICE);
+    let path = place.database("alice/app.db");
+    for entry in fs::read_dir(directory).unwrap() {
+        chown(entry.unwrap().path(), Some(ALICE), Some(ALICE)).unwrap();
+    }
+    path
+}
+
+/// A file that nobody but root may read or write.
+fn secret(place: &Place) -> PathBuf {
+    let path = place.path("secret");
+    fs::write(&path, "root's").unwrap();
+    set_mode(&path, 0o600);
+    path
+}
+
+#[track_caller]
+fn is_untouched(secret: &Path) {
+    assert_eq!(fs::read_to_string(secret).unwrap(), "root's");
+    let found = fs::metadata(secret).unwrap();
+    assert_eq!((found.mode() & 0o777, found.uid()), (0o600, 0));
+}
+
+fn ask(socket: &Path, request: &Value) -> Value {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    // An answer may come before the request is taken.
+    let _ = writeln!(stream, "{request}");
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+/// A request of each kind that takes the right to administer.
+fn administering() -> Vec<Value> {
+    let destination = json!({ "name": "mallory", "address": "127.0.0.1:9" });
+    vec![
+        json!({ "op": "issue-token", "name": "x", "never_primary": false, "ttl_s": 3600 }),
+        json!({ "op": "set-destination", "destination": destination, "connect": false }),
+        json!({ "op": "clear-destination", "id": 1 }),
+        json!({ "op": "set-destination-state", "name": "x", "state": "defer" }),
+        json!({ "op": "remove-destination", "name": "x" }),
+        json!({ "op": "allow-member", "name": "x", "never_primary": false }),
+        json!({ "op": "remove-member", "name": "x" }),
+        json!({ "op": "protection-mode", "mode": "maximum-performance" }),
+        json!({ "op": "protect", "path": "/etc", "name": null }),
+        json!({ "op": "unprotect", "name": "app.db" }),
+        json!({ "op": "resolve", "name": "app.db", "keep": null }),
+        json!({ "op": "remove-kept", "file": "x" }),
+        json!({ "op": "register-logfile", "path": "/etc/shadow" }),
+        json!({ "op": "switch-logfile" }),
+        json!({ "op": "checkpoint" }),
+        json!({ "op": "snapshot" }),
+        json!({ "op": "verify", "database": null, "repair": true, "bytes_per_s": null }),
+        json!({ "op": "apply", "on": false, "no_delay": false }),
+        json!({ "op": "failover", "wait_s": 0, "force": true }),
+        json!({ "op": "stop" }),
+    ]
+}
+
+#[test]
+fn a_user_of_databases_looks_and_does_not_administer() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("looks");
+    let (mut primary, database) = place.protecting();
+    primary.stop().unwrap();
+    primary.configure("instance", "mode", "0666").unwrap();
+    start(&mut primary);
+    let socket = primary.directory.join("control.sock");
+    as_user(ALICE, ALICE, || {
+        for request in administering() {
+            let answer = ask(&socket, &request);
+            let said = answer["error"].as_str().unwrap_or_else(|| panic!("{request}: {answer}"));
+            let wanted = format!("`{}`", request["op"].as_str().unwrap());
+            // What does not fit the type of a request is refused before that, which must not pass for this refusal.
+            assert!(said.contains("uid 60001") && said.contains(&wanted), "{request}: {said}");
+            assert!(answer["hint"].as_str().unwrap().contains("sudo -u '#0'"), "{answer}");
+            assert_eq!(answer["code"], 3);
+        }
+        for request in [
+            json!({ "op": "status" }),
+            json!({ "op": "observe" }),
+            json!({ "op": "view", "name": "v$database" }),
+            json!({ "op": "list-destinations" }),
+            json!({ "op": "protection-mode", "mode": null }),
+        ] {
+            let answer = ask(&socket, &request);
+            assert!(answer.get("ok").is_some(), "{request}: {answer}");
+        }
+    });
+    place.application(&database).run(INSERT);
+    assert_eq!(rows(&database), 2, "it still serves");
+}
+
+#[test]
+fn the_group_of_an_instance_uses_it_and_others_do_not_reach_it() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("group");
+    let (mut primary, database) = place.protecting();
+    primary.stop().unwrap();
+    primary.configure("instance", "group", CREW.to_string()).unwrap();
+    start(&mut primary);
+    let (socket, segment) = (primary.directory.join("control.sock"), segment_of(&database));
+    for path in [&socket, &segment] {
+        let found = fs::metadata(path).unwrap();
+        assert_eq!((found.gid(), found.mode() & 0o777), (CREW, 0o660), "{}", path.display());
+    }
+    let open = || OpenOptions::new().read(true).write(true).open(&segment);
+    as_user(ALICE, CREW, || {
+        assert!(ask(&socket, &json!({ "op": "status" })).get("ok").is_some());
+        let said = ask(&socket, &json!({ "op": "stop" }));
+        assert!(said["error"].as_str().unwrap().contains("uid 60001"), "{said}");
+        open().unwrap();
+    });
+    as_user(MALLORY, MALLORY, || {
+        assert_eq!(UnixStream::connect(&socket).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(open().unwrap_err().kind(), ErrorKind::PermissionDenied);
+    });
+    primary.stop().unwrap();
+    primary.configure("instance", "group", "no-such-group").unwrap();
+    primary.start().unwrap_err();
+    assert!(primary.last_words().contains("groupadd no-such-group"), "{}", primary.last_words());
+}
+
+#[test]
+fn control_connections_of_one_user_leave_the_others_theirs() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("connections");
+    let (mut primary, _) = place.protecting();
+    primary.stop().unwrap();
+    primary.configure("instance", "mode", "0666").unwrap();
+    start(&mut primary);
+    let socket = primary.directory.join("control.sock");
+    let mut refused = 0;
+    let open: Vec<UnixStream> = as_user(MALLORY, MALLORY, || {
+        let mut open = Vec::new();
+        for _ in 0..200 {
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            // Begun, and never ended. One that is not served may be closed by now.
+            let _ = stream.write_all(b"{");
+            open.push(stream);
+        }
+        open
+    });
+    as_user(ALICE, ALICE, || assert!(ask(&socket, &json!({ "op": "status" })).get("ok").is_some()));
+    assert!(primary.status().unwrap().json().is_object());
+    for mut stream in open {
+        stream.set_nonblocking(true).unwrap();
+        let mut said = String::new();
+        let _ = stream.read_to_string(&mut said);
+        refused += usize::from(said.contains("as many as one user can have"));
+    }
+    assert!(refused >= 100, "{refused} of 200");
+}
+
+#[test]
+fn a_stranger_cannot_keep_an_instance_from_starting() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("lock");
+    let mut primary = place.instance("south");
+    let lock = primary.directory.join("lock");
+    let denied = |path: &Path| {
+        let error = as_user(MALLORY, MALLORY, || File::open(path)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{}", path.display());
+    };
+    denied(&lock);
+    start(&mut primary);
+    denied(&lock);
+    denied(&primary.directory.join("alert.log"));
+    denied(&primary.directory.join("redo"));
+    // What he can reach tells him whether it runs, and takes no lock of his.
+    let directory = primary.directory.clone();
+    let probe = || as_user(MALLORY, MALLORY, || standfast_session::liveness::probe(&directory));
+    assert_eq!(probe(), Some(true));
+    primary.kill();
+    assert_eq!(probe(), Some(false));
+    start(&mut primary);
+    assert_eq!(probe(), Some(true));
+}
+
+#[test]
+fn a_lock_that_a_stranger_took_before_the_upgrade_is_named() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("old-lock");
+    let mut primary = place.instance("south");
+    let lock = primary.directory.join("lock");
+    set_mode(&lock, 0o644);
+    let held = as_user(MALLORY, MALLORY, || {
+        let file = File::open(&lock).unwrap();
+        let read_lock = libc::flock {
+            l_type: libc::F_RDLCK as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        // SAFETY: an open descriptor and a valid lock structure.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &read_lock) }, 0);
+        file
+    });
+    primary.start().unwrap_err();
+    let said = fs::read_to_string(primary.output_path()).unwrap();
+    assert!(said.contains("no instance") && said.contains("rm "), "{said}");
+    // The remedy works, and from then on nothing can be locked.
+    fs::remove_file(&lock).unwrap();
+    start(&mut primary);
+    drop(held);
+}
+
+#[test]
+fn links_in_the_application_s_directory_are_not_written_through() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("links");
+    let (mut primary, secret) = (place.primary("south"), secret(&place));
+    let database = database_of_alice(&place);
+    let marker = beside(&database, "-standfast");
+    let put_links = || {
+        as_user(ALICE, ALICE, || {
+            for suffix in ["-standfast", "-standfast.new"] {
+                let _ = fs::remove_file(beside(&database, suffix));
+                symlink(&secret, beside(&database, suffix)).unwrap();
+            }
+        });
+    };
+    put_links();
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let is_marker = || {
+        let found = fs::symlink_metadata(&marker).unwrap();
+        assert!(found.is_file() && found.mode() & 0o777 == 0o644 && found.uid() == 0);
+        is_untouched(&secret);
+    };
+    is_marker();
+    // At every start it is written again.
+    primary.stop().unwrap();
+    put_links();
+    start(&mut primary);
+    is_marker();
+}
+
+#[test]
+fn a_directory_replaced_by_a_link_is_not_written_to() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("renamed");
+    let mut primary = place.primary("south");
+    // Her home, in which she may rename her directories.
+    let home = directory_of(&place, "home", ALICE);
+    as_user(ALICE, ALICE, || fs::create_dir(home.join("data")).unwrap());
+    let database = place.database("home/data/app.db");
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    primary.stop().unwrap();
+    let theirs = place.path("theirs");
+    fs::create_dir(&theirs).unwrap();
+    for entry in fs::read_dir(home.join("data")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::rename(&path, theirs.join(path.file_name().unwrap())).unwrap();
+    }
+    fs::remove_file(theirs.join("app.db-standfast")).unwrap();
+    let listed = || fs::read_dir(&theirs).unwrap().count();
+    let before = listed();
+    as_user(ALICE, ALICE, || {
+        fs::rename(home.join("data"), home.join("away")).unwrap();
+        symlink(&theirs, home.join("data")).unwrap();
+    });
+    start(&mut primary);
+    await_alert(&primary, "a symbolic link of uid 60001");
+    assert_eq!(listed(), before, "nothing was made there");
+    assert!(!theirs.join("app.db-standfast").exists());
+}
+
+#[test]
+fn a_database_with_a_second_name_is_not_protected() {
+    let place = Place::new("hard-link");
+    let primary = place.primary("south");
+    let database = place.database("app.db");
+    fs::hard_link(&database, place.path("other.db")).unwrap();
+    refuses(&primary, &["protect", &database.to_string_lossy()], 3, &["2 names", "find ", "-samefile"]);
+    assert!(!beside(&database, "-standfast").exists());
+    fs::remove_file(place.path("other.db")).unwrap();
+    must(&primary, &["protect", &database.to_string_lossy()]);
+}
+
+#[test]
+fn markers_that_are_no_files_do_not_hold_an_application_up() {
+    let place = Place::new("fifo");
+    let database = place.database("app.db");
+    let marker = beside(&database, "-standfast");
+    let fifo = std::ffi::CString::new(marker.to_string_lossy().as_bytes()).unwrap();
+    // SAFETY: a text that ends with NUL.
+    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o666) }, 0);
+    let mut application = place.application(&database);
+    assert_eq!(application.run("SELECT count(*) FROM t")[0][0], 1);
+    application.fails(INSERT, crate::support::SQLITE_READONLY);
+    assert!(application.said().contains("not a regular file"), "{}", application.said());
+}
+
+/// The table in docs/security.md: names and permissions.
+fn table() -> Vec<(String, u32)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/security.md");
+    let text = fs::read_to_string(path).unwrap();
+    let (_, table) = text.split_once("<!-- modes -->").unwrap();
+    let (table, _) = table.split_once("<!-- end of modes -->").unwrap();
+    let cells = |line: &str| -> Option<(String, u32)> {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        let name = cells.next()?.strip_prefix('`')?.strip_suffix('`')?.to_owned();
+        Some((name, u32::from_str_radix(cells.next()?, 8).ok()?))
+    };
+    table.lines().filter_map(cells).collect()
+}
+
+/// The name in the table, of a file in the directory of an instance.
+fn row_of(relative: &Path) -> String {
+    let text = relative.to_string_lossy().into_owned();
+    let Some((directory, _)) = text.split_once('/') else { return text };
+    match directory {
+        "redo" | "archive" | "db" => format!("{directory}/*"),
+        _ => text,
+    }
+}
+
+fn check_modes(root: &Path, directory: &Path, table: &[(String, u32)], seen: &mut Vec<String>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        let row = row_of(entry.path().strip_prefix(root).unwrap());
+        let found = fs::symlink_metadata(entry.path()).unwrap();
+        let wanted = table.iter().find(|(name, _)| *name == row);
+        let (_, mode) = wanted.unwrap_or_else(|| panic!("docs/security.md has no row for {row}"));
+        assert_eq!(found.mode() & 0o777, *mode, "{row} {:o}", found.mode() & 0o777);
+        seen.push(row);
+        if found.is_dir() {
+            check_modes(root, &entry.path(), table, seen);
+        }
+    }
+}
+
+#[test]
+fn permissions_are_those_of_the_table_in_the_documentation() {
+    let place = Place::new("table");
+    let (primary, standby, database) = place.pair(&[]);
+    place.application(&database).run(INSERT);
+    must(&primary, &["snapshot"]);
+    must(&primary, &["switch-logfile"]);
+    let archive = |instance: &Instance| fs::read_dir(instance.directory.join("archive")).unwrap().count();
+    await_condition("an archived log at both", TIMEOUT, || {
+        let both = archive(&primary) > 0 && archive(&standby) > 0;
+        Ok(if both { Ok(()) } else { Err("none".to_owned()) })
+    })
+    .unwrap();
+    let (table, mut seen) = (table(), Vec::new());
+    for instance in [&primary, &standby] {
+        let own = table.iter().find(|(name, _)| name == ".").unwrap();
+        assert_eq!(fs::metadata(&instance.directory).unwrap().mode() & 0o777, own.1);
+        check_modes(&instance.directory, &instance.directory, &table, &mut seen);
+    }
+    for (path, row) in
+        [(beside(&database, "-standfast"), "NAME-standfast"), (segment_of(&database), "segment")]
+    {
+        let (_, mode) = table.iter().find(|(name, _)| name == row).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, *mode, "{row}");
+    }
+    for row in ["control", "lock", "alive", "control.sock", "redo/*", "archive/*", "db/*", "tls/ca.key"] {
+        assert!(seen.iter().any(|name| name == row), "{row} was not there to be compared");
+    }
+}
+
+#[test]
+fn a_directory_of_an_earlier_release_is_narrowed_at_the_start() {
+    let place = Place::new("narrowed");
+    let mut primary = place.instance("south");
+    for name in [".", "redo", "archive"] {
+        set_mode(&primary.directory.join(name), 0o755);
+    }
+    set_mode(&primary.directory.join("lock"), 0o644);
+    start(&mut primary);
+    await_alert(&primary, "had the permissions 0755, and has 0711 now");
+    let mode = |name: &str| fs::metadata(primary.directory.join(name)).unwrap().mode() & 0o777;
+    assert_eq!((mode("."), mode("redo"), mode("lock")), (0o711, 0o700, 0o600));
+}

@@ -1,0 +1,171 @@
+//! One process serves an instance directory, and others can tell whether one does.
+//!
+//! Two files, since what others may open they may also lock:
+//! - `lock`, for the instance's user alone: its first byte is locked for writing as long as the process lives.
+//! - `alive`, a socket that takes no connections and that every user may ask, see [`standfast_session::liveness`]. What is
+//!   bound to it goes with the process, and nobody else can bind there without writing the directory.
+
+use crate::control_socket;
+use crate::error::InstanceError;
+use crate::paths::Paths;
+use standfast_session::liveness::{self, ALIVE};
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+
+const LOCK: u32 = 0o600;
+const LOCK_MAX: u32 = 0o777;
+/// To connect takes the right to write; what is written nobody reads.
+const EVERYBODY: u32 = 0o666;
+
+/// The lock lives as long as the file is open; the kernel releases it when the process dies.
+pub(crate) fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
+    let mut options = OpenOptions::new();
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    options.read(true).write(true).create(true).truncate(false).mode(LOCK).custom_flags(flags);
+    let failed = || InstanceError::io("open the lock file", &paths.lock);
+    let file = options.open(&paths.lock).map_err(failed())?;
+    let metadata = file.metadata().map_err(failed())?;
+    let shown = paths.lock.display();
+    let remove = format!("if no instance runs there, remove it (`rm {shown}`) and start again");
+    // SAFETY: has no preconditions.
+    let user = unsafe { libc::geteuid() };
+    let of_directory = paths.directory.metadata().map_err(failed())?.uid();
+    if !metadata.is_file() || ![user, of_directory].contains(&metadata.uid()) {
+        let what =
+            format!("{shown} is not a lock file of this instance: it belongs to uid {}", metadata.uid());
+        return Err(InstanceError::refused(what, remove));
+    }
+    // Of an earlier release: whoever may open it may lock it.
+    if metadata.mode() & LOCK_MAX != LOCK {
+        file.set_permissions(PermissionsExt::from_mode(LOCK)).map_err(failed())?;
+    }
+    // SAFETY: an open descriptor and a valid lock structure.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &whole_lock()) } == 0 {
+        return Ok(file);
+    }
+    match holder(&file) {
+        Some(libc::F_RDLCK) => {
+            let what = format!("{shown} is locked for reading by a process that is no instance");
+            Err(InstanceError::refused(what, remove))
+        }
+        _ => Err(InstanceError::AlreadyRunning { directory: paths.directory.clone() }),
+    }
+}
+
+/// Shows to all that this process serves the directory, whose lock it has, for as long as the descriptor is open.
+pub(crate) fn show_alive(paths: &Paths) -> Result<OwnedFd, InstanceError> {
+    let path = paths.directory.join(ALIVE);
+    let fresh = paths.directory.join(format!("{ALIVE}.new"));
+    let show = || {
+        let _ = std::fs::remove_file(&fresh);
+        let socket = control_socket::bind(&fresh, libc::SOCK_SEQPACKET)?;
+        std::fs::set_permissions(&fresh, PermissionsExt::from_mode(EVERYBODY))?;
+        // At no moment there is none.
+        std::fs::rename(&fresh, &path)?;
+        Ok(socket)
+    };
+    show().map_err(InstanceError::io("make the socket", &path))
+}
+
+/// Whether an instance process has the directory. Looks without taking the lock, which would keep one from starting.
+pub(crate) fn is_locked(paths: &Paths) -> bool {
+    match File::open(&paths.lock) {
+        Ok(file) => holder(&file).is_some(),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            liveness::probe(&paths.directory) == Some(true)
+        }
+        Err(_) => false,
+    }
+}
+
+/// The kind of the lock that somebody has.
+fn holder(file: &File) -> Option<libc::c_int> {
+    let mut lock = whole_lock();
+    // SAFETY: an open descriptor and a valid lock structure, which the kernel fills.
+    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+    let kind = libc::c_int::from(lock.l_type);
+    (asked == 0 && kind != libc::F_UNLCK).then_some(kind)
+}
+
+fn whole_lock() -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn paths(name: &str) -> Paths {
+        let directory = std::env::temp_dir().join(format!("standfast-lock-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        Paths::new(&directory, &Config::default()).unwrap()
+    }
+
+    #[test]
+    fn the_lock_file_is_for_its_user_alone_also_one_of_an_earlier_release() {
+        let paths = paths("mode");
+        std::fs::write(&paths.lock, "").unwrap();
+        std::fs::set_permissions(&paths.lock, PermissionsExt::from_mode(0o644)).unwrap();
+        assert!(!is_locked(&paths));
+        let lock = lock_directory(&paths).unwrap();
+        assert_eq!(paths.lock.metadata().unwrap().mode() & 0o777, 0o600);
+        assert!(is_locked(&paths));
+        assert!(matches!(lock_directory(&paths), Err(InstanceError::AlreadyRunning { .. })));
+        drop(lock);
+        assert!(!is_locked(&paths));
+        std::fs::remove_dir_all(&paths.directory).unwrap();
+    }
+
+    #[test]
+    fn a_read_lock_of_before_the_upgrade_is_named_with_a_remedy_that_works() {
+        let paths = paths("reader");
+        std::fs::write(&paths.lock, "").unwrap();
+        let stranger = File::open(&paths.lock).unwrap();
+        let read_lock = libc::flock { l_type: libc::F_RDLCK as i16, ..whole_lock() };
+        // SAFETY: an open descriptor and a valid lock structure.
+        assert_eq!(unsafe { libc::fcntl(stranger.as_raw_fd(), libc::F_OFD_SETLK, &read_lock) }, 0);
+        let said = lock_directory(&paths).unwrap_err().to_string();
+        assert!(said.contains("no instance") && said.contains("rm "), "{said}");
+        std::fs::remove_file(&paths.lock).unwrap();
+        lock_directory(&paths).unwrap();
+        std::fs::remove_dir_all(&paths.directory).unwrap();
+    }
+
+    #[test]
+    fn a_lock_file_that_is_a_link_or_a_stranger_s_is_refused() {
+        let paths = paths("link");
+        std::os::unix::fs::symlink(paths.directory.join("elsewhere"), &paths.lock).unwrap();
+        lock_directory(&paths).unwrap_err();
+        assert!(!paths.directory.join("elsewhere").exists());
+        std::fs::remove_file(&paths.lock).unwrap();
+        std::fs::write(&paths.lock, "").unwrap();
+        if std::os::unix::fs::chown(&paths.lock, Some(60_001), None).is_ok() {
+            let said = lock_directory(&paths).unwrap_err().to_string();
+            assert!(said.contains("uid 60001"), "{said}");
+        }
+        std::fs::remove_dir_all(&paths.directory).unwrap();
+    }
+
+    #[test]
+    fn an_instance_is_alive_until_its_process_lets_go() {
+        let paths = paths("alive");
+        assert_eq!(liveness::probe(&paths.directory), None, "nothing tells");
+        let socket = show_alive(&paths).unwrap();
+        assert_eq!(liveness::probe(&paths.directory), Some(true));
+        assert_eq!(paths.directory.join(ALIVE).metadata().unwrap().mode() & 0o777, EVERYBODY);
+        drop(socket);
+        assert_eq!(liveness::probe(&paths.directory), Some(false));
+        let _again = show_alive(&paths).unwrap();
+        assert_eq!(liveness::probe(&paths.directory), Some(true));
+        std::fs::remove_dir_all(&paths.directory).unwrap();
+    }
+}

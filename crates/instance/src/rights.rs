@@ -1,0 +1,185 @@
+//! Who may do what over the control socket. The kernel says who is at the other end ([`Peer`]); what a request takes is a
+//! property of the request ([`Request::needs`]). Docs: docs/security.md, "Three permissions".
+//!
+//! - *Use* a database: its file and the shared memory, guarded by their permissions; no request is needed.
+//! - *Look*: whoever may connect to the socket, so that applications can ask for views through SQL.
+//! - *Administer*: root and the user of the instance, and no permission of a file gives it to anybody else.
+
+use crate::error::InstanceError;
+use crate::server::Request;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+/// What a request takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// It shows what the instance does, and changes nothing.
+    Look,
+    /// It changes something, or gives out what opens something.
+    Administer,
+}
+
+impl Request {
+    /// The right that the request takes. There is no other way in: a new request has to say it here.
+    pub fn needs(&self) -> Right {
+        match self {
+            Request::Status
+            | Request::Observe { .. }
+            | Request::View { .. }
+            | Request::Kept
+            | Request::Verification
+            | Request::ListDestinations
+            | Request::ProtectionMode { mode: None } => Right::Look,
+            Request::Snapshot
+            | Request::Stop
+            | Request::Protect { .. }
+            | Request::Unprotect { .. }
+            | Request::Resolve { .. }
+            | Request::RemoveKept { .. }
+            | Request::SwitchLogfile
+            | Request::ChangeLog { .. }
+            | Request::RegisterLogfile { .. }
+            | Request::Checkpoint
+            | Request::Verify { .. }
+            | Request::Failover { .. }
+            | Request::Apply { .. }
+            | Request::SetDestination { .. }
+            | Request::ClearDestination { .. }
+            | Request::SetDestinationState { .. }
+            | Request::ProtectionMode { mode: Some(_) }
+            | Request::IssueToken { .. }
+            | Request::AllowMember { .. }
+            | Request::RemoveMember { .. }
+            | Request::RemoveDestination { .. } => Right::Administer,
+        }
+    }
+
+    /// Its name on the wire, for messages.
+    pub fn name(&self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        value["op"].as_str().unwrap_or("request").to_owned()
+    }
+}
+
+/// Who has connected. It stays who it was then, whatever becomes of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// User, as numbered in the user namespace of this process.
+    pub uid: u32,
+}
+
+impl Peer {
+    /// Of a connection.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of(stream: &UnixStream) -> io::Result<Peer> {
+        let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: an open socket, and room of the size given for the result.
+        let rc = unsafe {
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut found).cast(),
+                &raw mut bytes,
+            )
+        };
+        if rc == 0 { Ok(Peer { uid: found.uid }) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// Users of other namespaces that have no number in this one appear as this one; so it is nobody in particular.
+const OVERFLOW: u32 = 65_534;
+
+/// Who may administer this instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Administrators {
+    /// The user whose process serves.
+    pub instance: u32,
+}
+
+impl Administrators {
+    /// Of the instance that this process serves.
+    pub fn of_this_process() -> Administrators {
+        // SAFETY: has no preconditions.
+        Administrators { instance: unsafe { libc::geteuid() } }
+    }
+
+    /// Whether `peer` is one of them.
+    pub fn has(self, peer: Peer) -> bool {
+        peer.uid == 0 || (peer.uid == self.instance && peer.uid != OVERFLOW)
+    }
+
+    /// Whether `peer` may make the request.
+    ///
+    /// # Errors
+    /// `Refused`: who it is, what it wanted, who may.
+    pub fn check(self, peer: Peer, request: &Request) -> Result<(), InstanceError> {
+        if request.needs() == Right::Look || self.has(peer) {
+            return Ok(());
+        }
+        let Administrators { instance } = self;
+        let who = match instance {
+            0 | OVERFLOW => "root".to_owned(),
+            _ => format!("root and uid {instance}, as which the instance runs"),
+        };
+        let as_whom = if instance == OVERFLOW { 0 } else { instance };
+        Err(InstanceError::refused(
+            format!(
+                "uid {} may look at this instance and may not administer it: `{}` is for {who}",
+                peer.uid,
+                request.name()
+            ),
+            format!("give the command as that user: `sudo -u '#{as_whom}' standfast ...`"),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(uid: u32) -> Peer {
+        Peer { uid }
+    }
+
+    #[test]
+    fn only_root_and_the_instance_s_user_administer() {
+        let stop = &Request::Stop;
+        let instance = Administrators { instance: 990 };
+        for (uid, may) in [(0, true), (990, true), (991, false), (OVERFLOW, false), (u32::MAX, false)] {
+            assert_eq!(instance.check(peer(uid), stop).is_ok(), may, "uid {uid}");
+            instance.check(peer(uid), &Request::Status).unwrap();
+        }
+        let unmapped = Administrators { instance: OVERFLOW };
+        assert!(unmapped.check(peer(OVERFLOW), stop).is_err(), "every user without a number looks like it");
+        assert!(unmapped.check(peer(0), stop).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_names_who_what_and_who_may() {
+        let token = Request::IssueToken { name: "x".into(), never_primary: false, ttl_s: 1 };
+        let said = Administrators { instance: 990 }.check(peer(60_001), &token).unwrap_err().to_string();
+        for word in ["uid 60001", "`issue-token`", "root and uid 990", "sudo -u '#990'"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+
+    #[test]
+    fn showing_the_protection_mode_is_looking_and_changing_it_is_not() {
+        assert_eq!(Request::ProtectionMode { mode: None }.needs(), Right::Look);
+        let mode = Some(standfast_transport::protection::ProtectionMode::MaximumPerformance);
+        assert_eq!(Request::ProtectionMode { mode }.needs(), Right::Administer);
+    }
+
+    #[test]
+    fn the_other_end_of_a_connection_is_this_user() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        // SAFETY: has no preconditions.
+        assert_eq!(Peer::of(&one).unwrap().uid, unsafe { libc::geteuid() });
+        assert!(Administrators::of_this_process().has(Peer::of(&one).unwrap()));
+    }
+}
