@@ -105,8 +105,9 @@ fn instances_leave_no_shared_memory_behind() {
         .collect();
     assert_eq!(identities.len(), 2, "{identities:?}");
     for identity in identities {
-        let memory = format!("/dev/shm/standfast-{identity}");
-        assert!(!Path::new(&memory).exists(), "{memory} is left behind");
+        for memory in ["", ".published"].map(|end| format!("/dev/shm/standfast-{identity}{end}")) {
+            assert!(!Path::new(&memory).exists(), "{memory} is left behind");
+        }
     }
 }
 

@@ -289,7 +289,7 @@ impl Instance {
     /// Removes the shared memory of an instance that does not run, as a restart of the machine does.
     pub fn forget_shared_memory(&self) {
         if let Some(identity) = self.identity.as_deref().filter(|identity| !identity.is_empty()) {
-            let _ = std::fs::remove_file(format!("/dev/shm/standfast-{identity}"));
+            standfast_session::Segment::remove(Path::new(&format!("/dev/shm/standfast-{identity}")));
         }
     }
 

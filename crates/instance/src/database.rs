@@ -48,8 +48,8 @@ pub struct Database {
     /// Salts of the log if it is lazy, see [`Database::is_lazy`].
     lazy: AtomicU64,
     first_pages: FirstPages,
-    /// Salts of the generation that the instance has announced last.
-    announced_here: AtomicU64,
+    /// See [`Database::begins_generation`].
+    begins_generation: AtomicBool,
     /// The redo no longer describes the database: it has to be copied afresh.
     resync: AtomicBool,
     /// See [`Database::owes_image`].
@@ -109,7 +109,7 @@ impl Database {
             synced: AtomicU64::new(0),
             lazy: AtomicU64::new(0),
             first_pages: FirstPages::default(),
-            announced_here: AtomicU64::new(0),
+            begins_generation: AtomicBool::new(false),
             resync: AtomicBool::new(false),
             owes_image: AtomicBool::new(false),
             image_may_lack: AtomicBool::new(false),
@@ -300,21 +300,20 @@ impl Database {
         &self.first_pages
     }
 
+    /// Whether the instance is about to begin a generation with commits in it, and announces it itself when it is complete.
+    pub fn begins_generation(&self) -> bool {
+        self.begins_generation.load(SeqCst)
+    }
+
+    /// See [`Database::begins_generation`].
+    pub fn set_begins_generation(&self, begins: bool) {
+        self.begins_generation.store(begins, SeqCst);
+    }
+
     /// Makes the epoch of sessions stand for the generation with these salts, in the byte order of the file: the instance has
     /// begun it, or found it published under the write lock. Returns the epoch.
     pub fn announce(&self, segment: &Segment, raw_salts: [u32; 2]) -> u32 {
-        self.accept_announced(raw_salts);
         segment.announce_generation(self.id().0, raw_salts)
-    }
-
-    /// The generation that is announced now is one of the files that are open here.
-    pub fn accept_announced(&self, [first, second]: [u32; 2]) {
-        self.announced_here.store(u64::from(first) << 32 | u64::from(second), SeqCst);
-    }
-
-    /// Whether the instance was the last to announce a generation, and it was that one.
-    pub fn has_announced(&self, [first, second]: [u32; 2]) -> bool {
-        self.announced_here.load(SeqCst) == u64::from(first) << 32 | u64::from(second)
     }
 
     /// The log with these salts is lazy, or none is.

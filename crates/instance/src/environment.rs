@@ -8,6 +8,7 @@ use crate::paths::Paths;
 use crate::places::Places;
 use crate::security::Keeper;
 use crate::session_counts::CountedSessions;
+use crate::shared_memory::MemoryTold;
 use standfast_format::LogKind;
 use standfast_instruments::{Event, Instruments, Sample, waiting};
 use standfast_io::{Disk, outside};
@@ -58,6 +59,8 @@ pub struct Environment {
     sessions: Mutex<Option<CountedSessions>>,
     /// While this is a standby: where sessions are told what a database is.
     standby_segment: Mutex<Option<Segment>>,
+    /// See [`Environment::repair_memory`].
+    pub memory_told: MemoryTold,
 }
 
 impl Environment {
@@ -89,6 +92,7 @@ impl Environment {
             control,
             sessions,
             standby_segment: Mutex::default(),
+            memory_told: MemoryTold::default(),
         }
     }
 
@@ -215,6 +219,7 @@ impl Environment {
             name: self.config.instance.name.clone(),
             directory: self.paths.directory.clone(),
             segment: self.segment_path.clone(),
+            owner: Some(standfast_session::own_user()),
             database: record.id.0,
             path: record.path.clone(),
             file,

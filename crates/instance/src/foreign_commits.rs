@@ -7,6 +7,8 @@
 //!
 //! A session that dies between the two leaves one commit without an announcement. So many of an interval's new ones are
 //! forgiven as sessions died under the write lock.
+//!
+//! What sessions count lies in memory that any of them can write. There are never more foreign commits than were captured.
 
 /// Length of an interval, nanoseconds: longer than it takes to find a session dead.
 const INTERVAL_NS: u64 = 1_000_000_000;
@@ -24,6 +26,8 @@ pub struct ForeignCommits {
     began_ns: u64,
     /// Sessions that died under the write lock, in this interval and the one before.
     orphans: [u32; 2],
+    /// Commits captured before this interval with readings, and before the one before.
+    captured_before: [u64; 2],
 }
 
 impl ForeignCommits {
@@ -56,8 +60,11 @@ impl ForeignCommits {
         self.orphans[1] = self.orphans[1].saturating_add(orphans);
         let Some(lowest) = self.lowest.take() else { return 0 };
         // Lower than before: a copy of the database has taken in commits that were announced and never captured as such.
-        let fresh = u64::try_from(lowest - self.settled).unwrap_or(0);
+        let fresh = u64::try_from(lowest.saturating_sub(self.settled)).unwrap_or(0);
         self.settled = lowest;
+        let [newer, older] = self.captured_before;
+        self.captured_before = [self.captured, newer];
+        let fresh = fresh.min(self.captured - older);
         let orphans = u64::from(self.orphans[0]) + u64::from(self.orphans[1]);
         let forgiven = fresh.min(orphans);
         let left = (orphans - forgiven).min(self.orphans[1].into());
@@ -84,6 +91,23 @@ mod tests {
         commits.read(102);
         assert_eq!(interval(&mut commits, 0), 0);
         assert_eq!(interval(&mut commits, 0), 0, "nothing was read");
+    }
+
+    #[test]
+    fn a_count_that_others_have_written_makes_no_more_foreign_commits_than_were_captured() {
+        let mut commits = ForeignCommits::new(1_000);
+        commits.captured(3);
+        commits.read(1_003);
+        assert_eq!(interval(&mut commits, 0), 0);
+        // The memory was truncated, then filled with garbage.
+        commits.captured(2);
+        commits.read(0);
+        assert_eq!(interval(&mut commits, 0), 5);
+        commits.captured(1);
+        commits.read(u64::MAX / 3);
+        assert!(interval(&mut commits, 0) <= 3);
+        commits.read(u64::MAX / 3);
+        assert_eq!(interval(&mut commits, 0), 0, "a value that stays says nothing new");
     }
 
     #[test]

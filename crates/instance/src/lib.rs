@@ -85,6 +85,7 @@ pub mod security;
 pub mod server;
 mod session_counts;
 pub mod sessions;
+pub mod shared_memory;
 pub mod shipping;
 pub mod sizing;
 pub mod snapshots;

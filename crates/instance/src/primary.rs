@@ -27,7 +27,8 @@ use chunks::{Then, UnderWay};
 use standfast_format::{Attach, RecordBuilder};
 use standfast_instruments::{Event, Statistic, waiting};
 use standfast_log::{LogSwitch, LogWriter, SwitchBlocked, WriteCounts};
-use standfast_session::{DatabaseState, DirtySet, monotonic_ns};
+use standfast_session::{DatabaseState, DirtySet, Segment, monotonic_ns};
+use standfast_sqlite_wal::WalIndexHeader;
 use standfast_sqlite_wal::capture::{Capture, CaptureError, CaptureOutcome, CommitMark, Epoch};
 use standfast_sqlite_wal::guard::Guard;
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition, WalSalts};
@@ -103,6 +104,32 @@ struct Served {
     counted_after: ReleasePosition,
     /// Pages that are being read for a comparison.
     watched: Option<WatchedPages>,
+}
+
+impl Served {
+    /// Epoch and salts of the generation that is published, which sessions wait in.
+    fn generation(&self, segment: &Segment) -> (u32, [u32; 2]) {
+        generation_of(segment, &self.shared, || self.capture.header())
+    }
+}
+
+/// As [`Segment::epoch`] says, after it was moved for the generation of `header` if that is a new one with a commit in it. No
+/// commit of it is captured before: what sessions wait for is an epoch that stands for their generation.
+fn generation_of(
+    segment: &Segment,
+    database: &Database,
+    header: impl FnOnce() -> Option<WalIndexHeader>,
+) -> (u32, [u32; 2]) {
+    let id = database.id().0;
+    // In this order: what the header says must not be older.
+    let published = segment.epoch(id);
+    match header().filter(|_| !database.begins_generation()) {
+        Some(header) if header.frames() > 0 && header.raw_salts() != published.1 => {
+            segment.adopt_generation(id, published, header.raw_salts());
+            segment.epoch(id)
+        }
+        _ => published,
+    }
 }
 
 /// See the module.
@@ -245,7 +272,6 @@ impl Primary {
     /// this is the log writer's thread, which waits for no database. Then it is done as for a session that has died. Returns
     /// what is published.
     fn try_settle_epoch(&self, shared: &Database) -> ReleasePosition {
-        let id = shared.id().0;
         if let Some(connection) = shared.try_connection()
             && let Ok(guard) = Guard::of(&connection)
             && guard.hold_write_lock().is_ok()
@@ -255,11 +281,8 @@ impl Primary {
             }
             guard.release_write_lock();
         }
-        // What was announced before is what recovery has found, or is healed.
-        let (_, announced) = self.shared.segment.epoch(id);
-        shared.accept_announced(announced);
         let frames = shared.header().map_or(0, |header| header.frames());
-        ReleasePosition::new(self.shared.segment.epoch(id).0, frames)
+        ReleasePosition::new(generation_of(&self.shared.segment, shared, || shared.header()).0, frames)
     }
 
     /// A fresh copy of a database that is served begins as soon as its writers allow.
@@ -439,7 +462,7 @@ impl Primary {
                 served.awaiting_baseline = false;
                 served.shared.set_owes_image(false);
                 self.helper.resynchronised(&served.shared);
-                let release = release_of(self.shared.segment.epoch(id), served.capture.position());
+                let release = release_of(served.generation(&self.shared.segment), served.capture.position());
                 self.marks.push(CommitMark { database: DatabaseId(id), end: self.out.len(), release });
             }
             self.retry_soon(id);
@@ -452,7 +475,7 @@ impl Primary {
             self.resynchronise(id, "asked for".into());
             return Ok(false);
         }
-        let (number, raw_salts) = self.shared.segment.epoch(id);
+        let (number, raw_salts) = served.generation(&self.shared.segment);
         // Before capture reads what is published: all of these are in it.
         let announced = self.shared.segment.announced(id);
         let first_mark = self.marks.len();
@@ -527,25 +550,11 @@ impl Primary {
         let Ok(guard) = Guard::of(&connection) else { return };
         if guard.hold_write_lock().is_ok() {
             let published = guard.wal_header();
-            let (_, announced) = self.shared.segment.epoch(id);
-            // Only what is captured is ever reset, so whoever announces a generation that was neither captured nor is the
-            // one that is published here has other files open under the same path, and must not be released by ours.
-            let is_elsewhere = published.as_ref().is_ok_and(|header| header.raw_salts() != announced)
-                && !served.capture.knows(announced)
-                && !shared.has_announced(announced);
-            if let Ok(header) = published
-                && !is_elsewhere
-            {
+            if let Ok(header) = published {
                 shared.announce(&self.shared.segment, header.raw_salts());
                 served.obstructed = None;
             }
             guard.release_write_lock();
-            drop(connection);
-            if is_elsewhere {
-                let what = "a session writes to another write-ahead log than the one that is open here: the -wal or -shm \
-                            file was removed or replaced";
-                self.take_offline(id, &InstanceError::Failed(what.into()));
-            }
         }
     }
 
@@ -576,16 +585,8 @@ impl Primary {
         let now_ns = monotonic_ns();
         self.polled_ns = now_ns;
         let segment = self.shared.segment;
-        let mut suspects = Vec::new();
         for (id, served) in self.served.iter_mut().filter(|(_, served)| !served.is_offline) {
             let announced = segment.announced(*id);
-            let (_, raw_salts) = segment.epoch(*id);
-            if served.capture.header().is_some_and(|header| header.raw_salts() != raw_salts)
-                && !served.capture.knows(raw_salts)
-                && !served.shared.has_announced(raw_salts)
-            {
-                suspects.push(*id);
-            }
             match served.capture.header() {
                 Some(header) if served.capture.holds(&header) => served.foreign.read(announced),
                 _ => segment.mark_dirty(*id),
@@ -596,9 +597,6 @@ impl Primary {
                     served.shared.add_foreign_commits(commits, now_us());
                 }
             }
-        }
-        for id in suspects {
-            self.heal(id);
         }
     }
 

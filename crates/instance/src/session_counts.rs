@@ -146,7 +146,7 @@ mod tests {
         session.record(SessionWait::LogFileSync, 9_000);
         assert_eq!(commits(&counted), (1, 9_000, 0));
         for name in ["first", "other"] {
-            std::fs::remove_file(path(name)).unwrap();
+            Segment::remove(&path(name));
         }
     }
 

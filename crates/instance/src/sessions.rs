@@ -106,6 +106,6 @@ mod tests {
         }
         child.wait().unwrap();
         assert!(segment.sessions().any(|(_, pid, _)| pid == std::process::id()));
-        std::fs::remove_file(path).unwrap();
+        Segment::remove(&path);
     }
 }

@@ -7,6 +7,7 @@ use crate::places::{self, Changed, Expected, Moved, Place, What};
 use crate::running::{Mode, Running};
 use crate::watchers::Watchers;
 use standfast_log::{LogError, LogWriter, RedoLog};
+use standfast_session::published_path;
 use std::sync::{Arc, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
@@ -63,6 +64,7 @@ fn of_instance(running: &Running) -> Vec<Place> {
         Place::as_found(What::Lock, &paths.lock),
         Place::new(What::Control, &paths.control, Expected::Exists),
         Place::as_found(What::Segment, &environment.segment_path),
+        Place::as_found(What::Segment, &published_path(&environment.segment_path)),
         Place::as_found(What::Directory, &paths.archive),
     ];
     // Some are there in one role only.
@@ -93,9 +95,20 @@ impl Running {
     }
 
     fn look_at_places(&self) {
+        self.watch_memory();
         self.watch_log();
         self.watch_databases();
         self.environment.places.look();
+    }
+
+    /// Others may write to the shared memory, and truncate it.
+    fn watch_memory(&self) {
+        let segment = match &*self.mode() {
+            Mode::Primary(primary) => primary.threads.shared().segment,
+            Mode::Standby(standby) => standby.segment,
+            _ => return,
+        };
+        self.environment.repair_memory(segment);
     }
 
     /// The files of the log change with its groups and members.

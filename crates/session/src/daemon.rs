@@ -2,7 +2,7 @@
 
 use crate::bits::set_bits;
 use crate::futex;
-use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, OtherWriters, Slot};
+use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, OtherWriters, Published, Slot};
 use crate::segment::{Segment, SegmentConfig};
 use crate::session::{CLAIMING, WORD_WAITING};
 use crate::sleepers::Sleepers;
@@ -68,21 +68,21 @@ pub struct SessionCounts {
 impl Segment {
     /// Takes all notices at once.
     pub fn take_dirty(&self) -> DirtySet {
-        let header = self.header();
-        header.daemon.urgent.store(0, SeqCst);
+        let requests = self.requests;
+        requests.daemon.urgent.store(0, SeqCst);
         let mut set = DirtySet::default();
-        let mut summary = header.daemon.summary.swap(0, SeqCst);
+        let mut summary = requests.daemon.summary.swap(0, SeqCst);
         while summary != 0 {
             let word = summary.trailing_zeros() as usize % DATABASE_WORDS;
             summary &= summary - 1;
-            set.words[word] = header.dirty.words[word].swap(0, SeqCst);
+            set.words[word] = requests.dirty.words[word].swap(0, SeqCst);
         }
         set
     }
 
     /// Sleeps until there is a notice or `ring` is called, at most `timeout`. False when the time ran out.
     pub fn sleep(&self, timeout: Duration) -> bool {
-        let daemon = &self.header().daemon;
+        let daemon = &self.requests.daemon;
         if spin::look(&daemon.look, LOOK_MAX_US, || daemon.summary.load(SeqCst) != 0) {
             return true;
         }
@@ -97,7 +97,7 @@ impl Segment {
 
     /// Lets BATCH commits gather: sleeps for `time` unless somebody asks for IMMEDIATE.
     pub fn linger(&self, time: Duration) {
-        let daemon = &self.header().daemon;
+        let daemon = &self.requests.daemon;
         daemon.word.store(1, SeqCst);
         if daemon.urgent.swap(0, SeqCst) == 0 {
             futex::wait(&daemon.word, 1, time);
@@ -108,7 +108,7 @@ impl Segment {
     /// Wakes the sleeper of [`Segment::sleep`] without a notice, or keeps it from falling asleep. May be
     /// called from any thread.
     pub fn ring(&self) {
-        let daemon = &self.header().daemon;
+        let daemon = &self.requests.daemon;
         daemon.rung.store(1, SeqCst);
         if daemon.word.swap(0, SeqCst) == 1 {
             futex::wake_one(&daemon.word);
@@ -117,16 +117,16 @@ impl Segment {
 
     /// Whether a BATCH notice came since the last call.
     pub fn take_batch(&self) -> bool {
-        let batch = &self.header().daemon.batch;
+        let batch = &self.requests.daemon.batch;
         batch.load(SeqCst) != 0 && batch.swap(0, SeqCst) != 0
     }
 
     /// Marks a database dirty on the instance's own behalf, without a wake.
     pub fn mark_dirty(&self, database: u16) {
         let index = usize::from(database) % crate::layout::DATABASES;
-        let header = self.header();
-        header.dirty.words[index / 64].fetch_or(1 << (index % 64), SeqCst);
-        header.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
+        let requests = self.requests;
+        requests.dirty.words[index / 64].fetch_or(1 << (index % 64), SeqCst);
+        requests.daemon.summary.fetch_or(1 << (index / 64), SeqCst);
     }
 
     /// Moves the durable position of a database forwards and lets the commits that waited for it go on, in their order: who
@@ -146,7 +146,11 @@ impl Segment {
                 slot.post(posted);
             }
         }
-        self.database(database).durable.fetch_max(position, SeqCst);
+        if let Some(own) = &self.mapping.own {
+            // Callers publish one after the other.
+            let position = own.move_durable(database, position);
+            self.published.of(database).durable.store(position, SeqCst);
+        }
         let waiting = self.waiting(database).filter(|(_, slot)| slot.waits_for(position));
         let mut in_order: Vec<_> = waiting.map(|at| (at.1.target.load(SeqCst), at)).collect();
         in_order.sort_unstable_by_key(|(target, _)| *target);
@@ -159,7 +163,7 @@ impl Segment {
     /// is interrupted by each of them, while the rest sleep on.
     pub fn wake(&self, sleepers: &mut Sleepers) {
         for (bed, bits) in sleepers.take() {
-            let wakes = &self.header().beds[bed].wakes;
+            let wakes = &self.published.beds[bed].wakes;
             wakes.fetch_add(1, SeqCst);
             futex::wake_those(wakes, bits);
         }
@@ -179,61 +183,40 @@ impl Segment {
         self.wake(&mut sleepers);
     }
 
-    /// Packed durable position of a database.
-    pub fn durable(&self, database: u16) -> u64 {
-        self.database(database).durable.load(SeqCst)
-    }
-
     /// Sets the state of a database.
     pub fn set_state(&self, database: u16, state: DatabaseState) {
-        self.database(database).state.store(state as u32, SeqCst);
+        self.publish(|published| published.of(database).state.store(state as u32, SeqCst));
     }
 
     /// Says what becomes of processes without the VFS that write to a database. Any order of this and of what sessions do is
     /// right: a writer excludes all others in either form.
     pub fn set_other_writers(&self, database: u16, writers: OtherWriters) {
-        self.database(database).other_writers.store(writers as u32, SeqCst);
+        self.publish(|published| published.of(database).other_writers.store(writers as u32, SeqCst));
     }
 
     /// Publishes the SCN of the last captured commit.
     pub fn set_scn(&self, database: u16, scn: u64) {
-        self.database(database).scn.store(scn, SeqCst);
+        self.publish(|published| published.of(database).scn.store(scn, SeqCst));
     }
 
     /// Publishes the settings and that the instance runs, or no longer does.
     pub fn set_running(&self, running: bool, config: &SegmentConfig) {
-        let header = self.header();
-        header.commit_mode.store(config.commit_mode, SeqCst);
-        header.durable_visibility.store(u32::from(config.durable_visibility), SeqCst);
-        header.write_wait_ms.store(config.write_wait_ms, SeqCst);
-        header.commit_wait_ms.store(config.commit_wait_ms, SeqCst);
-        header.running.store(u32::from(running), SeqCst);
+        self.publish(|Published { settings, .. }| {
+            settings.commit_mode.store(config.commit_mode, SeqCst);
+            settings.durable_visibility.store(u32::from(config.durable_visibility), SeqCst);
+            settings.write_wait_ms.store(config.write_wait_ms, SeqCst);
+            settings.commit_wait_ms.store(config.commit_wait_ms, SeqCst);
+            settings.running.store(u32::from(running), SeqCst);
+        });
     }
 
-    /// (epoch, salts) of a database. Stable only while the caller holds the WAL write lock; otherwise the
-    /// salts may already be those of the next epoch, which the caller must treat as "not yet".
-    pub fn epoch(&self, database: u16) -> (u32, [u32; 2]) {
-        let line = &self.database(database).lock;
-        loop {
-            let epoch = line.epoch.load(SeqCst);
-            let salts = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
-            if line.epoch.load(SeqCst) == epoch {
-                return (epoch, salts);
-            }
-        }
-    }
-
-    /// Whether the sessions' epoch stands for the generation with `salts`, and every session that took the
-    /// write lock since found the generation that the one before it had left.
+    /// Whether the generation with `salts` is one that a session or the instance has begun, and every session that took the
+    /// write lock since found the generation that the one before it had left. What sessions say of it is a hint: the pages
+    /// decide what the files hold.
     pub fn vouches(&self, database: u16, salts: [u32; 2]) -> bool {
-        self.epoch(database).1 == salts && self.database(database).lock.foreign.load(SeqCst) == 0
-    }
-
-    /// Moves the epoch for a generation that no session announced. The caller holds the WAL write lock.
-    pub fn announce_generation(&self, database: u16, salts: [u32; 2]) -> u32 {
-        let epoch = (self.position_under_write_lock(database, salts, 0) >> 32) as u32;
-        self.database(database).lock.foreign.store(0, SeqCst);
-        epoch
+        let line = &self.database(database).lock;
+        let of_sessions = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
+        (of_sessions == salts || self.epoch(database).1 == salts) && line.foreign.load(SeqCst) == 0
     }
 
     /// Commits of the database that sessions have announced since the segment was made; all of them are published. Only
@@ -260,47 +243,42 @@ impl Segment {
     /// From now on until [`Segment::end_rewriting`] only the wal-index that is there knows the log: sessions must not make
     /// another one.
     pub fn begin_rewriting(&self, database: u16) {
-        self.database(database).rewriting.store(1, SeqCst);
+        self.set_rewriting(database, 1);
     }
 
     /// An instance that starts is about to open the database. Where the last one died while it wrote the log anew the
     /// wal-index that is there may be one that was made of what is left: nobody reads by it until
     /// [`Segment::end_rewriting`].
     pub fn doubt_rewriting(&self, database: u16) {
-        let _ = self.database(database).rewriting.compare_exchange(1, 2, SeqCst, SeqCst);
+        if self.is_rewriting(database) {
+            self.set_rewriting(database, 2);
+        }
     }
 
     /// What the wal-index shows is an earlier state: nobody reads by it until [`Segment::end_rewriting`].
     pub fn doubt_log(&self, database: u16) {
-        self.database(database).rewriting.store(2, SeqCst);
+        self.set_rewriting(database, 2);
     }
 
     /// The log is whole again.
     pub fn end_rewriting(&self, database: u16) {
-        self.database(database).rewriting.store(0, SeqCst);
+        self.set_rewriting(database, 0);
     }
 
-    /// The number stands for another file from now on, and no session of the one before is left: its generation is not one
-    /// of the new file's, whatever the salts of that are.
-    pub fn forget_generation(&self, database: u16) {
-        let line = &self.database(database).lock;
-        line.epoch.fetch_add(1, SeqCst);
-        line.salts[0].store(0, SeqCst);
-        line.salts[1].store(0, SeqCst);
-        line.foreign.store(0, SeqCst);
-        line.orphans.store(0, SeqCst);
+    fn set_rewriting(&self, database: u16, value: u32) {
+        self.publish(|published| published.of(database).rewriting.store(value, SeqCst));
     }
 
     /// New transactions wait at their start from now on.
     pub fn close_gate(&self, database: u16) {
-        self.database(database).lock.gate.store(1, SeqCst);
+        self.publish(|published| published.of(database).gate.store(1, SeqCst));
     }
 
     /// Lets new transactions start.
     pub fn open_gate(&self, database: u16) {
-        let gate = &self.database(database).lock.gate;
-        if gate.swap(0, SeqCst) != 0 {
-            futex::wake_all(gate);
+        if self.published_of(database).gate.load(SeqCst) != 0 {
+            self.publish(|published| published.of(database).gate.store(0, SeqCst));
+            futex::wake_all(&self.published.of(database).gate);
         }
         self.wake_first(database);
     }
@@ -347,7 +325,7 @@ impl Segment {
 
     /// Counts of the sessions' side.
     pub fn counts(&self) -> SessionCounts {
-        let counters = &self.header().counters;
+        let counters = &self.requests.counters;
         SessionCounts {
             commit_polls: counters.commit_polls.load(Relaxed),
             commit_sleeps: counters.commit_sleeps.load(Relaxed),
@@ -371,17 +349,18 @@ mod tests {
 
     fn segment(name: &str) -> (Segment, PathBuf) {
         let path = PathBuf::from(format!("/dev/shm/standfast-test-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
+        Segment::remove(&path);
         (Segment::create(&path, [7; 16], 0o600).unwrap().0, path)
     }
 
     /// A session of the database that sleeps until `frame` is durable: its bed with its bit there, and its target.
     fn asleep(segment: Segment, database: u16, frame: u32) -> ((usize, u32), u64) {
         let session = Session::attach(segment, database, 1, 1).unwrap();
-        let target = session.position_under_write_lock([1, 2], frame);
+        segment.announce_generation(database, [1, 2]);
+        let target = session.position_under_write_lock([1, 2], frame).unwrap();
         session.notice_commit(false, 0, Some(target));
         segment.slot(session.slot).commit_word.store(WORD_ASLEEP, SeqCst);
-        ((session.slot / BED_SESSIONS, 1 << (session.slot % BED_SESSIONS)), target)
+        ((session.slot / BED_SESSIONS, 1 << (session.slot % BED_SESSIONS)), target.position())
     }
 
     #[test]
@@ -399,7 +378,7 @@ mod tests {
         assert_eq!(sleepers.take(), expected.map(|bits| (0, bits)));
         let sleeps_on = |(_, slot): &(usize, &Slot)| slot.commit_word.load(SeqCst) == WORD_ASLEEP;
         assert_eq!(segment.waiting(3).filter(sleeps_on).count(), 1, "the later one");
-        std::fs::remove_file(path).unwrap();
+        Segment::remove(&path);
     }
 
     /// Sessions whose slots are in different beds, and whose bits are not the same.
@@ -413,7 +392,8 @@ mod tests {
         std::thread::scope(|scope| {
             let sleepers = chosen.map(|session| {
                 let tell = tell.clone();
-                let target = session.position_under_write_lock([1, 2], 10);
+                segment.announce_generation(3, [1, 2]);
+                let target = session.position_under_write_lock([1, 2], 10).unwrap();
                 session.notice_commit(false, 0, Some(target));
                 segment.slot(session.slot).commit_word.store(WORD_ASLEEP, SeqCst);
                 scope.spawn(move || {
@@ -429,7 +409,7 @@ mod tests {
             segment.wake(&mut called);
             assert_eq!(sleepers.map(|sleeper| sleeper.join().unwrap()), [false, false], "timed out");
         });
-        std::fs::remove_file(path).unwrap();
+        Segment::remove(&path);
     }
 
     /// Until the thread sleeps; it has nothing else to sleep for.
@@ -453,14 +433,14 @@ mod tests {
         let bits = |at: usize| sessions[at].0.1;
         let expected = [bits(0), bits(1), bits(2) | other.0.1, bits(3)];
         assert_eq!(sleepers.take(), expected.map(|bits| (0, bits)));
-        std::fs::remove_file(path).unwrap();
+        Segment::remove(&path);
     }
 
     /// Between its last look at the durable position and its sleep.
     #[test]
     fn a_session_that_is_about_to_sleep_misses_no_wake() {
         let (segment, path) = segment("about");
-        let wakes = &segment.header().beds[0].wakes;
+        let wakes = &segment.published.beds[0].wakes;
         let seen = wakes.load(SeqCst);
         let ((bed, bit), target) = asleep(segment, 3, 10);
         assert_eq!(bed, 0);
@@ -469,6 +449,6 @@ mod tests {
         segment.wake(&mut sleepers);
         let timed_out = futex::wait_as(wakes, seen, bit, monotonic_ns() + 20_000_000_000);
         assert!(!timed_out, "it would have slept on");
-        std::fs::remove_file(path).unwrap();
+        Segment::remove(&path);
     }
 }

@@ -1,4 +1,8 @@
-//! What stands where in the segment. Changing anything here changes [`VERSION`].
+//! What stands where in the two files of the shared memory. Changing anything here changes [`VERSION`].
+//!
+//! [`Published`] is written by the instance alone, and sessions map it for reading: everything on which a session decides
+//! that a commit is durable or that a database is open. [`Requests`] is written by sessions too, each of which may write
+//! garbage: nothing in it decides that, see docs/decisions/0057.
 //!
 //! Every field is an atomic: both sides may be killed at any instruction and neither trusts the other's
 //! values beyond their range. Lines of 64 bytes keep words that different processors write apart.
@@ -7,7 +11,7 @@ use crate::durations::{Cell, SessionWait};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Sessions (connections to protected databases) of one instance at a time.
 pub const SESSIONS_MAX: usize = 1024;
 pub const DATABASES: usize = standfast_types_databases();
@@ -18,6 +22,9 @@ pub const BED_SESSIONS: usize = 32;
 pub const BEDS: usize = SESSIONS_MAX / BED_SESSIONS;
 /// A sleeper looks for himself after this many milliseconds.
 pub const RELEASE_STALL_MS: u64 = 50;
+/// Generations of a WAL whose salts stay published. A session asks for those of the generation in which it has committed when
+/// it wakes up; so many later ones may have begun while it was stopped.
+pub const GENERATIONS_KEPT: usize = 32;
 
 /// Kept equal to `standfast_types::DATABASES_MAX` by a test of the instance; this crate stays free of
 /// dependencies because it runs inside applications.
@@ -83,14 +90,29 @@ impl OtherWriters {
     }
 }
 
-#[repr(C, align(64))]
-pub struct Header {
+/// Both files begin with it, in every release.
+#[repr(C)]
+pub struct Head {
     /// Written last at creation.
     pub magic: AtomicU64,
     pub version: AtomicU32,
-    /// 1: replaced by a newer segment; sessions must map the new one.
+    /// 1: replaced by a newer segment; sessions must map the new one. Believed in [`Published`] only; in the other file it is
+    /// for sessions of releases that had one file.
     pub retired: AtomicU32,
     pub instance: [AtomicU64; 2],
+}
+
+/// What the instance says. Sessions map it for reading.
+#[repr(C)]
+pub struct Published {
+    pub head: Head,
+    pub settings: Settings,
+    pub beds: [BedLine; BEDS],
+    pub databases: [PublishedDatabase; DATABASES],
+}
+
+#[repr(C, align(64))]
+pub struct Settings {
     /// Default [`crate::CommitMode`] bits of sessions.
     pub commit_mode: AtomicU32,
     /// 1: readers wait until what they see is durable.
@@ -99,15 +121,51 @@ pub struct Header {
     pub write_wait_ms: AtomicU32,
     /// How long a commit waits while nobody releases it before it reports "outcome unknown", milliseconds.
     pub commit_wait_ms: AtomicU32,
-    /// 1 while the instance runs; set to 0 by a clean stop, or by a session that found it dead.
+    /// 1 while the instance runs; set to 0 by a clean stop.
     pub running: AtomicU32,
+}
+
+#[repr(C, align(64))]
+pub struct PublishedDatabase {
+    /// Packed (epoch, frame); only moved forwards.
+    pub durable: AtomicU64,
+    /// Last commit's SCN, for `standfast_scn()`.
+    pub scn: AtomicU64,
+    pub state: AtomicU32,
+    /// WAL generations seen: the newest of `generations`, which is written before.
+    pub epoch: AtomicU32,
+    /// 1: the instance writes the log anew; who finds it so with the wal-index lost must not make one from the log. 2: an
+    /// instance has started since, which may have made one.
+    pub rewriting: AtomicU32,
+    /// [`OtherWriters`].
+    pub other_writers: AtomicU32,
+    /// 1: new transactions wait at their start, so that the log can be reset.
+    pub gate: AtomicU32,
+    /// By epoch, modulo their number.
+    pub generations: [Generation; GENERATIONS_KEPT],
+}
+
+/// Which generation of a WAL an epoch stands for.
+#[repr(C)]
+pub struct Generation {
+    /// Another number while the salts are written.
+    pub epoch: AtomicU32,
+    pub spare: AtomicU32,
+    /// As in the wal-index, the first in the low half.
+    pub salts: AtomicU64,
+}
+
+/// What sessions ask for, and what is counted of them. Anybody who may use a database of the instance can write it.
+#[repr(C)]
+pub struct Requests {
+    pub head: Head,
     /// Slots from this one on were never taken: nobody need look at them.
     pub slots_used: AtomicU32,
-
     pub daemon: DaemonLine,
     pub dirty: DirtyLines,
     pub counters: Counters,
-    pub beds: [BedLine; BEDS],
+    pub databases: [RequestedDatabase; DATABASES],
+    pub slots: [Slot; SESSIONS_MAX],
 }
 
 /// Where commits of sessions sleep, [`BED_SESSIONS`] to a word, so that one system call wakes all of them that may go on.
@@ -152,18 +210,7 @@ pub struct Counters {
 }
 
 #[repr(C, align(64))]
-pub struct DatabaseEntry {
-    /// Packed (epoch, frame); moved by the instance alone, only forwards.
-    pub durable: AtomicU64,
-    pub state: AtomicU32,
-    /// 1: the instance writes the log anew; who finds it so with the wal-index lost must not make one from the log. 2: an
-    /// instance has started since, which may have made one.
-    pub rewriting: AtomicU32,
-    /// [`OtherWriters`].
-    pub other_writers: AtomicU32,
-    pub spare: AtomicU32,
-    /// Last commit's SCN, for `standfast_scn()`.
-    pub scn: AtomicU64,
+pub struct RequestedDatabase {
     pub lock: WriteLockLine,
     pub lock_waiters: [AtomicU64; SESSION_WORDS],
     pub commit_waiters: [AtomicU64; SESSION_WORDS],
@@ -177,11 +224,8 @@ pub struct WriteLockLine {
     pub reserved: AtomicU32,
     pub reserved_at_ns: AtomicU64,
     pub next_ticket: AtomicU64,
-    /// 1: new transactions wait at their start, so that the log can be reset.
-    pub gate: AtomicU32,
-    /// WAL generations seen; changed only by the holder of the WAL write lock.
-    pub epoch: AtomicU32,
-    /// The salts that `epoch` stands for, as in the wal-index; changed only under the WAL write lock.
+    /// Salts of the generation in which a session committed last, or which the instance began since, as in the wal-index;
+    /// changed only under the WAL write lock.
     pub salts: [AtomicU32; 2],
     /// 1: a session took the write lock and found a generation that neither a session nor the instance had
     /// announced: somebody else has reset the log.
@@ -233,13 +277,6 @@ pub struct SlotLockLine {
     pub bypassed: AtomicU32,
     /// 1: the session holds the write lock, and has not yet announced what it commits under it.
     pub writing: AtomicU32,
-}
-
-#[repr(C)]
-pub struct Layout {
-    pub header: Header,
-    pub databases: [DatabaseEntry; DATABASES],
-    pub slots: [Slot; SESSIONS_MAX],
 }
 
 const _: () =

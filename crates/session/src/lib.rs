@@ -1,9 +1,10 @@
 //! The shared-memory contract of application and instance.
 //!
-//! One segment an instance: a header, an entry per database, a slot per session (a connection to a protected
-//! database). The application side only ever publishes "this database has new frames" and waits for a
-//! position; nothing it writes here can reach the redo. An application that dies at any instruction leaves
-//! at worst a stale hint, which the rules below heal:
+//! One segment an instance, in two files. What the instance *publishes* (positions, states, settings) sessions map for
+//! reading; on it alone they decide that a commit is durable. What they *request* (that a database has new frames, that they
+//! wait, for what) they write into the other file, with a slot per session (a connection to a protected database). Nothing in
+//! it can reach the redo or make an acknowledgement. An application that dies at any instruction leaves at worst a stale
+//! hint, which the rules below heal:
 //!
 //! - the fcntl lock of SQLite is the truth about who writes; `owner`, tickets and reservations are hints;
 //! - a wake that never comes costs one time-out of the sleeper, who then looks for himself;
@@ -13,14 +14,18 @@
 
 mod beside;
 mod bits;
+mod bus_error;
 mod daemon;
 mod durations;
+mod files;
 mod futex;
 mod index_descriptor;
 mod inner_lock;
 mod layout;
 pub mod liveness;
+mod mapping;
 mod marker;
+mod published;
 mod queue;
 mod segment;
 mod session;
@@ -28,12 +33,15 @@ mod sleepers;
 mod spin;
 
 pub use beside::{journal_path, wal_index_path, wal_path};
+pub use bus_error::{Resolver, map_zeros, on_bus_error};
 pub use daemon::{DirtySet, SessionCounts};
 pub use durations::{BUCKETS, OuterWait, SessionActivity, SessionWait, WaitCounts, bucket_of};
+pub use files::{own_user, published_path};
 pub use index_descriptor::IndexDescriptor;
 pub use inner_lock::InnerLock;
 pub use layout::{DatabaseState, OtherWriters, RELEASE_STALL_MS, SESSIONS_MAX};
 pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};
+pub use published::{Repaired, Target};
 pub use queue::{Owner, TurnTicket};
 pub use segment::{Segment, SegmentConfig, SegmentError};
 pub use session::{CommitMode, Session, WaitOutcome};

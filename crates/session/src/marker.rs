@@ -6,6 +6,7 @@
 //! name=orders-a
 //! directory=/var/lib/standfast
 //! segment=/dev/shm/standfast-0123456789abcdef0123456789abcdef
+//! owner=995
 //! database=3
 //! path=/srv/app/app.db
 //! device=2049
@@ -37,6 +38,8 @@ pub struct Marker {
     pub directory: PathBuf,
     /// Its shared memory.
     pub segment: PathBuf,
+    /// The user whose shared memory that is; earlier releases do not say.
+    pub owner: Option<u32>,
     /// Number of the database.
     pub database: u16,
     /// Path of the file that it was written for; empty in version 1.
@@ -173,12 +176,14 @@ impl Marker {
         let (mut instance, mut name, mut directory, mut segment, mut database) =
             (None, None, None, None, None);
         let (mut path, mut device, mut inode) = (PathBuf::new(), None, None);
+        let mut owner = None;
         for (key, value) in lines.filter_map(|line| line.split_once('=')) {
             match key {
                 "instance" => instance = parse_identity(value),
                 "name" => name = Some(value.to_owned()),
                 "directory" => directory = Some(PathBuf::from(value)),
                 "segment" => segment = Some(PathBuf::from(value)),
+                "owner" => owner = value.parse().ok(),
                 "database" => database = value.parse().ok(),
                 "path" => path = PathBuf::from(value),
                 "device" => device = value.parse().ok(),
@@ -191,6 +196,7 @@ impl Marker {
             name: name.ok_or(MarkerError::Malformed("no `name`"))?,
             directory: directory.ok_or(MarkerError::Malformed("no `directory`"))?,
             segment: segment.ok_or(MarkerError::Malformed("no `segment`"))?,
+            owner,
             database: database.ok_or(MarkerError::Malformed("no valid `database`"))?,
             path,
             file: device.zip(inode).map(|(device, inode)| FileId { device, inode }),
@@ -245,6 +251,9 @@ impl fmt::Display for Marker {
         writeln!(f, "\nname={}", self.name)?;
         writeln!(f, "directory={}", self.directory.display())?;
         writeln!(f, "segment={}", self.segment.display())?;
+        if let Some(owner) = self.owner {
+            writeln!(f, "owner={owner}")?;
+        }
         writeln!(f, "database={}", self.database)?;
         writeln!(f, "path={}", self.path.display())?;
         match self.file {
@@ -276,6 +285,7 @@ mod tests {
             name: "orders-a".into(),
             directory: "/srv/standfast".into(),
             segment: "/dev/shm/standfast-x".into(),
+            owner: Some(995),
             database: 3,
             path: "/srv/app.db".into(),
             file: Some(FileId { device: 3, inode: 9 }),
@@ -372,6 +382,7 @@ mod tests {
             name: "n".into(),
             directory: "/i".into(),
             segment: "/s".into(),
+            owner: None,
             database: 3,
             path: "/srv/app.db".into(),
             file: Some(FileId { device: 3, inode: 9 }),

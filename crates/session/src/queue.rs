@@ -9,7 +9,7 @@
 use crate::bits::set_bits;
 use crate::durations::SessionWait;
 use crate::futex;
-use crate::layout::DatabaseEntry;
+use crate::layout::{RequestedDatabase, SESSIONS_MAX};
 use crate::monotonic_ns;
 use crate::segment::Segment;
 use crate::session::{Session, WORD_ASLEEP, WORD_IDLE, WORD_WAITING};
@@ -43,8 +43,9 @@ impl Session {
         let line = &self.segment.database(self.database).lock;
         let reserved = line.reserved.load(SeqCst);
         if reserved != 0 && reserved != self.me() {
-            let age = monotonic_ns().saturating_sub(line.reserved_at_ns.load(SeqCst));
-            if age < RESERVATION_NS {
+            let since_ns = line.reserved_at_ns.load(SeqCst);
+            // A time that is yet to come is garbage, and would keep everybody out.
+            if monotonic_ns().checked_sub(since_ns).is_some_and(|age| age < RESERVATION_NS) {
                 return false;
             }
             let _ = line.reserved.compare_exchange(reserved, 0, SeqCst, SeqCst);
@@ -69,13 +70,13 @@ impl Session {
     pub fn owner_ended(&self, owner: Owner) {
         let hint = &self.segment.database(self.database).lock.owner;
         if hint.compare_exchange(owner.0, 0, SeqCst, SeqCst).is_ok() {
-            self.segment.header().counters.stale_heals.fetch_add(1, Relaxed);
+            self.segment.requests.counters.stale_heals.fetch_add(1, Relaxed);
         }
     }
 
     /// For a sleeper whom nobody woke: the owner hint may be stale, so the fcntl lock itself was asked, and taken.
     pub fn force_turn(&self) {
-        self.segment.header().counters.stale_heals.fetch_add(1, Relaxed);
+        self.segment.requests.counters.stale_heals.fetch_add(1, Relaxed);
         self.lock_taken();
     }
 
@@ -110,7 +111,7 @@ impl Session {
             slot.lock.ticket.store(entry.lock.next_ticket.fetch_add(1, SeqCst), SeqCst);
             slot.lock.bypassed.store(0, SeqCst);
             slot.lock.queued.store(1, SeqCst);
-            self.segment.header().counters.lock_waits.fetch_add(1, Relaxed);
+            self.segment.requests.counters.lock_waits.fetch_add(1, Relaxed);
         }
         slot.lock.word.store(WORD_WAITING, SeqCst);
         entry.lock_waiters[self.slot / 64].fetch_or(1 << (self.slot % 64), SeqCst);
@@ -133,7 +134,7 @@ impl Session {
 
     /// Waits at the start of a transaction while the log of the database is being reset; at most `limit`.
     pub fn pass_gate(&self, limit: Duration) {
-        let gate = &self.segment.database(self.database).lock.gate;
+        let gate = &self.segment.published.of(self.database).gate;
         if gate.load(SeqCst) == 0 {
             return;
         }
@@ -156,7 +157,7 @@ impl TurnTicket {
         if word.compare_exchange(WORD_WAITING, WORD_ASLEEP, SeqCst, SeqCst).is_err() {
             return true;
         }
-        self.segment.header().counters.lock_sleeps.fetch_add(1, Relaxed);
+        self.segment.requests.counters.lock_sleeps.fetch_add(1, Relaxed);
         let end = monotonic_ns() + limit.as_nanos() as u64;
         while word.load(SeqCst) == WORD_ASLEEP {
             let now = monotonic_ns();
@@ -170,7 +171,7 @@ impl TurnTicket {
     }
 
     /// Whether the lock is free, and not reserved for another one.
-    fn may_try(&self, entry: &DatabaseEntry) -> bool {
+    fn may_try(&self, entry: &RequestedDatabase) -> bool {
         let reserved = entry.lock.reserved.load(SeqCst);
         entry.lock.owner.load(SeqCst) == 0 && (reserved == 0 || reserved == self.slot as u32 + 1)
     }
@@ -179,7 +180,9 @@ impl TurnTicket {
 impl Segment {
     pub(crate) fn wake_first(&self, database: u16) {
         let entry = self.database(database);
-        while let Some(first) = self.first_in_line(entry) {
+        // Not for ever, whatever is written there meanwhile.
+        for _ in 0..SESSIONS_MAX {
+            let Some(first) = self.first_in_line(entry) else { return };
             let slot = self.slot(first);
             // Out of the bitmap before the wake, so that it is one wake for one sleep: whoever still wants the
             // lock sets the bit again and keeps its ticket; whoever gave up does not stay first in line.
@@ -193,7 +196,7 @@ impl Segment {
             {
                 entry.lock.reserved_at_ns.store(monotonic_ns(), SeqCst);
                 entry.lock.reserved.store(first as u32 + 1, SeqCst);
-                self.header().counters.reservations.fetch_add(1, Relaxed);
+                self.requests.counters.reservations.fetch_add(1, Relaxed);
             }
             if word == WORD_ASLEEP {
                 futex::wake_one(&slot.lock.word);
@@ -204,7 +207,7 @@ impl Segment {
         }
     }
 
-    fn first_in_line(&self, entry: &DatabaseEntry) -> Option<usize> {
+    fn first_in_line(&self, entry: &RequestedDatabase) -> Option<usize> {
         set_bits(entry.lock_waiters.iter().map(|word| word.load(SeqCst)))
             .min_by_key(|index| self.slot(*index).lock.ticket.load(SeqCst))
     }
@@ -218,9 +221,8 @@ mod tests {
 
     fn sessions<const N: usize>(name: &str) -> [Session; N] {
         let path = std::path::PathBuf::from(format!("/dev/shm/standfast-test-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
         let segment = Segment::create(&path, [7; 16], 0o600).unwrap().0;
-        std::fs::remove_file(&path).unwrap();
+        Segment::remove(&path);
         [(); N].map(|()| Session::attach(segment, 3, 1, 1).unwrap())
     }
 

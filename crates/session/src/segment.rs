@@ -1,19 +1,22 @@
-//! Creating and mapping the segment. A mapping in use is never unmapped: sessions keep plain references, and a
-//! process maps a segment once.
+//! Making, mapping and reading the shared memory: two files, of which sessions map the one for reading only.
 
-use crate::layout::{DatabaseEntry, DatabaseState, Header, Layout, MAGIC, OtherWriters, Slot, VERSION};
-use std::fs::{File, OpenOptions, Permissions};
-use std::io;
-use std::mem::offset_of;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use crate::files::{self, Place, WRITABLE_BY_OTHERS, published_path, version_of};
+use crate::layout::{
+    DatabaseState, Head, MAGIC, OtherWriters, Published, PublishedDatabase, RequestedDatabase, Requests,
+    Slot, VERSION,
+};
+use crate::mapping::{Mapped, Shared};
+use std::fs::{File, Metadata, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 /// Why a segment cannot be used.
 #[derive(Debug)]
 pub enum SegmentError {
-    /// The file cannot be opened or mapped.
+    /// A file cannot be opened or mapped.
     Io(io::Error),
     /// It is not a segment, or not finished.
     NotASegment,
@@ -24,6 +27,27 @@ pub enum SegmentError {
     },
     /// It belongs to another instance.
     OtherInstance,
+    /// What the instance publishes may have been written by others.
+    Untrusted {
+        /// The file.
+        path: PathBuf,
+        /// The user whose file it is.
+        owner: u32,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Others could put files of theirs in the place of ours.
+    Directory {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A file that is not ours has the name, and cannot be removed.
+    InTheWay {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
 }
 
 impl From<io::Error> for SegmentError {
@@ -42,6 +66,24 @@ impl std::fmt::Display for SegmentError {
                 "shared memory has version {found}, this build has version {VERSION}: extension and instance must be of the same release"
             ),
             SegmentError::OtherInstance => write!(f, "shared memory belongs to another instance"),
+            SegmentError::Untrusted { path, owner, mode } => write!(
+                f,
+                "shared memory {} belongs to user {owner} and has mode {mode:04o}: it is not what the instance publishes, or \
+                 others may have written to it. Restart the instance, which makes it again",
+                path.display()
+            ),
+            SegmentError::Directory { path } => write!(
+                f,
+                "shared memory: others could replace files in {}\nhint: it must belong to root or to the user of the instance, \
+                 and not be writable by others unless it has the sticky bit: `chmod +t {0}`",
+                path.display()
+            ),
+            SegmentError::InTheWay { path, source } => write!(
+                f,
+                "shared memory: {} is not a file of this instance, and cannot be removed: {source}\nhint: another user has made \
+                 it, or the instance ran as another user before. Remove it as root: `rm -r {0}`",
+                path.display()
+            ),
         }
     }
 }
@@ -61,248 +103,307 @@ pub struct SegmentConfig {
     pub commit_wait_ms: u32,
 }
 
-/// A mapped segment.
+// SAFETY: `repr(C)`, and nothing but atomics.
+unsafe impl Shared for Published {}
+// SAFETY: `repr(C)`, and nothing but atomics.
+unsafe impl Shared for Requests {}
+
+/// The shared memory of an instance, mapped.
 #[derive(Clone, Copy)]
 pub struct Segment {
-    layout: &'static Layout,
-    mapping: &'static Mapping,
+    /// As sessions see it. Only the instance may write to it, by [`Segment::publish`].
+    pub(crate) published: &'static Published,
+    pub(crate) requests: &'static Requests,
+    pub(crate) mapping: &'static Mapping,
 }
 
-/// What this process knows of the file that it has mapped.
-struct Mapping {
-    device: u64,
-    inode: u64,
-    /// The path has been seen to name another file.
+/// What this process knows of the files that it has mapped.
+pub(crate) struct Mapping {
+    published: Mapped<Published>,
+    requests: Mapped<Requests>,
+    /// Device and inode of the two.
+    files: [(u64, u64); 2],
+    /// The paths have been seen to name other files.
     left: AtomicBool,
+    /// How often the file of the requests was truncated and mapped again: sessions of before have no slot any more.
+    pub(crate) restored: AtomicU32,
+    pub(crate) own: Option<Own>,
+}
+
+impl Mapping {
+    /// Maps again what was truncated; true when something was.
+    pub(crate) fn restore(&self, own: &Own) -> io::Result<bool> {
+        let requests = self.requests.restore(&own.requests)?;
+        self.restored.fetch_add(u32::from(requests), SeqCst);
+        // An instance that starts, and sessions of other releases, look at it.
+        begin(&self.requests.content.head, own.instance);
+        Ok(self.published.restore(&own.published)? || requests)
+    }
+}
+
+/// What only the instance has.
+pub(crate) struct Own {
+    /// What was published. Nothing that the instance does depends on what it finds in the shared memory instead.
+    pub truth: Box<Published>,
+    /// Held while the generation of a database changes.
+    pub generations: Mutex<()>,
+    pub published: File,
+    pub requests: File,
+    instance: [u8; 16],
+}
+
+fn id(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
 }
 
 impl Segment {
     /// Maps the segment at `path`, creating it when there is none or when it is of another version or
-    /// instance, and gives it the permissions `mode`, whatever the umask. The flag says whether it is new. Only the
-    /// instance calls this, under its directory lock.
+    /// instance, and gives it the permissions `mode`, whatever the umask: those for writing count for what sessions ask for,
+    /// never for what is published. The flag says whether it is new. Only the instance calls this, under its directory lock.
     ///
     /// # Errors
-    /// When the file cannot be made or mapped.
+    /// When the files cannot be made or mapped, or others could replace them.
     pub fn create(path: &Path, instance: [u8; 16], mode: u32) -> Result<(Segment, bool), SegmentError> {
-        match Segment::open(path, instance) {
-            Ok(segment) => {
-                let metadata = std::fs::metadata(path)?;
-                if metadata.mode() & 0o777 != mode {
-                    std::fs::set_permissions(path, Permissions::from_mode(mode))?;
-                }
-                return Ok((segment, false));
+        let places = (Place::of(&published_path(path))?, Place::of(path)?);
+        let found = (
+            places.0.find(instance, size_of::<Published>(), WRITABLE_BY_OTHERS)?,
+            places.1.find(instance, size_of::<Requests>(), 0)?,
+        );
+        let (files, new) = match found {
+            (Some(published), Some(requests)) => ((published, requests), false),
+            _ => {
+                places.1.clear()?;
+                places.0.clear()?;
+                // Who finds the one that markers name finds the other, too.
+                let published = places.0.make(size_of::<Published>())?;
+                let requests = places.1.make(size_of::<Requests>()).inspect_err(|_| {
+                    let _ = places.0.clear();
+                })?;
+                ((published, requests), true)
             }
-            Err(SegmentError::Io(error)) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error.into());
-            }
-            Err(SegmentError::Io(_)) => {}
-            Err(_) => {
-                retire(path);
-                std::fs::remove_file(path)?;
-            }
+        };
+        let published = Mapped::<Published>::of(&files.0, true)?;
+        let requests = Mapped::<Requests>::of(&files.1, true)?;
+        if new {
+            begin(&published.content.head, instance);
+            begin(&requests.content.head, instance);
         }
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-        // With room for all of it: an access to a page for which there is none later would end the process.
-        if let Err(error) = allocate(&file, size_of::<Layout>()) {
-            drop(std::fs::remove_file(path));
-            return Err(error.into());
-        }
-        let segment = Mapped::file(&file)?.keep();
-        let header = segment.header();
-        header.version.store(VERSION, SeqCst);
-        for (word, bytes) in header.instance.iter().zip(instance.chunks_exact(8)) {
-            let mut le = [0; 8];
-            le.copy_from_slice(bytes);
-            word.store(u64::from_le_bytes(le), SeqCst);
-        }
-        header.magic.store(MAGIC, SeqCst);
-        // Not at its creation: there the umask would take away from it.
-        file.set_permissions(Permissions::from_mode(mode))?;
-        Ok((segment, true))
+        // Not at their creation: there the umask would take away from it.
+        files.0.set_permissions(Permissions::from_mode(mode & 0o444 | 0o400))?;
+        files.1.set_permissions(Permissions::from_mode(mode))?;
+        let ids = [id(&files.0.metadata()?), id(&files.1.metadata()?)];
+        let own = Own {
+            truth: published.content.copied(),
+            generations: Mutex::new(()),
+            published: files.0,
+            requests: files.1,
+            instance,
+        };
+        Ok((Segment::keep(published, requests, ids, Some(own)), new))
     }
 
-    /// Maps an existing segment of `instance`.
+    /// Maps the existing segment of `instance`, which is one of the users `owners` or root.
     ///
     /// # Errors
-    /// When it is not there, or not usable by this build.
-    pub fn open(path: &Path, instance: [u8; 16]) -> Result<Segment, SegmentError> {
-        let mapped = Mapped::open(path)?;
-        let header = &mapped.layout().header;
-        let same = header
-            .instance
-            .iter()
-            .zip(instance.chunks_exact(8))
-            .all(|(word, bytes)| word.load(SeqCst).to_le_bytes() == bytes);
-        if same { Ok(mapped.keep()) } else { Err(SegmentError::OtherInstance) }
-    }
-}
-
-/// Of a segment of any release: they all begin with magic number, version and whether it is retired.
-fn version_of(file: &File) -> Option<u32> {
-    let (mut magic, mut version) = ([0; 8], [0; 4]);
-    file.read_exact_at(&mut magic, 0).ok()?;
-    file.read_exact_at(&mut version, offset_of!(Header, version) as u64).ok()?;
-    (u64::from_ne_bytes(magic) == MAGIC).then_some(u32::from_ne_bytes(version))
-}
-
-/// Tells the sessions that have the segment mapped, whatever its release, that another one takes its place.
-/// Makes `file` `bytes` long, with room for all of them.
-fn allocate(file: &File, bytes: usize) -> io::Result<()> {
-    let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
-    // SAFETY: the descriptor is open; the call touches no memory.
-    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
-        0 => Ok(()),
-        error => Err(io::Error::from_raw_os_error(error)),
-    }
-}
-
-fn retire(path: &Path) {
-    if let Ok(file) = OpenOptions::new().read(true).write(true).open(path)
-        && version_of(&file).is_some()
-    {
-        // The file is removed next: who finds it gone maps the new one, too.
-        let _ = file.write_all_at(&1u32.to_ne_bytes(), offset_of!(Header, retired) as u64);
-    }
-}
-
-/// A mapping that ends with this value unless it is kept: whoever waits for a segment that it can use tries often.
-struct Mapped {
-    address: *mut Layout,
-    device: u64,
-    inode: u64,
-}
-
-impl Mapped {
-    /// A segment of this version, of whatever instance.
-    fn open(path: &Path) -> Result<Mapped, SegmentError> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        // Others have other lengths.
-        match version_of(&file) {
-            Some(VERSION) => Mapped::file(&file),
-            Some(found) => Err(SegmentError::Version { found }),
-            None => Err(SegmentError::NotASegment),
-        }
-    }
-
-    fn file(file: &File) -> Result<Mapped, SegmentError> {
-        let metadata = file.metadata()?;
-        if metadata.len() < size_of::<Layout>() as u64 {
+    /// When it is not there, not usable by this build, or not theirs.
+    pub fn open(path: &Path, instance: [u8; 16], owners: &[u32]) -> Result<Segment, SegmentError> {
+        let (requests, of_requests) = files::open(path, true)?;
+        if !of_requests.is_file() {
             return Err(SegmentError::NotASegment);
         }
-        // SAFETY: a shared mapping of a file that is at least this long and that nobody truncates (it is
-        // only ever removed); the address is chosen by the kernel.
-        let address = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<Layout>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
+        let path = published_path(path);
+        let (published, of_published) = match files::open(&path, false) {
+            // Of a release that had one file, or it is being made.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(other_release(&requests)),
+            opened => opened?,
         };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error().into());
+        let (owner, mode) = (of_published.uid(), of_published.mode() & 0o7777);
+        let is_trusted = of_published.is_file()
+            && (owner == 0 || owners.contains(&owner))
+            && owner == of_requests.uid()
+            && mode & WRITABLE_BY_OTHERS == 0;
+        if !is_trusted {
+            return Err(SegmentError::Untrusted { path, owner, mode });
         }
-        Ok(Mapped { address: address.cast(), device: metadata.dev(), inode: metadata.ino() })
+        match version_of(&published) {
+            Some(VERSION) if files::is_of(&published, instance) => {}
+            Some(VERSION) => return Err(SegmentError::OtherInstance),
+            _ => return Err(other_release(&published)),
+        }
+        // What it begins with counts only where it is of a release that did not publish; anybody may write it.
+        if of_requests.len() != size_of::<Requests>() as u64 {
+            return Err(other_release(&requests));
+        }
+        let too_short = |error: io::Error| match error.kind() {
+            ErrorKind::UnexpectedEof => SegmentError::NotASegment,
+            _ => error.into(),
+        };
+        let published = Mapped::of(&published, false).map_err(too_short)?;
+        let requests = Mapped::of(&requests, true).map_err(too_short)?;
+        Ok(Segment::keep(published, requests, [id(&of_published), id(&of_requests)], None))
     }
 
-    fn layout(&self) -> &Layout {
-        // SAFETY: the mapping is page-aligned and long enough, it lasts as long as this value, and Layout consists
-        // of atomics only, for which every bit pattern is valid.
-        unsafe { &*self.address }
+    fn keep(
+        published: Mapped<Published>,
+        requests: Mapped<Requests>,
+        files: [(u64, u64); 2],
+        own: Option<Own>,
+    ) -> Segment {
+        let mapping = Mapping {
+            published,
+            requests,
+            files,
+            left: AtomicBool::new(false),
+            restored: AtomicU32::new(0),
+            own,
+        };
+        Segment {
+            published: published.content,
+            requests: requests.content,
+            mapping: Box::leak(Box::new(mapping)),
+        }
     }
 
-    /// For the life of the process.
-    fn keep(self) -> Segment {
-        let Mapped { address, device, inode } = *std::mem::ManuallyDrop::new(self);
-        let mapping = Box::leak(Box::new(Mapping { device, inode, left: AtomicBool::new(false) }));
-        // SAFETY: as in `layout`, and it is never unmapped now.
-        Segment { layout: unsafe { &*address }, mapping }
+    /// Removes the files of the segment at `path`, if they are there.
+    pub fn remove(path: &Path) {
+        let _ = std::fs::remove_file(path);
+        let _ = std::fs::remove_file(published_path(path));
     }
 }
 
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: mapped with this length, and whoever borrowed it is gone.
-        unsafe { libc::munmap(self.address.cast(), size_of::<Layout>()) };
+/// Why a file that is not of this release cannot be used.
+fn other_release(file: &File) -> SegmentError {
+    match version_of(file) {
+        Some(found) if found != VERSION => SegmentError::Version { found },
+        _ => SegmentError::NotASegment,
     }
+}
+
+/// Makes it a segment.
+fn begin(head: &Head, instance: [u8; 16]) {
+    head.version.store(VERSION, SeqCst);
+    for (word, bytes) in head.instance.iter().zip(instance.chunks_exact(8)) {
+        let mut le = [0; 8];
+        le.copy_from_slice(bytes);
+        word.store(u64::from_le_bytes(le), SeqCst);
+    }
+    head.magic.store(MAGIC, SeqCst);
 }
 
 impl Segment {
-    pub(crate) fn header(&self) -> &'static Header {
-        &self.layout.header
+    /// What is published: for the instance as it was written, for sessions as it is found.
+    pub(crate) fn truth(&self) -> &'static Published {
+        self.mapping.own.as_ref().map_or(self.published, |own| &own.truth)
     }
 
-    /// Entry of a database; numbers out of range wrap, so that a corrupt marker cannot reach outside.
-    pub(crate) fn database(&self, database: u16) -> &'static DatabaseEntry {
-        &self.layout.databases[usize::from(database) % self.layout.databases.len()]
+    pub(crate) fn published_of(&self, database: u16) -> &'static PublishedDatabase {
+        self.truth().of(database)
+    }
+
+    /// What sessions of a database ask for; numbers out of range wrap, so that a corrupt marker cannot reach outside.
+    pub(crate) fn database(&self, database: u16) -> &'static RequestedDatabase {
+        &self.requests.databases[usize::from(database) % self.requests.databases.len()]
     }
 
     pub(crate) fn slot(&self, slot: usize) -> &'static Slot {
-        &self.layout.slots[slot % self.layout.slots.len()]
+        &self.requests.slots[slot % self.requests.slots.len()]
     }
 
     /// Those that were ever taken. The lowest free slot is taken first, and looking at the others would make pages of
     /// memory of them.
     pub(crate) fn slots_used(&self) -> &'static [Slot] {
-        let used = self.header().slots_used.load(SeqCst) as usize;
-        &self.layout.slots[..used.min(self.layout.slots.len())]
+        let used = self.requests.slots_used.load(SeqCst) as usize;
+        &self.requests.slots[..used.min(self.requests.slots.len())]
     }
 
-    /// True once a newer segment has taken its place, as far as this process knows.
+    /// True once a newer segment has taken its place, as far as this process knows, or what is published was lost: nobody
+    /// tells any more what is durable.
     pub fn retired(&self) -> bool {
-        self.header().retired.load(SeqCst) != 0 || self.mapping.left.load(SeqCst)
+        self.published.head.retired.load(SeqCst) != 0
+            || self.mapping.left.load(SeqCst)
+            || self.mapping.published.is_lost()
     }
 
-    /// Looks whether `path` still names the file that is mapped. An instance that finds no segment at its path, or
+    /// Whether somebody has truncated the file of the requests: new sessions need [`Segment::restore_requests`]. Those that
+    /// have begun a transaction go on: what they wait for is published.
+    pub fn is_request_lost(&self) -> bool {
+        self.mapping.requests.is_lost()
+    }
+
+    /// For a process with sessions: maps the file of the requests again, at `path`, when it was truncated and the instance has
+    /// made it whole.
+    ///
+    /// # Errors
+    /// When it is not whole yet, or another one.
+    pub fn restore_requests(&self, path: &Path) -> Result<(), SegmentError> {
+        if self.mapping.own.is_some() || !self.is_request_lost() {
+            return Ok(());
+        }
+        let (file, metadata) = files::open(path, true)?;
+        if id(&metadata) != self.mapping.files[1] || metadata.len() < size_of::<Requests>() as u64 {
+            return Err(SegmentError::NotASegment);
+        }
+        self.mapping.requests.map_again(&file)?;
+        self.mapping.restored.fetch_add(1, SeqCst);
+        Ok(())
+    }
+
+    /// Looks whether `path` still names the files that are mapped. An instance that finds no segment at its path, or
     /// none that it can use, makes a new one and has no means to tell those who have the old one mapped. A path that
     /// names nothing says nothing: the instance may still serve what was removed.
     pub fn check_path(&self, path: &Path) {
-        let Ok(metadata) = std::fs::metadata(path) else { return };
-        if (metadata.dev(), metadata.ino()) != (self.mapping.device, self.mapping.inode) {
+        let paths = [&published_path(path), path];
+        let is_other = |(path, file): (&Path, &(u64, u64))| {
+            std::fs::symlink_metadata(path).is_ok_and(|metadata| id(&metadata) != *file)
+        };
+        if paths.into_iter().zip(&self.mapping.files).any(is_other) {
             self.mapping.left.store(true, SeqCst);
         }
     }
 
     /// State of a database.
     pub fn state(&self, database: u16) -> DatabaseState {
-        DatabaseState::from_u32(self.database(database).state.load(SeqCst))
+        DatabaseState::from_u32(self.published_of(database).state.load(SeqCst))
     }
 
     /// Whether the instance writes the log of the database anew, or died while it did.
     pub fn is_rewriting(&self, database: u16) -> bool {
-        self.database(database).rewriting.load(SeqCst) != 0
+        self.published_of(database).rewriting.load(SeqCst) != 0
     }
 
     /// Whether what the wal-index shows may be an earlier state, see [`Segment::doubt_rewriting`].
     pub fn is_log_in_doubt(&self, database: u16) -> bool {
-        self.database(database).rewriting.load(SeqCst) == 2
+        self.published_of(database).rewriting.load(SeqCst) == 2
     }
 
     /// What becomes of processes without the VFS that write to a database.
     pub fn other_writers(&self, database: u16) -> OtherWriters {
-        OtherWriters::from_u32(self.database(database).other_writers.load(SeqCst))
+        OtherWriters::from_u32(self.published_of(database).other_writers.load(SeqCst))
     }
 
     /// SCN of the last captured commit of a database.
     pub fn scn(&self, database: u16) -> u64 {
-        self.database(database).scn.load(SeqCst)
+        self.published_of(database).scn.load(SeqCst)
+    }
+
+    /// Packed durable position of a database.
+    pub fn durable(&self, database: u16) -> u64 {
+        self.published_of(database).durable.load(SeqCst)
     }
 
     /// Whether the instance says that it runs.
     pub fn running(&self) -> bool {
-        self.header().running.load(SeqCst) != 0
+        self.truth().settings.running.load(SeqCst) != 0
     }
 
     /// The settings in force.
     pub fn config(&self) -> SegmentConfig {
-        let header = self.header();
+        let settings = &self.truth().settings;
         SegmentConfig {
-            commit_mode: header.commit_mode.load(SeqCst),
-            durable_visibility: header.durable_visibility.load(SeqCst) != 0,
-            write_wait_ms: header.write_wait_ms.load(SeqCst),
-            commit_wait_ms: header.commit_wait_ms.load(SeqCst),
+            commit_mode: settings.commit_mode.load(SeqCst),
+            durable_visibility: settings.durable_visibility.load(SeqCst) != 0,
+            write_wait_ms: settings.write_wait_ms.load(SeqCst),
+            commit_wait_ms: settings.commit_wait_ms.load(SeqCst),
         }
     }
 }

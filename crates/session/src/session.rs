@@ -2,8 +2,9 @@
 
 use crate::durations::{NOBODY_WAITS, SessionWait};
 use crate::futex;
-use crate::layout::{BED_SESSIONS, DatabaseState, RELEASE_STALL_MS, SESSIONS_MAX};
+use crate::layout::{BED_SESSIONS, DatabaseState, PublishedDatabase, RELEASE_STALL_MS, SESSIONS_MAX};
 use crate::monotonic_ns;
+use crate::published::{Reached, Target};
 use crate::segment::Segment;
 use crate::spin;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
@@ -46,6 +47,9 @@ pub enum WaitOutcome {
     Failed,
     /// The instance has made new shared memory: nobody releases who waits in the old one.
     Replaced,
+    /// The instance says nothing of the WAL generation of the commit: it has other files open under the path of the database,
+    /// or many generations have begun while this process was stopped.
+    NotTold,
     /// Nobody released it in time: committed and visible here, durability unknown.
     Unknown,
 }
@@ -56,12 +60,15 @@ pub struct Session {
     pub(crate) segment: Segment,
     pub(crate) slot: usize,
     pub(crate) database: u16,
+    /// As the segment had it when the slot was taken.
+    restored: u32,
 }
 
 impl Session {
     /// Takes a free slot; `None` when all are taken. `started` is the start time of this process.
     pub fn attach(segment: Segment, database: u16, pid: u32, started: u64) -> Option<Session> {
         let spread = (monotonic_ns() >> 8) as usize;
+        let restored = segment.mapping.restored.load(SeqCst);
         // The lowest free slots first keep the bitmaps short; the second pass starts anywhere.
         for pass in 0..2 {
             for step in 0..SESSIONS_MAX {
@@ -81,9 +88,9 @@ impl Session {
                     slot.lock.queued.store(0, SeqCst);
                     slot.lock.bypassed.store(0, SeqCst);
                     slot.lock.writing.store(0, SeqCst);
-                    segment.header().slots_used.fetch_max(index as u32 + 1, SeqCst);
+                    segment.requests.slots_used.fetch_max(index as u32 + 1, SeqCst);
                     slot.pid.store(pid, SeqCst);
-                    return Some(Session { segment, slot: index, database });
+                    return Some(Session { segment, slot: index, database, restored });
                 }
             }
         }
@@ -92,7 +99,16 @@ impl Session {
 
     /// Gives the slot back. The session must not be used after.
     pub fn detach(self) {
-        self.segment.forget_slot(self.slot);
+        if self.has_slot() {
+            self.segment.forget_slot(self.slot);
+        }
+    }
+
+    /// False when the slots were lost since, because somebody has truncated their file: another session may have this one by
+    /// now. A commit that waits goes on, and looks for itself instead of being woken.
+    pub fn has_slot(&self) -> bool {
+        let mapping = self.segment.mapping;
+        mapping.restored.load(SeqCst) == self.restored && !self.segment.is_request_lost()
     }
 
     /// Number of the database.
@@ -107,18 +123,22 @@ impl Session {
 
     /// State of the database.
     pub fn state(&self) -> DatabaseState {
-        self.segment.state(self.database)
+        DatabaseState::from_u32(self.published().state.load(SeqCst))
     }
 
-    /// Packed durable position of the database.
-    pub fn durable(&self) -> u64 {
-        self.segment.database(self.database).durable.load(SeqCst)
+    fn published(&self) -> &PublishedDatabase {
+        self.segment.published.of(self.database)
     }
 
-    /// The position (epoch, frame) of `frame` in the WAL generation with `salts`. The caller holds the WAL
-    /// write lock: this is the only place where a session moves the epoch.
-    pub fn position_under_write_lock(&self, salts: [u32; 2], frame: u32) -> u64 {
-        self.segment.position_under_write_lock(self.database, salts, frame)
+    /// Where `frame` of the WAL generation with `salts` stands. The caller has just committed it and holds the WAL write
+    /// lock. `None` where what is published makes no sense.
+    pub fn position_under_write_lock(&self, salts: [u32; 2], frame: u32) -> Option<Target> {
+        let line = &self.segment.database(self.database).lock;
+        if [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)] != salts {
+            line.salts[0].store(salts[0], SeqCst);
+            line.salts[1].store(salts[1], SeqCst);
+        }
+        self.published().target(salts, frame)
     }
 
     /// The fcntl write lock was taken. Until [`Session::end_write`] a death of this process may leave a commit that is
@@ -156,7 +176,7 @@ impl Session {
 
     /// As [`Session::notice`], of a commit whose transaction began at `began_ns`. When it will be waited for up to
     /// `target`, the session counts as a waiter from here on: the answer may be there before it comes to ask.
-    pub fn notice_commit(&self, batch: bool, began_ns: u64, target: Option<u64>) {
+    pub fn notice_commit(&self, batch: bool, began_ns: u64, target: Option<Target>) {
         let now = monotonic_ns();
         let slot = self.segment.slot(self.slot);
         slot.noticed_ns.store(now, SeqCst);
@@ -169,12 +189,12 @@ impl Session {
     }
 
     /// Waits for the commit of which [`Session::notice_commit`] told: `log file sync`. `alive` as there.
-    pub fn wait_commit(&self, target: u64, alive: &dyn Fn() -> bool) -> WaitOutcome {
+    pub fn wait_commit(&self, target: Target, alive: &dyn Fn() -> bool) -> WaitOutcome {
         let slot = self.segment.slot(self.slot);
         let noticed = slot.noticed_ns.load(Relaxed);
         let outer = slot.wait.begin(SessionWait::LogFileSync, noticed);
         let (bits, own) = self.own_waiter_bits();
-        if bits.load(SeqCst) & own == 0 || slot.target.load(SeqCst) != target {
+        if bits.load(SeqCst) & own == 0 || slot.target.load(SeqCst) != target.position() {
             // It gave notice as one that does not wait, and is now told to.
             slot.posted_ns.store(0, SeqCst);
             self.begin_to_wait(target);
@@ -196,8 +216,8 @@ impl Session {
 
     /// Waits until `target` is durable. `alive` says whether the instance process lives; it is asked only
     /// when nothing happened for a while, and is the place to call [`Segment::check_path`].
-    pub fn wait_durable(&self, target: u64, alive: &dyn Fn() -> bool) -> WaitOutcome {
-        if self.durable() >= target {
+    pub fn wait_durable(&self, target: Target, alive: &dyn Fn() -> bool) -> WaitOutcome {
+        if self.published().reached(target) == Reached::Yes {
             return WaitOutcome::Durable;
         }
         self.begin_to_wait(target);
@@ -205,21 +225,21 @@ impl Session {
     }
 
     /// From here on the instance sees a waiter.
-    fn begin_to_wait(&self, target: u64) {
+    fn begin_to_wait(&self, target: Target) {
         let slot = self.segment.slot(self.slot);
-        slot.target.store(target, SeqCst);
+        slot.target.store(target.position(), SeqCst);
         slot.commit_word.store(WORD_WAITING, SeqCst);
         let (bits, own) = self.own_waiter_bits();
         bits.fetch_or(own, SeqCst);
     }
 
-    fn wait_on(&self, target: u64, alive: &dyn Fn() -> bool) -> WaitOutcome {
-        let reached = || self.durable() >= target;
+    fn wait_on(&self, target: Target, alive: &dyn Fn() -> bool) -> WaitOutcome {
+        let reached = || self.published().reached(target) != Reached::No;
         let outcome = if reached() {
             WaitOutcome::Durable
         } else {
             let (outcome, slept) = self.sleep_until(&reached, alive);
-            let counters = &self.segment.header().counters;
+            let counters = &self.segment.requests.counters;
             let counted = if slept { &counters.commit_sleeps } else { &counters.commit_polls };
             counted.fetch_add(1, Relaxed);
             outcome
@@ -227,7 +247,10 @@ impl Session {
         let (bits, own) = self.own_waiter_bits();
         self.segment.slot(self.slot).commit_word.store(WORD_IDLE, SeqCst);
         bits.fetch_and(!own, SeqCst);
-        outcome
+        match outcome {
+            WaitOutcome::Durable if self.published().reached(target) != Reached::Yes => WaitOutcome::NotTold,
+            outcome => outcome,
+        }
     }
 
     /// The word of the waiters of the database in which this session has its bit, and that bit.
@@ -238,7 +261,7 @@ impl Session {
 
     /// Where this session sleeps, and the bit by which it is woken there.
     pub(crate) fn bed(&self) -> (&AtomicU32, u32) {
-        let bed = &self.segment.header().beds[self.slot / BED_SESSIONS];
+        let bed = &self.segment.published.beds[self.slot / BED_SESSIONS];
         (&bed.wakes, 1 << (self.slot % BED_SESSIONS))
     }
 
@@ -259,18 +282,20 @@ impl Session {
             // 1 -> 2 announces the sleep; the releaser exchanges to 0, counts a wake and wakes only those that were 2.
             let missed_none = wakes.load(SeqCst);
             let _ = slot.commit_word.compare_exchange(WORD_WAITING, WORD_ASLEEP, SeqCst, SeqCst);
-            if slot.commit_word.load(SeqCst) == WORD_ASLEEP {
+            let asleep = slot.commit_word.load(SeqCst) == WORD_ASLEEP;
+            let end = *look_at.get_or_insert_with(|| monotonic_ns() + RELEASE_STALL_MS * 1_000_000);
+            if asleep {
                 if reached() {
                     return (WaitOutcome::Durable, slept);
                 }
                 slept = true;
-                let end = *look_at.get_or_insert_with(|| monotonic_ns() + RELEASE_STALL_MS * 1_000_000);
-                let timed_out = futex::wait_as(wakes, missed_none, own, end);
-                if timed_out {
-                    look_at = None;
-                }
-                if timed_out && !reached() {
-                    let now = monotonic_ns();
+                futex::wait_as(wakes, missed_none, own, end);
+            }
+            // By the clock, whatever others write into the word and however often they wake.
+            let now = monotonic_ns();
+            if now >= end {
+                look_at = None;
+                if !reached() {
                     let since = *stalled_since.get_or_insert(now);
                     if let Some(outcome) = self.look_around(now.saturating_sub(since) / 1_000_000, alive) {
                         return (outcome, slept);
@@ -278,7 +303,7 @@ impl Session {
                     self.notice(false);
                 }
             }
-            if slot.commit_word.load(SeqCst) == WORD_IDLE {
+            if !matches!(slot.commit_word.load(SeqCst), WORD_WAITING | WORD_ASLEEP) {
                 slot.commit_word.store(WORD_WAITING, SeqCst);
             }
         }
@@ -294,7 +319,6 @@ impl Session {
 
     /// After a time-out: has the instance failed or gone? `None` says go on waiting.
     fn look_around(&self, stalled_ms: u64, alive: &dyn Fn() -> bool) -> Option<WaitOutcome> {
-        let header = self.segment.header();
         let alive = alive();
         if self.segment.retired() {
             return Some(WaitOutcome::Replaced);
@@ -302,43 +326,29 @@ impl Session {
         if self.state().is_refused() {
             return Some(WaitOutcome::Failed);
         }
-        if header.running.load(SeqCst) != 0 && !alive {
-            header.running.store(0, SeqCst);
-        }
         // A running instance that holds commits back does so by configuration (a stalled standby, a full
         // disk): the commit waits as long as the instance says. Only a missing one is given up on.
-        let given_up =
-            header.running.load(SeqCst) == 0 && stalled_ms >= u64::from(header.commit_wait_ms.load(SeqCst));
+        let settings = &self.segment.published.settings;
+        let gone = !alive || settings.running.load(SeqCst) == 0;
+        let given_up = gone && stalled_ms >= u64::from(settings.commit_wait_ms.load(SeqCst));
         given_up.then_some(WaitOutcome::Unknown)
     }
 }
 
 impl Segment {
-    /// The position of `frame` when `salts` is the generation that the epoch of the database stands for, else `None`: it has
-    /// not been announced. For readers, who hold no write lock.
-    pub fn position_for_reader(&self, database: u16, salts: [u32; 2], frame: u32) -> Option<u64> {
-        let line = &self.database(database).lock;
-        let epoch = line.epoch.load(SeqCst);
-        let current = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
-        (current == salts && line.epoch.load(SeqCst) == epoch)
-            .then(|| u64::from(epoch) << 32 | u64::from(frame))
+    /// The position of `frame` when `salts` is the generation that is published last, else `None`. For readers, who hold no
+    /// write lock.
+    pub fn position_for_reader(&self, database: u16, salts: [u32; 2], frame: u32) -> Option<Target> {
+        self.published.of(database).target_of_reader(salts, frame)
     }
 
-    pub(crate) fn position_under_write_lock(&self, database: u16, salts: [u32; 2], frame: u32) -> u64 {
-        let line = &self.database(database).lock;
-        let known = [line.salts[0].load(SeqCst), line.salts[1].load(SeqCst)];
-        if known != salts {
-            // The epoch moves first: a reader that sees the new salts with the old epoch would take a late
-            // position for an early one.
-            line.epoch.fetch_add(1, SeqCst);
-            line.salts[0].store(salts[0], SeqCst);
-            line.salts[1].store(salts[1], SeqCst);
-        }
-        u64::from(line.epoch.load(SeqCst)) << 32 | u64::from(frame)
+    /// Whether `target` is durable.
+    pub fn is_durable(&self, database: u16, target: Target) -> bool {
+        self.published.of(database).reached(target) == Reached::Yes
     }
 
     pub(crate) fn notice(&self, database: u16, batch: bool) {
-        let header = self.header();
+        let header = self.requests;
         let index = usize::from(database) % crate::layout::DATABASES;
         header.dirty.words[index / 64].fetch_or(1 << (index % 64), SeqCst);
         header.daemon.summary.fetch_or(1 << (index / 64), SeqCst);

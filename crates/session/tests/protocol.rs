@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use standfast_session::{
-    CommitMode, DatabaseState, Segment, SegmentConfig, SegmentError, Session, SessionWait, Sleepers,
-    WaitOutcome, monotonic_ns,
+    CommitMode, DatabaseState, Segment, SegmentConfig, SegmentError, Session, SessionWait, Sleepers, Target,
+    WaitOutcome, monotonic_ns, own_user, published_path,
 };
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Barrier, Mutex};
@@ -17,12 +17,18 @@ const CONFIG: SegmentConfig =
 
 fn segment(name: &str) -> (Segment, PathBuf) {
     let path = PathBuf::from(format!("/dev/shm/standfast-test-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
+    Segment::remove(&path);
     let (segment, new) = Segment::create(&path, [7; 16], 0o600).unwrap();
     assert!(new);
     segment.set_running(true, &CONFIG);
     segment.set_state(3, DatabaseState::Open);
     (segment, path)
+}
+
+/// Where a session waits that has committed a frame, when the instance has captured something of its generation.
+fn committed(segment: Segment, session: Session, salts: [u32; 2], frame: u32) -> Target {
+    segment.announce_generation(session.database(), salts);
+    session.position_under_write_lock(salts, frame).unwrap()
 }
 
 fn publish(segment: Segment, position: u64, posted: &mut dyn FnMut(u64, u64)) {
@@ -35,17 +41,17 @@ fn publish(segment: Segment, position: u64, posted: &mut dyn FnMut(u64, u64)) {
 fn a_waiter_is_released_by_its_position_and_not_before() {
     let (segment, path) = segment("release");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
-    let target = session.position_under_write_lock([1, 2], 10);
+    let target = committed(segment, session, [1, 2], 10);
     let waiter = std::thread::spawn(move || session.wait_durable(target, &|| true));
     while !segment.has_commit_waiters(3) {
         std::thread::yield_now();
     }
-    publish(segment, target - 1, &mut |_, _| {});
+    publish(segment, target.position() - 1, &mut |_, _| {});
     assert!(segment.has_commit_waiters(3), "released one frame too early");
-    publish(segment, target, &mut |_, _| {});
+    publish(segment, target.position(), &mut |_, _| {});
     assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
     assert!(!segment.has_commit_waiters(3));
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 /// The trap of design 1.1: after a reset both salts are random; a position made of salts and frame could
@@ -54,24 +60,24 @@ fn a_waiter_is_released_by_its_position_and_not_before() {
 fn a_commit_after_a_log_reset_is_not_covered_by_what_was_durable_before_it() {
     let (segment, path) = segment("epoch");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
-    let before = session.position_under_write_lock([0xFFFF_FFFF, 0xFFFF_FFFF], 14_000);
-    publish(segment, before, &mut |_, _| {});
-    let after = session.position_under_write_lock([0, 1], 2);
-    assert!(after > before);
+    let before = committed(segment, session, [0xFFFF_FFFF, 0xFFFF_FFFF], 14_000);
+    publish(segment, before.position(), &mut |_, _| {});
+    let after = committed(segment, session, [0, 1], 2);
+    assert!(after.position() > before.position());
     assert_eq!(session.wait_durable_for_test(after), WaitOutcome::Unknown, "acknowledged too early");
-    publish(segment, after, &mut |_, _| {});
+    publish(segment, after.position(), &mut |_, _| {});
     assert_eq!(session.wait_durable_for_test(after), WaitOutcome::Durable);
     assert!(segment.position_for_reader(session.database(), [0xFFFF_FFFF, 0xFFFF_FFFF], 9).is_none());
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 trait WaitForTest {
-    fn wait_durable_for_test(&self, target: u64) -> WaitOutcome;
+    fn wait_durable_for_test(&self, target: Target) -> WaitOutcome;
 }
 
 impl WaitForTest for Session {
     /// The instance is reported dead, so that a wait that is not over ends with Unknown.
-    fn wait_durable_for_test(&self, target: u64) -> WaitOutcome {
+    fn wait_durable_for_test(&self, target: Target) -> WaitOutcome {
         self.wait_durable(target, &|| false)
     }
 }
@@ -94,7 +100,7 @@ fn notices_are_gathered_once_and_wake_the_instance() {
     });
     session.notice(false);
     sleeper.join().unwrap();
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
@@ -130,7 +136,7 @@ fn turns_go_to_everyone() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(turns.iter().all(|t| *t > 20), "somebody starved: {turns:?}");
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 /// Between the release of the fcntl lock and that of the turn somebody without a turn may take the lock.
@@ -152,7 +158,7 @@ fn the_turn_of_one_who_took_the_lock_without_it_is_not_given_away() {
     assert!(!first.try_turn(), "two owners at once");
     third.release_turn();
     assert!(first.try_turn());
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
@@ -165,16 +171,16 @@ fn a_dead_session_leaves_nothing_behind() {
     segment.bury(0);
     assert!(!segment.owned(3) && segment.sessions().next().is_none());
     assert_eq!(segment.take_dirty().iter().collect::<Vec<_>>(), [3]);
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
 fn a_segment_of_another_instance_is_refused_and_replaced_by_its_owner() {
     let (old, path) = segment("replace");
-    assert!(Segment::open(&path, [8; 16]).is_err());
+    assert!(Segment::open(&path, [8; 16], &[own_user()]).is_err());
     let (new, fresh) = Segment::create(&path, [8; 16], 0o600).unwrap();
     assert!(fresh && old.retired() && !new.retired());
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 /// Those who have it mapped are of that release, and look at the same place.
@@ -183,27 +189,30 @@ fn a_segment_of_another_release_is_named_and_its_sessions_are_told_whatever_its_
     let (_, path) = segment("other-release");
     let bytes = std::fs::read(&path).unwrap();
     for length in [4096, bytes.len(), bytes.len() + 4096] {
-        std::fs::remove_file(&path).unwrap();
+        Segment::remove(&path);
         let mut old = bytes[..4096].to_vec();
         old[8..12].copy_from_slice(&4u32.to_ne_bytes());
         old.resize(length, 0);
         std::fs::write(&path, old).unwrap();
         let mapped = std::fs::File::open(&path).unwrap();
-        assert!(matches!(Segment::open(&path, [7; 16]), Err(SegmentError::Version { found: 4 })));
+        assert!(matches!(
+            Segment::open(&path, [7; 16], &[own_user()]),
+            Err(SegmentError::Version { found: 4 })
+        ));
         let (_, fresh) = Segment::create(&path, [7; 16], 0o600).unwrap();
         let mut head = [0; 16];
         mapped.read_exact_at(&mut head, 0).unwrap();
         assert!(fresh && head[12..] == 1u32.to_ne_bytes(), "it was not told");
     }
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
 fn a_waiter_notices_that_its_segment_was_removed_and_made_anew() {
     let (old, path) = segment("removed");
     let session = Session::attach(old, 3, 1, 1).unwrap();
-    let target = session.position_under_write_lock([1, 2], 10);
-    std::fs::remove_file(&path).unwrap();
+    let target = committed(old, session, [1, 2], 10);
+    Segment::remove(&path);
     old.check_path(&path);
     assert!(!old.retired(), "a living instance may still serve what has no name any more");
     let (new, fresh) = Segment::create(&path, [7; 16], 0o600).unwrap();
@@ -216,21 +225,22 @@ fn a_waiter_notices_that_its_segment_was_removed_and_made_anew() {
     assert_eq!(session.wait_durable(target, &attends), WaitOutcome::Replaced);
     new.check_path(&path);
     assert!(old.retired() && !new.retired());
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
 fn a_segment_has_the_configured_permissions_whatever_the_umask() {
     let (_, path) = segment("mode");
-    let mode = || std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&path).unwrap()) & 0o777;
-    assert_eq!(mode(), 0o600);
+    let mode_of = |path: &std::path::Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+    let mode = || mode_of(&path);
+    assert_eq!((mode(), mode_of(&published_path(&path))), (0o600, 0o400));
     // Configured anew before a start that finds it, and at one that makes it.
     assert!(!Segment::create(&path, [7; 16], 0o662).unwrap().1);
-    assert_eq!(mode(), 0o662);
-    std::fs::remove_file(&path).unwrap();
+    assert_eq!((mode(), mode_of(&published_path(&path))), (0o662, 0o440), "nobody writes what is published");
+    Segment::remove(&path);
     assert!(Segment::create(&path, [7; 16], 0o662).unwrap().1);
     assert_eq!(mode(), 0o662);
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
@@ -250,7 +260,7 @@ fn a_commit_that_waited_is_counted_and_its_release_told_once() {
     let (segment, path) = segment("counted");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let began = monotonic_ns();
-    let target = session.position_under_write_lock([7, 7], 4);
+    let target = committed(segment, session, [7, 7], 4);
     session.notice_commit(false, began, Some(target));
     let waiter = std::thread::spawn(move || session.wait_commit(target, &|| true));
     let active = loop {
@@ -262,7 +272,7 @@ fn a_commit_that_waited_is_counted_and_its_release_told_once() {
     };
     assert_eq!(active.iter().map(|one| one.waits_for).collect::<Vec<_>>(), [Some(SessionWait::LogFileSync)]);
     let mut posted = Vec::new();
-    publish(segment, target, &mut |noticed, at| posted.push((noticed, at)));
+    publish(segment, target.position(), &mut |noticed, at| posted.push((noticed, at)));
     assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
     let [(noticed, at)] = posted[..] else { panic!("one commit waited: {posted:?}") };
     assert!(began <= noticed && noticed < at && at <= monotonic_ns());
@@ -271,18 +281,18 @@ fn a_commit_that_waited_is_counted_and_its_release_told_once() {
     assert_eq!((waits, scheduled, count(segment, SessionWait::Transaction).0), (1, 1, 1));
     assert_eq!(waited, at - noticed + scheduling, "the parts add up");
     assert!(segment.active_sessions().is_empty());
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
 fn a_commit_that_is_durable_before_its_session_comes_to_ask_has_waited_so_long() {
     let (segment, path) = segment("kept-from-asking");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
-    let target = session.position_under_write_lock([7, 7], 4);
+    let target = committed(segment, session, [7, 7], 4);
     session.notice_commit(false, monotonic_ns(), Some(target));
     assert_eq!(segment.commit_waiters(3), 1);
     let mut posted = Vec::new();
-    for position in [target, target + 1] {
+    for position in [target.position(), target.position() + 1] {
         publish(segment, position, &mut |noticed, at| posted.push((noticed, at)));
         assert!(!segment.has_commit_waiters(3));
     }
@@ -292,48 +302,49 @@ fn a_commit_that_is_durable_before_its_session_comes_to_ask_has_waited_so_long()
         (count(segment, SessionWait::LogFileSync), count(segment, SessionWait::Scheduling));
     assert_eq!((waits, scheduled), (1, 1));
     assert_eq!(waited, at - noticed + scheduling);
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
 fn nothing_is_told_of_who_does_not_wait_for_a_commit() {
     let (segment, path) = segment("not-waited");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
-    let target = session.position_under_write_lock([7, 7], 4);
+    let target = committed(segment, session, [7, 7], 4);
     let mut nobody = |_, _| panic!("no commit waits");
     session.notice_commit(false, monotonic_ns(), None);
     assert!(!segment.has_commit_waiters(3), "NOWAIT");
-    publish(segment, target, &mut nobody);
+    publish(segment, target.position(), &mut nobody);
     // Made durable by somebody else's notice, before its own.
     session.notice_commit(false, monotonic_ns(), Some(target));
     assert_eq!(session.wait_commit(target, &|| true), WaitOutcome::Durable);
     assert_eq!(count(segment, SessionWait::LogFileSync).0, 0);
     // A reader.
-    let reader = std::thread::spawn(move || session.wait_durable(target + 1, &|| true));
+    let later = committed(segment, session, [7, 7], 5);
+    let reader = std::thread::spawn(move || session.wait_durable(later, &|| true));
     while !segment.has_commit_waiters(3) {
         std::thread::yield_now();
     }
-    publish(segment, target + 1, &mut nobody);
+    publish(segment, later.position(), &mut nobody);
     assert_eq!(reader.join().unwrap(), WaitOutcome::Durable);
     assert_eq!(count(segment, SessionWait::LogFileSync).0, 0);
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
 fn who_turns_out_to_wait_after_all_is_woken() {
     let (segment, path) = segment("after-all");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
-    let target = session.position_under_write_lock([7, 7], 4);
+    let target = committed(segment, session, [7, 7], 4);
     session.notice_commit(false, monotonic_ns(), None);
     let waiter = std::thread::spawn(move || session.wait_commit(target, &|| true));
     while !segment.has_commit_waiters(3) {
         std::thread::yield_now();
     }
     let mut posted = 0;
-    publish(segment, target, &mut |_, _| posted += 1);
+    publish(segment, target.position(), &mut |_, _| posted += 1);
     assert_eq!(waiter.join().unwrap(), WaitOutcome::Durable);
     assert_eq!((posted, count(segment, SessionWait::LogFileSync).0), (1, 1));
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
@@ -349,14 +360,14 @@ fn a_wait_within_another_is_seen_while_it_lasts_and_counted_as_the_outer_one() {
     assert_eq!((seen(), count(segment, SessionWait::WalReset).0), (Some(SessionWait::WriteLock), 0));
     session.end_wait(SessionWait::WriteLock, began, nothing);
     assert_eq!((seen(), count(segment, SessionWait::WriteLock).0), (None, 1));
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }
 
 #[test]
 fn a_wait_counts_once_and_when_it_is_over_however_often_it_slept() {
     let (segment, path) = segment("sleeps");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
-    let target = session.position_under_write_lock([7, 7], 4);
+    let target = committed(segment, session, [7, 7], 4);
     static LOOKS: AtomicU64 = AtomicU64::new(0);
     let alive = || LOOKS.fetch_add(1, Relaxed) < u64::MAX;
     let waiter = std::thread::spawn(move || session.wait_durable(target, &alive));
@@ -365,8 +376,8 @@ fn a_wait_counts_once_and_when_it_is_over_however_often_it_slept() {
     }
     let counts = || (segment.counts().commit_polls, segment.counts().commit_sleeps);
     assert_eq!(counts(), (0, 0), "it lasts");
-    publish(segment, target, &mut |_, _| {});
+    publish(segment, target.position(), &mut |_, _| {});
     waiter.join().unwrap();
     assert_eq!(counts(), (0, 1));
-    std::fs::remove_file(path).unwrap();
+    Segment::remove(&path);
 }

@@ -6,20 +6,20 @@ use crate::connection::Deferred;
 use crate::instance;
 use crate::main_file::{Database, LogPoint, MainFile};
 use crate::report::{Cause, report};
-use standfast_session::{DatabaseState, Segment, Session, WaitOutcome, monotonic_ns};
+use standfast_session::{DatabaseState, Segment, Session, Target, WaitOutcome, monotonic_ns};
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a reader waits for the writer that has published a new generation but not announced it yet.
-/// That writer is between two steps; it takes this long only when it was stopped there.
+/// How long a reader waits for the instance to say which epoch a new generation of the log is: it does so when it captures
+/// the first commit in it, which takes this long only when the instance was stopped.
 const ANNOUNCED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A commit that has released its write lock and has to be waited for.
 #[derive(Clone, Copy)]
 pub(crate) enum Pending {
     /// Durable when the instance has released the position.
-    At { session: Session, target: u64 },
+    At { session: Session, target: Target },
     /// The session was lost during the transaction: nobody will ever say.
     Lost,
 }
@@ -29,7 +29,9 @@ pub(crate) enum Pending {
 pub(crate) fn phase_two(file: &MainFile) -> c_int {
     let pending = file.pending.take().filter(|_| !file.commit_mode().nowait);
     let Some(connection) = file.writer() else {
-        return pending.map_or(code::OK, |pending| await_commit(&file.database, pending));
+        let outcome = pending.map_or(code::OK, |pending| await_commit(&file.database, pending));
+        file.note_outcome(outcome);
+        return outcome;
     };
     if connection.holds_write_locks() {
         if let Some(pending) = pending {
@@ -46,6 +48,7 @@ pub(crate) fn phase_two(file: &MainFile) -> c_int {
     if let Some(pending) = pending {
         let outcome = await_commit(&file.database, pending);
         file.durable_ns.set(if outcome == code::OK { monotonic_ns() } else { 0 });
+        file.note_outcome(outcome);
         result = if result == code::OK { outcome } else { result };
     }
     result
@@ -72,6 +75,9 @@ fn await_commit(database: &Database, pending: Pending) -> c_int {
         WaitOutcome::Replaced => {
             "the instance was restarted and made new shared memory (the one in which the commit began had been \
              removed or was of another release)"
+        }
+        WaitOutcome::NotTold => {
+            "the instance says nothing of this generation of the write-ahead log: the -wal or -shm file was replaced while              the database was open, or this process was stopped for long"
         }
         WaitOutcome::Unknown => "the instance is gone",
     };
@@ -173,20 +179,19 @@ fn settled(file: &MainFile, point: LogPoint) -> Settled {
         segment.check_path(&marker.segment);
         return Settled::Unknown;
     };
-    if segment.durable(marker.database) >= target {
+    if segment.is_durable(marker.database, target) {
         return Settled::Yes;
     }
     let Some(session) = file.attach() else { return Settled::Unknown };
     match session.wait_durable(target, &|| instance::attends(marker, session.segment())) {
         WaitOutcome::Durable => Settled::Yes,
         WaitOutcome::Failed => Settled::Failed,
-        WaitOutcome::Replaced | WaitOutcome::Unknown => Settled::Unknown,
+        WaitOutcome::Replaced | WaitOutcome::NotTold | WaitOutcome::Unknown => Settled::Unknown,
     }
 }
 
-/// The position of a snapshot. A writer announces a new generation before it releases the write lock, but
-/// after it has published its header.
-fn position_of(segment: Segment, database: u16, point: LogPoint) -> Option<u64> {
+/// The position of a snapshot. The instance says which epoch a new generation is when it captures the first commit in it.
+fn position_of(segment: Segment, database: u16, point: LogPoint) -> Option<Target> {
     let start = monotonic_ns();
     loop {
         if let Some(target) = segment.position_for_reader(database, point.salts, point.frame) {

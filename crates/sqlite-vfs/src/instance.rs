@@ -3,17 +3,19 @@
 //! A mapping is kept for the life of the process and never unmapped, because sessions hold plain references into it.
 
 use crate::report::shield_with;
-use standfast_session::{Marker, Segment, SegmentError, liveness};
+use standfast_session::{Marker, Segment, SegmentError, liveness, marker_path};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Mutex, Once, PoisonError};
 
 static SEGMENTS: Mutex<Vec<(PathBuf, [u8; 16], Segment)>> = Mutex::new(Vec::new());
 
-/// The shared memory of the marker's instance, mapped anew when a newer one has taken its place.
-pub(crate) fn segment(marker: &Marker) -> Result<Segment, SegmentError> {
+/// The shared memory of the instance that `marker` beside the database `file` names, mapped again when a newer one has taken
+/// its place or somebody has truncated it.
+pub(crate) fn segment(marker: &Marker, file: &Path) -> Result<Segment, SegmentError> {
     let mut segments = SEGMENTS.lock().unwrap_or_else(PoisonError::into_inner);
     let of_marker = |path: &Path, instance: &[u8; 16]| path == marker.segment && *instance == marker.instance;
     segments.retain(|(path, instance, segment)| {
@@ -24,9 +26,13 @@ pub(crate) fn segment(marker: &Marker) -> Result<Segment, SegmentError> {
         !segment.retired()
     });
     if let Some((_, _, segment)) = segments.iter().find(|(path, instance, _)| of_marker(path, instance)) {
+        segment.restore_requests(&marker.segment)?;
         return Ok(*segment);
     }
-    let segment = Segment::open(&marker.segment, marker.instance)?;
+    // In a user namespace the number in the marker is not that of the user here; who has written the marker is.
+    let written_by = std::fs::symlink_metadata(marker_path(file)).map(|metadata| metadata.uid());
+    let owners: Vec<u32> = marker.owner.into_iter().chain(written_by.ok()).collect();
+    let segment = Segment::open(&marker.segment, marker.instance, &owners)?;
     segments.push((marker.segment.clone(), marker.instance, segment));
     Ok(segment)
 }
@@ -154,6 +160,7 @@ mod tests {
             name: "n".into(),
             directory: directory.clone(),
             segment: "/nowhere".into(),
+            owner: None,
             database: 0,
             path: "/nowhere.db".into(),
             file: None,

@@ -102,7 +102,7 @@ impl Database {
     /// The shared memory of its instance; `None` when there is none or it cannot be used.
     pub fn segment(&self) -> Option<(&Marker, Segment)> {
         let marker = self.find_marker().ok()?;
-        Some((marker, instance::segment(marker).ok()?))
+        Some((marker, instance::segment(marker, &self.file).ok()?))
     }
 }
 
@@ -297,7 +297,7 @@ impl MainFile {
 
     /// The session, attached now if need be. `None` without shared memory or without a free slot.
     pub fn attach(&self) -> Option<Session> {
-        if let Some(session) = self.session() {
+        if let Some(session) = self.session().filter(Session::has_slot) {
             return Some(session);
         }
         self.detach();
@@ -338,11 +338,19 @@ impl MainFile {
         alive
     }
 
+    /// The wait for a commit ended with this result: after an error the instance is asked for life before the next transaction.
+    pub fn note_outcome(&self, outcome: c_int) {
+        if outcome != code::OK {
+            self.alive_until_ns.set(0);
+        }
+    }
+
     /// A session through which the database can be written now.
     pub fn writable_now(&self) -> Option<Session> {
         let session = self.session()?;
         let open = session.segment().running() && session.state() == DatabaseState::Open;
-        (open && self.recently_alive() && !session.segment().retired()).then_some(session)
+        (open && self.recently_alive() && !session.segment().retired() && session.has_slot())
+            .then_some(session)
     }
 
     /// As [`MainFile::writable_now`], but looks for the instance and waits for it.
@@ -378,7 +386,8 @@ impl MainFile {
                 "another file has been put in its place since it was opened: close and reopen it".into(),
             ));
         }
-        let segment = instance::segment(marker).map_err(|error| unreachable(marker, error))?;
+        let segment =
+            instance::segment(marker, &self.database.file).map_err(|error| unreachable(marker, error))?;
         let state = segment.state(marker.database);
         match state {
             // Lasting states of the database hold whether or not the instance runs.
@@ -660,6 +669,7 @@ mod tests {
             name: "south".into(),
             directory: "/nowhere".into(),
             segment: "/nowhere".into(),
+            owner: None,
             database: 0,
             path: "/nowhere.db".into(),
             file: None,

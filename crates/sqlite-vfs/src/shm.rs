@@ -1,7 +1,7 @@
 //! The locks of the wal-index: where transactions begin and end.
 //!
-//! Order of events at the end of a write transaction: position computed under the write lock (only its
-//! holder may move the epoch), real unlock, notice to the instance, turn to the next writer. The notice goes
+//! Order of events at the end of a write transaction: position computed under the write lock (no other generation of the
+//! log can begin then), real unlock, notice to the instance, turn to the next writer. The notice goes
 //! before the turn because the instance's work is on the way of every commit, the next writer's is not.
 
 use crate::bindings::{code, shm};
@@ -315,15 +315,15 @@ impl MainFile {
         match (held, self.session()) {
             (WriteLock::Held, Some(session)) => {
                 let target =
-                    committed.map(|point| session.position_under_write_lock(point.salts, point.frame));
-                session.end_write(target.is_some());
+                    committed.and_then(|point| session.position_under_write_lock(point.salts, point.frame));
+                session.end_write(committed.is_some());
                 if let Some(target) = target {
                     self.pending.set(Some(Pending::At { session, target }));
                 }
                 let result = self.drop_write_lock();
-                if let Some(target) = target {
+                if committed.is_some() {
                     let mode = self.commit_mode();
-                    let awaited = (!mode.nowait).then_some(target);
+                    let awaited = target.filter(|_| !mode.nowait);
                     session.notice_commit(mode.batch, self.began_ns.get(), awaited);
                 }
                 session.release_turn();

@@ -74,7 +74,7 @@ pub enum CaptureOutcome {
     More,
     /// A writer is between the two copies of the header, or died there.
     Torn,
-    /// A new WAL generation that no session has announced yet.
+    /// A new WAL generation, and the epoch is still that of the one before.
     Unannounced,
 }
 

@@ -6,9 +6,10 @@
 //! notes that the index is lost. Zeros are no valid header, and a page number of 0 is that of no page; who has noted it
 //! moves nothing more into the database file (`guard_vfs`) and takes the database out of service.
 
-use std::ffi::{c_int, c_void};
+use standfast_session::{map_zeros, on_bus_error};
+use std::ffi::c_void;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, Once};
 
 /// Bytes of a region.
 const REGION_BYTES: usize = 32 * 1024;
@@ -26,7 +27,6 @@ static REGIONS: [Region; REGIONS_MAX] =
     [const { Region { address: AtomicUsize::new(0), is_lost: AtomicBool::new(false) } }; REGIONS_MAX];
 /// Places in use begin below this.
 static USED: AtomicUsize = AtomicUsize::new(0);
-static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 static ANY_LOST: AtomicBool = AtomicBool::new(false);
 /// How many files use the region at each place.
 static PLACES: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -43,8 +43,7 @@ pub(crate) struct MappedRegions(Vec<usize>);
 impl MappedRegions {
     /// Notes a region that the file has mapped.
     pub fn add(&mut self, address: *mut c_void) {
-        static HANDLER: Once = Once::new();
-        HANDLER.call_once(install);
+        on_bus_error(resolve);
         let address = address as usize;
         if self.0.iter().any(|place| REGIONS[*place].address.load(SeqCst) == address) {
             return;
@@ -84,23 +83,8 @@ impl Drop for MappedRegions {
     }
 }
 
-fn install() {
-    // SAFETY: sysconf has no preconditions. The action is zeroed but for the fields that are set; the handler does only
-    // what a handler may: atomics and system calls.
-    unsafe {
-        PAGE_BYTES.store(usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(4096), SeqCst);
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = on_bus_error as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
-    }
-}
-
-/// Puts a page of zeros where the file of a known region ends too early. For any other address the signal does what it
-/// does by default when the access is repeated: it ends the process.
-extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _context: *mut c_void) {
-    // SAFETY: the kernel passes the information about this signal, which has the address for SIGBUS.
-    let address = unsafe { (*info).si_addr() } as usize;
+/// Puts a page of zeros where the file of a known region ends too early.
+fn resolve(address: usize) -> bool {
     let places = REGIONS[..USED.load(SeqCst).min(REGIONS_MAX)].iter();
     for region in places {
         let begin = region.address.load(SeqCst);
@@ -109,29 +93,13 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, _context: 
         }
         region.is_lost.store(true, SeqCst);
         ANY_LOST.store(true, SeqCst);
-        let page_bytes = PAGE_BYTES.load(SeqCst);
-        let page = address & !(page_bytes - 1);
         // SAFETY: the page is part of a shared mapping of a wal-index that the file behind `place` keeps mapped until it has
-        // taken the place away; the whole region is unmapped at once later, whatever its pages are. Other processes see
-        // nothing of it. errno is put back.
-        let mapped = unsafe {
-            let errno = *libc::__errno_location();
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let mapped = libc::mmap(page as *mut c_void, page_bytes, access, flags, -1, 0);
-            *libc::__errno_location() = errno;
-            mapped
-        };
-        if mapped != libc::MAP_FAILED {
-            return;
+        // taken the place away; the whole region is unmapped at once later, whatever its pages are.
+        if unsafe { map_zeros(address, libc::PROT_READ | libc::PROT_WRITE) } {
+            return true;
         }
     }
-    // SAFETY: as in `install`; the default action needs no handler.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = libc::SIG_DFL;
-        libc::sigaction(signal, &action, std::ptr::null_mut());
-    }
+    false
 }
 
 #[cfg(test)]

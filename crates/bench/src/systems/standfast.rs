@@ -137,11 +137,14 @@ struct SharedMemory(PathBuf);
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        match std::fs::remove_file(&self.0) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                eprintln!("note: cannot remove {}: {error}", self.0.display());
+        let published = format!("{}.published", self.0.display());
+        for path in [self.0.as_path(), Path::new(&published)] {
+            match std::fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    eprintln!("note: cannot remove {}: {error}", path.display());
+                }
+                _ => {}
             }
-            _ => {}
         }
     }
 }

@@ -248,7 +248,7 @@ impl SegmentFile {
 
     /// The machine has lost power.
     pub fn lose(&self) {
-        let _ = std::fs::remove_file(&self.path);
+        standfast_session::Segment::remove(&self.path);
     }
 }
 

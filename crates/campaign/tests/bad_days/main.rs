@@ -48,6 +48,7 @@ mod resolve;
 mod rights;
 mod roles;
 mod security;
+mod shared_memory;
 mod standby;
 mod standby_files;
 mod stops;

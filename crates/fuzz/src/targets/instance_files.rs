@@ -12,7 +12,7 @@ use standfast_instance::control::Control;
 use standfast_instance::http;
 use standfast_instance::server;
 use standfast_reports::delta;
-use standfast_session::{Foreign, Marker, Segment};
+use standfast_session::{Foreign, Marker, Segment, own_user, published_path};
 use standfast_types::{DatabaseId, WalPosition};
 use standfast_views::{Cell, Table};
 use std::fs::OpenOptions;
@@ -149,7 +149,12 @@ fn segment(bytes: &[u8]) {
     // Large enough for any layout, or just what was given.
     let grown = if length & 1 == 1 { file.set_len(16 << 20) } else { Ok(()) };
     if written.is_ok() && grown.is_ok() {
-        assert!(Segment::open(&path, *b"of nobody at all").is_err());
+        let open = || Segment::open(&path, *b"of nobody at all", &[own_user()]);
+        assert!(open().is_err());
+        // As what an instance publishes.
+        if std::fs::copy(&path, published_path(&path)).is_ok() {
+            assert!(open().is_err());
+        }
     }
-    let _ = std::fs::remove_file(path);
+    Segment::remove(&path);
 }

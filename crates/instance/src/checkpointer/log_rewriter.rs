@@ -141,6 +141,7 @@ impl Checkpointer {
         let written = if wait_until(end, || all_is_in_redo(&self.shared, database)) {
             let timeout = end.saturating_duration_since(Instant::now());
             segment.begin_rewriting(id);
+            database.set_begins_generation(true);
             let is_whole = || segment.end_rewriting(id);
             let written = database
                 .with_wal(|wal| Ok(guard.rewrite_log(wal, prepared, timeout, is_whole)))
@@ -159,6 +160,7 @@ impl Checkpointer {
             database.announce(&segment, log.raw_salts);
             segment.mark_dirty(id);
         }
+        database.set_begins_generation(false);
         guard.release_write_lock();
         written
     }

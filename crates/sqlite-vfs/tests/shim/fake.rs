@@ -4,7 +4,9 @@
 #![allow(dead_code, reason = "shared by the tests and an example, which use different parts")]
 #![allow(clippy::unwrap_used, reason = "the example includes a file of the tests")]
 
-use standfast_session::{DatabaseState, FileId, Marker, Segment, SegmentConfig, Sleepers, marker_path};
+use standfast_session::{
+    DatabaseState, FileId, Marker, Segment, SegmentConfig, Sleepers, marker_path, own_user,
+};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -78,6 +80,7 @@ impl FakeInstance {
             name: "fake".into(),
             directory: self.directory.clone(),
             segment: self.directory.join("segment"),
+            owner: Some(own_user()),
             database: number,
             path: path.canonicalize().unwrap(),
             file: FileId::of(path),
@@ -127,7 +130,7 @@ impl FakeInstance {
         let directory = self.directory.clone();
         self.kill();
         match loss {
-            Loss::Removed => std::fs::remove_file(&segment).unwrap(),
+            Loss::Removed => Segment::remove(&segment),
             Loss::OtherRelease => {
                 let file = File::options().write(true).open(&segment).unwrap();
                 file.write_all_at(&99u32.to_le_bytes(), 8).unwrap();
@@ -160,12 +163,19 @@ fn run(shared: &Shared) {
     let segment = shared.segment;
     while !shared.stop.load(SeqCst) {
         let dirty = segment.take_dirty();
+        let databases = shared.databases.lock().unwrap().clone();
+        for (number, shm) in databases.iter().filter(|(number, _)| dirty.iter().any(|dirty| dirty == *number))
+        {
+            let seen = segment.epoch(*number);
+            if let Some((_, salts)) = log_point(shm).filter(|(frame, now)| *frame > 0 && *now != seen.1) {
+                segment.adopt_generation(*number, seen, salts);
+            }
+        }
         if dirty.is_empty() || shared.hold.load(SeqCst) {
             segment.sleep(Duration::from_millis(if dirty.is_empty() { 1000 } else { 1 }));
             // What was taken while held is not lost: releasing the hold marks everything dirty.
             continue;
         }
-        let databases = shared.databases.lock().unwrap().clone();
         for (number, shm) in databases.iter().filter(|(number, _)| dirty.iter().any(|dirty| dirty == *number))
         {
             let (epoch, salts) = segment.epoch(*number);
@@ -178,7 +188,7 @@ fn run(shared: &Shared) {
                     segment.wake(&mut sleepers);
                     shared.releases.fetch_add(1, SeqCst);
                 }
-                // Between the publishing and the announcing of a new generation: a notice will follow.
+                // A new generation has begun since: a notice will follow.
                 _ => {}
             }
         }

@@ -3,7 +3,7 @@
 use super::{Capture, CaptureError};
 use crate::wal_index::WalIndexHeader;
 use standfast_format::RecordBuilder;
-use standfast_types::{WalPosition, WalSalts};
+use standfast_types::WalPosition;
 
 impl Capture {
     /// Learns which pages the captured frames of this generation hold.
@@ -30,14 +30,6 @@ impl Capture {
             self.pages.insert(head.page_no, frame);
         }
         Ok(())
-    }
-
-    /// Whether these, in the byte order of the file, are the salts of a generation that was captured here, or of none yet.
-    pub fn knows(&self, raw_salts: [u32; 2]) -> bool {
-        let [first, second] = raw_salts.map(u32::from_be);
-        let salts = WalSalts(first, second);
-        let before = self.previous.map(|previous| previous.salts);
-        salts == WalSalts::default() || salts == self.salts || before == Some(salts)
     }
 
     /// Everything up to `position` is in the redo by other means (recovery, a baseline). The next records

@@ -1,0 +1,74 @@
+//! Whether the shared memory is what this instance has written: looked at once a second, and put right.
+
+use crate::environment::Environment;
+use standfast_session::{Repaired, Segment};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Who may write to the shared memory can go on doing so: the alert log says it so often at most.
+const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(3600);
+
+/// When the alert log last said something of it.
+#[derive(Default)]
+pub struct MemoryTold(Mutex<Option<Instant>>);
+
+impl MemoryTold {
+    fn is_due(&self) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = told.is_none_or(|told| told.elapsed() >= TOLD_AGAIN_AFTER);
+        if is_due {
+            *told = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
+/// What the alert log says; `None`: all was as it should be. Pure.
+fn finding(found: &std::io::Result<Repaired>, path: &str) -> Option<String> {
+    let remedy = "hint: find out which process did it: every application that may use a database here can write into it";
+    match found {
+        Ok(Repaired { truncated: false, changed_words: 0 }) => None,
+        Ok(Repaired { truncated: true, .. }) => Some(format!(
+            "the shared memory {path} was truncated by another process; it is whole again, and sessions are served on. {remedy}"
+        )),
+        Ok(Repaired { changed_words, .. }) => Some(format!(
+            "{changed_words} words of what this instance publishes in {path}.published were written by another process, of root \
+             or of the user of this instance; they are right again. Commits may have been acknowledged meanwhile that were not \
+             durable. hint: find out which process did it; only this instance writes there"
+        )),
+        Err(error) => Some(format!(
+            "the shared memory {path} was truncated by another process and cannot be made whole: {error}; commits are released \
+             late, and new connections cannot write. {remedy}, and make room in its file system"
+        )),
+    }
+}
+
+impl Environment {
+    /// Puts the shared memory right where it is not what this instance has written, and says so.
+    pub fn repair_memory(&self, segment: Segment) {
+        let found = segment.repair();
+        if let Some(finding) = finding(&found, &self.segment_path.display().to_string())
+            && self.memory_told.is_due()
+        {
+            self.alert.say(finding);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_right_is_said_with_its_kind_and_not_every_second() {
+        let say =
+            |truncated, changed_words| finding(&Ok(Repaired { truncated, changed_words }), "/dev/shm/x");
+        assert_eq!(say(false, 0), None);
+        assert!(say(true, 0).unwrap().contains("truncated"));
+        assert!(say(false, 7).unwrap().starts_with("7 words of what this instance publishes"));
+        let full = std::io::Error::from_raw_os_error(libc::ENOSPC);
+        assert!(finding(&Err(full), "/dev/shm/x").unwrap().contains("make room"));
+        let told = MemoryTold::default();
+        assert!(told.is_due() && !told.is_due());
+    }
+}

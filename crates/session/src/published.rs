@@ -1,0 +1,281 @@
+//! What is published: by the instance, which keeps a copy of its own and never reads it back, and read by sessions.
+//!
+//! An *epoch* counts the generations of a WAL. The instance moves it and publishes the salts that it stands for, before it
+//! captures anything of the generation. So a position (epoch, frame) is one of the published generations, and nothing that a
+//! session or anybody else writes has a part in it. See docs/decisions/0057.
+
+use crate::layout::{DATABASES, GENERATIONS_KEPT, Generation, Published, PublishedDatabase};
+use crate::segment::{Own, Segment};
+use std::io;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+/// What a session waits for: a frame of a WAL generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    position: u64,
+    /// Salts of the generation, when the instance had not yet said which epoch is that.
+    unconfirmed: Option<u64>,
+}
+
+impl Target {
+    /// Packed (epoch, frame).
+    pub fn position(self) -> u64 {
+        self.position
+    }
+}
+
+/// How far what is published is with a [`Target`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    No,
+    Yes,
+    /// It is known only that its epoch is over: that was another generation, or it was so long ago that it is not told any more.
+    CannotSay,
+}
+
+/// What was wrong with what is published, and was put right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// A file was truncated; sessions map it again.
+    pub truncated: bool,
+    /// Words that were not what the instance had written.
+    pub changed_words: usize,
+}
+
+fn packed([first, second]: [u32; 2]) -> u64 {
+    u64::from(first) | u64::from(second) << 32
+}
+
+fn unpacked(salts: u64) -> [u32; 2] {
+    [salts as u32, (salts >> 32) as u32]
+}
+
+fn kept(generations: &[Generation; GENERATIONS_KEPT], epoch: u32) -> &Generation {
+    &generations[epoch as usize % GENERATIONS_KEPT]
+}
+
+impl PublishedDatabase {
+    /// Salts that `epoch` stands for; `None` when that is not told, or being written.
+    fn salts_of(&self, epoch: u32) -> Option<u64> {
+        let generation = kept(&self.generations, epoch);
+        if generation.epoch.load(SeqCst) != epoch {
+            return None;
+        }
+        let salts = generation.salts.load(SeqCst);
+        (generation.epoch.load(SeqCst) == epoch).then_some(salts)
+    }
+
+    /// The newest epoch, and its salts. `None` only where somebody writes garbage there.
+    fn generation(&self) -> Option<(u32, u64)> {
+        // Each time that it is not told there is a newer one: they last longer than this.
+        (0..1_000).find_map(|_| {
+            let epoch = self.epoch.load(SeqCst);
+            Some((epoch, self.salts_of(epoch)?))
+        })
+    }
+
+    /// Where `frame` of the generation with `salts` stands, for the session that has just committed it and holds the write
+    /// lock. When the newest generation that is published is another one, then its successor is this one: the instance
+    /// publishes each before it captures any of it, and a WAL is reset only when all of it is captured.
+    pub(crate) fn target(&self, salts: [u32; 2], frame: u32) -> Option<Target> {
+        let salts = packed(salts);
+        let (epoch, known) = self.generation()?;
+        let (epoch, unconfirmed) =
+            if known == salts { (epoch, None) } else { (epoch.wrapping_add(1), Some(salts)) };
+        Some(Target { position: u64::from(epoch) << 32 | u64::from(frame), unconfirmed })
+    }
+
+    /// As [`PublishedDatabase::target`] for those who hold no lock: `None` unless `salts` are those of the newest generation.
+    pub(crate) fn target_of_reader(&self, salts: [u32; 2], frame: u32) -> Option<Target> {
+        let (epoch, known) = self.generation()?;
+        let position = u64::from(epoch) << 32 | u64::from(frame);
+        (known == packed(salts)).then_some(Target { position, unconfirmed: None })
+    }
+
+    pub(crate) fn reached(&self, target: Target) -> Reached {
+        if self.durable.load(SeqCst) < target.position {
+            return Reached::No;
+        }
+        match target.unconfirmed {
+            None => Reached::Yes,
+            // Published before anything of it was durable.
+            Some(salts) if self.salts_of((target.position >> 32) as u32) == Some(salts) => Reached::Yes,
+            Some(_) => Reached::CannotSay,
+        }
+    }
+
+    /// The next epoch stands for `salts`.
+    fn begin_generation(&self, epoch: u32, salts: u64) {
+        let generation = kept(&self.generations, epoch);
+        generation.epoch.store(!epoch, SeqCst);
+        generation.salts.store(salts, SeqCst);
+        generation.epoch.store(epoch, SeqCst);
+        self.epoch.store(epoch, SeqCst);
+    }
+
+    fn words(&self) -> (impl Iterator<Item = &AtomicU32>, impl Iterator<Item = &AtomicU64>) {
+        let short = [&self.state, &self.epoch, &self.rewriting, &self.other_writers, &self.gate];
+        let epochs = self.generations.iter().map(|generation| &generation.epoch);
+        let salts = self.generations.iter().map(|generation| &generation.salts);
+        (short.into_iter().chain(epochs), [&self.durable, &self.scn].into_iter().chain(salts))
+    }
+}
+
+impl Published {
+    pub(crate) fn of(&self, database: u16) -> &PublishedDatabase {
+        &self.databases[usize::from(database) % DATABASES]
+    }
+
+    /// All words that the instance answers for: wake words are none.
+    fn words(&self) -> (impl Iterator<Item = &AtomicU32>, impl Iterator<Item = &AtomicU64>) {
+        let settings = &self.settings;
+        let short = [
+            &self.head.version,
+            &self.head.retired,
+            &settings.commit_mode,
+            &settings.durable_visibility,
+            &settings.write_wait_ms,
+            &settings.commit_wait_ms,
+            &settings.running,
+        ];
+        let long = [&self.head.magic, &self.head.instance[0], &self.head.instance[1]];
+        (
+            short.into_iter().chain(self.databases.iter().flat_map(|of| of.words().0)),
+            long.into_iter().chain(self.databases.iter().flat_map(|of| of.words().1)),
+        )
+    }
+
+    /// In memory of this process alone.
+    pub(crate) fn copied(&self) -> Box<Published> {
+        // SAFETY: the size is not zero; all bits zero are a valid value of a type of atomics, and the box frees what has just
+        // been allocated for this type. On the stack it would be large.
+        let copy = unsafe {
+            let layout = std::alloc::Layout::new::<Published>();
+            let place = std::alloc::alloc_zeroed(layout).cast::<Published>();
+            if place.is_null() {
+                std::alloc::handle_alloc_error(layout);
+            }
+            Box::from_raw(place)
+        };
+        let ((short, long), (from_short, from_long)) = (copy.words(), self.words());
+        short.zip(from_short).for_each(|(to, from)| to.store(from.load(SeqCst), SeqCst));
+        long.zip(from_long).for_each(|(to, from)| to.store(from.load(SeqCst), SeqCst));
+        copy
+    }
+}
+
+/// A thread of the instance is between its own copy and what it publishes for so long at most, unless it was interrupted just
+/// there.
+const BETWEEN: Duration = Duration::from_millis(20);
+
+/// Gives the words of `$shown` their value of `$own` where they differ, and go on to; says how many did. The instance writes
+/// its own copy first.
+macro_rules! put_right {
+    ($word:ty, $own:expr, $shown:expr) => {{
+        let differ = |(own, shown): &(&$word, &$word)| own.load(SeqCst) != shown.load(SeqCst);
+        let mut wrong: Vec<_> = $own.zip($shown).filter(differ).collect();
+        if !wrong.is_empty() {
+            std::thread::sleep(BETWEEN);
+            wrong.retain(differ);
+        }
+        for (own, shown) in &wrong {
+            loop {
+                let value = own.load(SeqCst);
+                shown.store(value, SeqCst);
+                // Otherwise it was published meanwhile, and perhaps before the store above.
+                if own.load(SeqCst) == value {
+                    break;
+                }
+            }
+        }
+        wrong.len()
+    }};
+}
+
+impl Segment {
+    /// Publishes by `write`, which is called with the copy of the instance first. Not for sessions: it does nothing there.
+    pub(crate) fn publish(&self, write: impl Fn(&Published)) {
+        if let Some(own) = &self.mapping.own {
+            write(&own.truth);
+            write(self.published);
+        }
+    }
+
+    /// Epoch and salts of the generation of a database that is published last.
+    pub fn epoch(&self, database: u16) -> (u32, [u32; 2]) {
+        let (epoch, salts) = self.published_of(database).generation().unwrap_or_default();
+        (epoch, unpacked(salts))
+    }
+
+    /// The next epoch stands for `salts`, if `is_due` says so of the newest one, which is not changed meanwhile. Returns the
+    /// newest epoch.
+    fn next_generation(&self, database: u16, salts: u64, is_due: impl Fn(u32, u64) -> bool) -> u32 {
+        let Some(own) = &self.mapping.own else { return 0 };
+        let _changes = own.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let (epoch, known) = own.truth.of(database).generation().unwrap_or_default();
+        if !is_due(epoch, known) {
+            return epoch;
+        }
+        let next = epoch.wrapping_add(1);
+        self.publish(|published| published.of(database).begin_generation(next, salts));
+        next
+    }
+
+    /// Moves the epoch for a generation that the instance has begun or found. The caller holds the WAL write lock. Returns
+    /// the epoch of it.
+    pub fn announce_generation(&self, database: u16, salts: [u32; 2]) -> u32 {
+        let packed = packed(salts);
+        let epoch = self.next_generation(database, packed, |_, known| known != packed);
+        let line = &self.database(database).lock;
+        line.salts[0].store(salts[0], SeqCst);
+        line.salts[1].store(salts[1], SeqCst);
+        line.foreign.store(0, SeqCst);
+        epoch
+    }
+
+    /// Moves the epoch for the generation with `salts`, which was found published, with a commit in it, after
+    /// [`Segment::epoch`] had said `seen`. The caller holds no lock: if the epoch is another one by now, what was found is
+    /// out of date, and nothing is done.
+    ///
+    /// That no commit of the generation `seen` is missing then: the WAL was reset only when all of that was captured. That
+    /// no session takes the new epoch for another generation: a commit in the new one was there before this call, so its
+    /// header is in the WAL, and no earlier generation comes back.
+    pub fn adopt_generation(&self, database: u16, seen: (u32, [u32; 2]), salts: [u32; 2]) {
+        let seen = (seen.0, packed(seen.1));
+        self.next_generation(database, packed(salts), |epoch, known| (epoch, known) == seen);
+    }
+
+    /// The number stands for another file from now on, and no session of the one before is left: its generation is not one
+    /// of the new file's, whatever the salts of that are.
+    pub fn forget_generation(&self, database: u16) {
+        self.next_generation(database, 0, |_, _| true);
+        let line = &self.database(database).lock;
+        line.salts[0].store(0, SeqCst);
+        line.salts[1].store(0, SeqCst);
+        line.foreign.store(0, SeqCst);
+        line.orphans.store(0, SeqCst);
+    }
+
+    /// Compares what is published with what the instance has written, and the files with their lengths, and puts right what
+    /// differs. To be called now and then, by one thread. Does nothing for sessions.
+    ///
+    /// # Errors
+    /// When a file that was truncated cannot be made as long as it was.
+    pub fn repair(&self) -> io::Result<Repaired> {
+        let Some(own) = &self.mapping.own else { return Ok(Repaired::default()) };
+        let truncated = self.mapping.restore(own)?;
+        let ((own_short, own_long), (short, long)) = (own.truth.words(), self.published.words());
+        let changed_words = put_right!(AtomicU32, own_short, short) + put_right!(AtomicU64, own_long, long);
+        // What was lost with the end of the file is not counted as changed by somebody.
+        Ok(Repaired { truncated, changed_words: if truncated { 0 } else { changed_words } })
+    }
+}
+
+impl Own {
+    /// The highest position of `position` and what was published before, for the copy of the instance.
+    pub(crate) fn move_durable(&self, database: u16, position: u64) -> u64 {
+        self.truth.of(database).durable.fetch_max(position, SeqCst).max(position)
+    }
+}
