@@ -141,6 +141,7 @@ impl Administrators {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use standfast_transport::Rights;
 
     fn peer(uid: u32) -> Peer {
         Peer { uid }
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_who_what_and_who_may() {
-        let token = Request::IssueToken { name: "x".into(), never_primary: false, ttl_s: 1 };
+        let token = Request::IssueToken { name: "x".into(), rights: Rights::default(), ttl_s: 1 };
         let said = Administrators { instance: 990 }.check(peer(60_001), &token).unwrap_err().to_string();
         for word in ["uid 60001", "`issue-token`", "root and uid 990", "sudo -u '#990'"] {
             assert!(said.contains(word), "{word}: {said}");

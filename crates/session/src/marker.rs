@@ -319,6 +319,7 @@ mod tests {
             name: "n".into(),
             directory: "/i".into(),
             segment: "/s".into(),
+            owner: Some(995),
             database: 3,
             path: "/srv/app.db".into(),
             file: Some(FileId { device: 3, inode: 9 }),
