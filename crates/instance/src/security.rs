@@ -220,8 +220,8 @@ impl Keeper {
     ///
     /// # Errors
     /// When it cannot be remembered.
-    pub fn vouched(&self, said: &[MemberRights]) -> Result<(), InstanceError> {
-        self.change_members(|members| members.vouch(said))
+    pub fn vouched(&self, source: &str, said: &[MemberRights]) -> Result<(), InstanceError> {
+        self.change_members(|members| members.vouch_as(source, said))
     }
 
     /// Who is listed.

@@ -119,7 +119,7 @@ impl Environment {
     /// A source that was accepted says who may do what, who renews certificates, and who became primary.
     pub fn note_vouched(&self, hello: &SenderHello, from: Option<SocketAddr>) {
         let said = as_said(&hello.members, &hello.peers, &hello.source.name);
-        if let Err(error) = self.keeper.vouched(&said) {
+        if let Err(error) = self.keeper.vouched(&hello.source.name, &said) {
             self.alert.say(format!("the list of peers cannot be kept: {error}"));
         }
         let issuer = hello.issuer.clone().and_then(|mut issuer| {

@@ -195,6 +195,21 @@ impl Members {
         self.vouched = members.iter().map(|member| (member.name.clone(), member.rights.clone())).collect();
     }
 
+    /// As [`Members::vouch`], for a source of redo. One that may not become primary itself passes on what its primary says, and
+    /// is not believed that somebody may of whom that is not known here: it could name itself.
+    pub fn vouch_as(&mut self, source: &str, members: &[MemberRights]) {
+        let may = |name: &str| self.listed_rights(name).is_some_and(|rights| rights.has(Right::Candidate));
+        let limited = |member: &MemberRights| match may(source) || may(&member.name) {
+            true => member.clone(),
+            false => MemberRights {
+                name: member.name.clone(),
+                rights: member.rights.clone().without(Right::Candidate),
+            },
+        };
+        let limited: Vec<MemberRights> = members.iter().map(limited).collect();
+        self.vouch(&limited);
+    }
+
     /// Who renews the certificate of this instance.
     pub fn issuer(&self) -> Option<&IssuerAt> {
         self.issuer.as_ref()
@@ -346,6 +361,18 @@ mod tests {
         assert!(!north.rights("reports", &destinations).has(Right::Candidate));
         let said = north.vouched_for("north", &destinations, false);
         assert_eq!(said[1].rights, Rights::never_primary());
+    }
+
+    #[test]
+    fn a_far_sync_makes_no_candidate() {
+        let mut members = Members::default();
+        let near = MemberRights { name: "near".into(), rights: Rights::far_sync() };
+        members.vouch(&[all(&["south", "north"]), vec![near]].concat());
+        members.vouch_as("near", &all(&["near", "evil", "north"]));
+        assert!(may(&members, "north", Right::Candidate), "as it is known already");
+        assert!(!may(&members, "near", Right::Candidate) && !may(&members, "evil", Right::Candidate));
+        members.vouch_as("north", &all(&["north", "oslo"]));
+        assert!(may(&members, "oslo", Right::Candidate), "who may become primary is believed");
     }
 
     #[test]
