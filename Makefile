@@ -9,9 +9,13 @@ target := $(or $(CARGO_TARGET_DIR),target)
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
-build: ## the binaries, in target/release
+build: ## the binaries with fault points, for tests and campaigns, in target/release
 	@scripts/setup.sh build
 	cargo build --release --workspace --locked
+
+package: ## what is installed, in target/package: programs without fault points, unit, manual pages, list of materials
+	@scripts/setup.sh build
+	@scripts/package.sh
 
 demo: ## kill the primary under load, fail over, and count what was lost; under a minute after the build
 	@scripts/setup.sh demo
@@ -64,4 +68,4 @@ fuzz: ## all decoders of bytes from files, peers and operators [MINUTES=30 each]
 	@scripts/setup.sh build
 	@MINUTES="$(MINUTES)" TARGETS="$(TARGETS)" scripts/fuzz.sh
 
-.PHONY: help build demo test bench figures campaign-kill campaign-power campaign-faults campaign-differential campaign-isolation foreign fuzz
+.PHONY: help build package demo test bench figures campaign-kill campaign-power campaign-faults campaign-differential campaign-isolation foreign fuzz

@@ -29,6 +29,15 @@ pub enum CampaignError {
         /// Where it was looked for.
         path: PathBuf,
     },
+    /// The program was built for users.
+    #[error(
+        "{path} has no fault points, so this test would prove nothing\nhint: run `cargo build --release --workspace`; a \
+         build of single packages leaves them out"
+    )]
+    NoFaultPoints {
+        /// The program.
+        path: PathBuf,
+    },
     /// A program ended otherwise than it should.
     #[error("{program}: {problem}{output}")]
     Program {

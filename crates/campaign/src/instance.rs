@@ -117,6 +117,9 @@ impl Instance {
         {
             return Err(error).during(|| format!("remove {}", ready.display()));
         }
+        if self.faults.is_some() {
+            self.programs.check_fault_points()?;
+        }
         let mut command = self.command(&["start"]);
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command.envs(self.faults.iter().map(|faults| ("STANDFAST_FAULT", faults)));

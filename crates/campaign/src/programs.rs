@@ -1,7 +1,9 @@
 //! Where the programs under test are.
 
 use crate::{CampaignError, During, Result};
+use standfast_io::fault;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The programs that a campaign runs.
 #[derive(Clone, Debug)]
@@ -31,6 +33,23 @@ impl Programs {
             extension: find("libstandfast.so")?,
             campaign: find("standfast-campaign")?,
         })
+    }
+
+    /// Checks that the daemon has fault points: a package has none, and a campaign with it would prove nothing.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn check_fault_points(&self) -> Result<()> {
+        static CHECKED: OnceLock<bool> = OnceLock::new();
+        // A program that cannot be read cannot be started either, which says more.
+        let has = || {
+            std::fs::read(&self.standfast).map_or(true, |program| {
+                let variable = fault::VARIABLE.unwrap_or_default().as_bytes();
+                program.windows(variable.len().max(1)).any(|window| window == variable)
+            })
+        };
+        let checked = *CHECKED.get_or_init(has);
+        if checked { Ok(()) } else { Err(CampaignError::NoFaultPoints { path: self.standfast.clone() }) }
     }
 
     /// The programs in `chosen`, else in `$STANDFAST_BIN`, else beside the running program, else in the

@@ -45,7 +45,6 @@ use standfast_transport::{GapStatus, Receiver, ReceiverConfig, StandbyLog};
 use standfast_types::Scn;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::time::Duration;
 
 /// A primary with everything around it.
 pub struct RunningPrimary {
@@ -298,12 +297,10 @@ impl Running {
         if instance.listen.is_empty() {
             return Ok(());
         }
-        let delay =
-            std::env::var("STANDFAST_ACK_DELAY_US").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
         let config = ReceiverConfig {
             listen: instance.listen.clone(),
             security: self.environment.security(),
-            ack_delay: Duration::from_micros(delay),
+            ack_delay: standfast_io::fault::acknowledgement_delay(),
             sdu_bytes: self.environment.config.standby.sdu_bytes,
             ..ReceiverConfig::default()
         };

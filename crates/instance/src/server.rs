@@ -233,6 +233,9 @@ fn serve(
         env!("CARGO_PKG_VERSION"),
         control.role
     ));
+    if let Some(armed) = standfast_io::fault::armed_by() {
+        alert.say(format!("FAULT POINTS ARMED: {armed}; this instance fails on purpose, for tests only"));
+    }
     let mut environment =
         Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert.clone(), control);
     environment.until_scn = until_scn;

@@ -1,14 +1,11 @@
-//! Numbered fault points in production code, off unless a test arms them through the environment variable
-//! `STANDFAST_FAULT`: a comma-separated list of `point[:part]=action[@n]`, where action is an errno name (`EIO`,
-//! `ENOSPC`), `kill` (the process kills itself with SIGKILL), `panic` (the thread dies) or `sleep:MS`, and `n` (default 1) is the call at
-//! which it strikes. `@n+` strikes at the nth call and every later one. With a part, only calls count that concern
-//! a log file whose path contains it: `log-write:/redo2/=EIO@20+` is a device of one member that goes.
+//! Numbered fault points in production code. They do something in builds with the feature `faults` only, which the
+//! campaigns enable; in what is packaged a point is nothing, and no variable of the environment is looked at.
 
-use std::io::{Error, Result};
-use std::path::Path;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+#[cfg(feature = "faults")]
+mod armed;
+
+#[cfg(feature = "faults")]
+pub use armed::{DELAY_VARIABLE, VARIABLE, acknowledgement_delay, armed_by, check, check_file};
 
 /// Places where a test can make the disk fail or the process die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,128 +52,46 @@ pub enum Fault {
     SetAside,
 }
 
-const POINTS: [(&str, Fault); 20] = [
-    ("log-write", Fault::LogWrite),
-    ("log-written", Fault::LogWritten),
-    ("copy", Fault::Copy),
-    ("sync", Fault::Sync),
-    ("create", Fault::Create),
-    ("replace", Fault::Replace),
-    ("send", Fault::Send),
-    ("archive-send", Fault::ArchiveSend),
-    ("received", Fault::Received),
-    ("apply-commit", Fault::ApplyCommit),
-    ("apply-committed", Fault::ApplyCommitted),
-    ("checkpoint-reset", Fault::CheckpointReset),
-    ("log-rewrite", Fault::LogRewrite),
-    ("recovery-apply", Fault::RecoveryApply),
-    ("capture", Fault::Capture),
-    ("fresh-copy", Fault::FreshCopy),
-    ("wal-sync", Fault::WalSync),
-    ("database-sync", Fault::DatabaseSync),
-    ("database-write", Fault::DatabaseWrite),
-    ("set-aside", Fault::SetAside),
-];
+#[cfg(not(feature = "faults"))]
+pub use without::{DELAY_VARIABLE, VARIABLE, acknowledgement_delay, armed_by, check, check_file};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
-    Errno(i32),
-    Kill,
-    Panic,
-    Sleep(u64),
-}
+#[cfg(not(feature = "faults"))]
+mod without {
+    use super::Fault;
+    use std::io::Result;
+    use std::path::Path;
+    use std::time::Duration;
 
-#[derive(Debug)]
-struct Armed {
-    fault: Fault,
-    /// Only files whose path contains this; empty: all.
-    of: String,
-    action: Action,
-    first: u64,
-    onwards: bool,
-    calls: AtomicU64,
-}
+    /// The variable that arms fault points; `None`: this build has none.
+    pub const VARIABLE: Option<&str> = None;
+    /// The variable that delays acknowledgements; `None`: this build does not look at it.
+    pub const DELAY_VARIABLE: Option<&str> = None;
 
-fn armed() -> &'static [Armed] {
-    static ARMED: OnceLock<Vec<Armed>> = OnceLock::new();
-    ARMED.get_or_init(|| std::env::var("STANDFAST_FAULT").map_or_else(|_| Vec::new(), |text| parse(&text)))
-}
-
-fn parse(text: &str) -> Vec<Armed> {
-    text.split(',').filter_map(parse_one).collect()
-}
-
-fn parse_one(item: &str) -> Option<Armed> {
-    let (point, rest) = item.trim().split_once('=')?;
-    let (action, count) = rest.split_once('@').unwrap_or((rest, "1"));
-    let (point, of) = point.split_once(':').unwrap_or((point, ""));
-    let fault = POINTS.iter().find(|(name, _)| *name == point)?.1;
-    let action = match action {
-        "EIO" => Action::Errno(libc::EIO),
-        "ENOSPC" => Action::Errno(libc::ENOSPC),
-        "kill" => Action::Kill,
-        "panic" => Action::Panic,
-        other => Action::Sleep(other.strip_prefix("sleep:")?.parse().ok()?),
-    };
-    let onwards = count.ends_with('+');
-    Some(Armed {
-        fault,
-        of: of.to_owned(),
-        action,
-        first: count.trim_end_matches('+').parse().ok()?,
-        onwards,
-        calls: AtomicU64::new(0),
-    })
-}
-
-/// Fails, sleeps or dies when a test has armed `fault`; one load when nothing is armed.
-pub fn check(fault: Fault) -> Result<()> {
-    check_file(fault, Path::new(""))
-}
-
-/// As [`check`], where the file at `path` is concerned.
-pub fn check_file(fault: Fault, path: &Path) -> Result<()> {
-    let strikes = |armed: &&Armed| {
-        armed.fault == fault && (armed.of.is_empty() || path.to_string_lossy().contains(&armed.of))
-    };
-    for armed in armed().iter().filter(strikes) {
-        let call = armed.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        if call == armed.first || armed.onwards && call > armed.first {
-            match armed.action {
-                Action::Errno(errno) => return Err(Error::from_raw_os_error(errno)),
-                Action::Panic => die(fault),
-                Action::Sleep(ms) => std::thread::sleep(Duration::from_millis(ms)),
-                // SAFETY: raise has no memory preconditions.
-                Action::Kill => unsafe {
-                    libc::raise(libc::SIGKILL);
-                },
-            }
-        }
+    /// What has armed fault points in this process.
+    pub fn armed_by() -> Option<String> {
+        None
     }
-    Ok(())
-}
 
-/// The death of a thread, for tests of what becomes of the instance then.
-#[expect(clippy::panic, reason = "armed by tests only")]
-fn die(fault: Fault) {
-    panic!("armed at {fault:?}");
-}
+    /// By how much acknowledgements of this process are to be delayed.
+    pub fn acknowledgement_delay() -> Duration {
+        Duration::ZERO
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    /// Does nothing in this build.
+    ///
+    /// # Errors
+    /// None.
+    #[inline(always)]
+    pub fn check(_: Fault) -> Result<()> {
+        Ok(())
+    }
 
-    #[test]
-    fn the_list_of_faults_is_understood() {
-        let armed = parse("log-write=EIO@3,copy:/redo2/=sleep:5@2+,nonsense,send=kill,sync=what");
-        let seen: Vec<_> = armed.iter().map(|a| (a.fault, &*a.of, a.action, a.first, a.onwards)).collect();
-        assert_eq!(
-            seen,
-            [
-                (Fault::LogWrite, "", Action::Errno(libc::EIO), 3, false),
-                (Fault::Copy, "/redo2/", Action::Sleep(5), 2, true),
-                (Fault::Send, "", Action::Kill, 1, false),
-            ]
-        );
+    /// Does nothing in this build.
+    ///
+    /// # Errors
+    /// None.
+    #[inline(always)]
+    pub fn check_file(_: Fault, _: &Path) -> Result<()> {
+        Ok(())
     }
 }

@@ -124,8 +124,10 @@ impl Site<'_> {
         if self.behind {
             command.args(["--idle", "0"]).arg(program);
         }
-        if self.ack_delay_us > 0 {
-            command.env("STANDFAST_ACK_DELAY_US", self.ack_delay_us.to_string());
+        if self.ack_delay_us > 0
+            && let Some(variable) = standfast_io::fault::DELAY_VARIABLE
+        {
+            command.env(variable, self.ack_delay_us.to_string());
         }
         Ok(command)
     }

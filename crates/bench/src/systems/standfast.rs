@@ -210,7 +210,7 @@ impl Instance {
         let log = scratch.path().join(format!("{name}.out"));
         let mut command = site.command(program)?;
         command.arg("start").arg("-D").arg(&directory).env_remove("NOTIFY_SOCKET");
-        command.envs(faults.map(|faults| ("STANDFAST_FAULT", faults)));
+        command.envs(standfast_io::fault::VARIABLE.zip(faults));
         let process = Process::start(command, Some(&log), libc::SIGTERM)?;
         let ready = directory.join("ready");
         process.await_ready("the instance's file `ready`", TIMEOUT, || Ok(ready.exists()))?;
