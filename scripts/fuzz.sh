@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fuzzes every decoder of bytes from files, peers, applications and operators: MINUTES each target, one after the other.
-# TARGETS names some (transport net redo log_files instance_files; all when empty). What is found lies in
-# fuzz/artifacts/TARGET, and `cargo fuzz run TARGET FILE` repeats it; new inputs are kept in fuzz/work/TARGET.
+# TARGETS names some (transport net redo log_files instance_files control_requests marker segment http; all when empty).
+# What is found lies in fuzz/artifacts/TARGET, and `cargo fuzz run TARGET FILE` repeats it; new inputs are kept in
+# fuzz/work/TARGET.
 # KEEP=1 adds what is new to the corpus of the repository, minimised.
 #
 # The fuzzer is cargo-fuzz, which is installed when it is missing. It instruments with flags that the stable compiler
@@ -11,7 +12,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 minutes=${MINUTES:-30}
-targets=${TARGETS:-transport net redo log_files instance_files}
+targets=${TARGETS:-transport net redo log_files instance_files control_requests marker segment http}
 # Inputs that are longer find nothing that shorter ones do not.
 longest=32768
 command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz --version '^0.13'

@@ -23,8 +23,12 @@ impl Seeds {
     }
 
     fn put(&mut self, choice: u8, input: &[u8]) -> std::io::Result<()> {
+        self.put_whole(&[&[choice][..], input].concat())
+    }
+
+    /// For a target with one decoder.
+    fn put_whole(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.written += 1;
-        let bytes = [&[choice][..], input].concat();
         std::fs::write(self.directory.join(format!("seed-{:02}", self.written)), bytes)
     }
 }
@@ -35,7 +39,79 @@ fn main() -> std::io::Result<()> {
     net(&mut Seeds::of(&corpus, "net")?)?;
     redo(&mut Seeds::of(&corpus, "redo")?)?;
     log_files(&mut Seeds::of(&corpus, "log_files")?)?;
-    instance_files(&mut Seeds::of(&corpus, "instance_files")?)
+    instance_files(&mut Seeds::of(&corpus, "instance_files")?)?;
+    control_requests(&mut Seeds::of(&corpus, "control_requests")?)?;
+    marker(&mut Seeds::of(&corpus, "marker")?)?;
+    segment(&mut Seeds::of(&corpus, "segment")?)?;
+    http(&mut Seeds::of(&corpus, "http")?)
+}
+
+/// One of each shape that requests have.
+fn control_requests(seeds: &mut Seeds) -> std::io::Result<()> {
+    let requests = [
+        json!({"op": "status"}),
+        json!({"op": "observe", "history": true, "standbys": true}),
+        json!({"op": "view", "name": "v$database"}),
+        json!({"op": "protect", "path": "/srv/app.db", "name": "app.db"}),
+        json!({"op": "resolve", "name": "app.db", "keep": null}),
+        json!({"op": "register-logfile", "path": "/srv/arch/1_5.log"}),
+        json!({"op": "verify", "database": null, "repair": true, "bytes_per_s": 1_000_000}),
+        json!({"op": "failover", "wait_s": 5, "force": false}),
+        json!({"op": "apply", "on": true, "no_delay": false}),
+        json!({"op": "set-destination", "destination": {"name": "north", "address": "127.0.0.1:7400"}}),
+        json!({"op": "protection-mode", "mode": null}),
+        json!({"op": "issue-token", "name": "north", "never_primary": true, "ttl_s": 3600}),
+    ];
+    requests.iter().try_for_each(|request| seeds.put_whole(format!("{request}\n").as_bytes()))
+}
+
+fn marker(seeds: &mut Seeds) -> std::io::Result<()> {
+    let right = "standfast-marker 2\ninstance=0123456789abcdef0123456789abcdef\nname=orders-a\n\
+                 directory=/var/lib/standfast\nsegment=/dev/shm/s\ndatabase=3\npath=/srv/app.db\ndevice=2049\ninode=1180437\n";
+    let changed = [
+        ("marker 2", "marker 1"),
+        ("marker 2", "marker 99"),
+        ("segment=/dev/shm/s", "segment=../../etc/passwd"),
+        ("database=3", "database=65536"),
+        ("device=2049", "device=-1"),
+        ("name=orders-a", "name=\u{1b}[2J"),
+        ("path=/srv/app.db", "path="),
+        ("inode=1180437\n", ""),
+        ("inode=1180437", "inode=1180437\ninode=2"),
+    ];
+    seeds.put_whole(right.as_bytes())?;
+    changed.iter().try_for_each(|(from, to)| seeds.put_whole(right.replace(from, to).as_bytes()))
+}
+
+fn segment(seeds: &mut Seeds) -> std::io::Result<()> {
+    for length in [0, 1] {
+        for (magic, version) in [(b"SFSHM001", 2_u64), (b"SFSHM001", u64::MAX), (b"XXSHM001", 2)] {
+            let mut header = vec![length];
+            header.extend(magic);
+            header.extend(version.to_le_bytes());
+            header.extend(b"of nobody at alX");
+            seeds.put_whole(&header)?;
+            header.resize(4097, 0xff);
+            seeds.put_whole(&header)?;
+        }
+    }
+    Ok(())
+}
+
+fn http(seeds: &mut Seeds) -> std::io::Result<()> {
+    let heads = [
+        "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "GET /metrics?token=abc HTTP/1.1\r\nHost: here:9000\r\nCookie: standfast_token=abc\r\n\r\n",
+        "GET /?token=0123456789abcdef HTTP/1.1\r\nHost: [::1]:9000\r\n\r\n",
+        "GET //evil?token=0123456789abcdef HTTP/1.1\r\n\r\n",
+        "HEAD /healthz HTTP/1.0\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n",
+        "POST /api/observation HTTP/1.1\r\nContent-Length: 5\r\nHost: 127.0.0.1\r\n\r\nhello",
+        "GET /healthz HTTP/1.1\r\nCookie: a=b; standfast_token = x ; c\r\nhost: EVIL.example\r\n\r\n",
+        "GET http://a/b HTTP/1.1\r\nX: \u{fffd}\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: localhost\r\n",
+        "\u{16}\u{3}\u{1}\u{2}\u{0}\u{1}",
+    ];
+    heads.iter().try_for_each(|head| seeds.put_whole(head.as_bytes()))
 }
 
 fn transport(seeds: &mut Seeds) -> std::io::Result<()> {

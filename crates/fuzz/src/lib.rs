@@ -23,12 +23,16 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "transport", run: targets::transport::run, base: 64 << 10 },
     Target { name: "net", run: targets::net::run, base: 64 << 10 },
     Target { name: "redo", run: targets::redo::run, base: 16 << 10 },
     Target { name: "log_files", run: targets::log_files::run, base: 256 << 10 },
     Target { name: "instance_files", run: targets::instance_files::run, base: 64 << 10 },
+    Target { name: "control_requests", run: targets::control_requests::run, base: 16 << 10 },
+    Target { name: "marker", run: targets::marker::run, base: 16 << 10 },
+    Target { name: "segment", run: targets::segment::run, base: 16 << 10 },
+    Target { name: "http", run: targets::http::run, base: 32 << 10 },
 ];
 
 impl Target {

@@ -50,6 +50,26 @@ fn files_of_an_instance_of_any_bytes_are_read_or_refused() {
 }
 
 #[test]
+fn control_requests_of_any_bytes_are_read_or_refused() {
+    replay("control_requests");
+}
+
+#[test]
+fn a_marker_of_any_bytes_is_read_or_refused() {
+    replay("marker");
+}
+
+#[test]
+fn shared_memory_of_any_bytes_is_refused() {
+    replay("segment");
+}
+
+#[test]
+fn http_requests_of_any_bytes_are_read_or_refused() {
+    replay("http");
+}
+
+#[test]
 fn every_target_is_replayed() {
     let tests = include_str!("corpus.rs");
     for target in TARGETS {

@@ -129,7 +129,7 @@ fn journal(mut bytes: Vec<u8>, seal: fn(&mut [u8])) {
     let _ = history.newest().count();
 }
 
-fn marker(bytes: &[u8]) {
+pub(super) fn marker(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(marker) = Marker::parse(text) {
         let path = Path::new("/nowhere/app.db");
@@ -140,7 +140,7 @@ fn marker(bytes: &[u8]) {
 }
 
 /// The header of shared memory that is not an instance's: one that were accepted would stay mapped for good.
-fn segment(bytes: &[u8]) {
+pub(super) fn segment(bytes: &[u8]) {
     let path = std::env::temp_dir().join(format!("standfast-fuzz-segment-{}", std::process::id()));
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
     let Ok(mut file) = file else { return };

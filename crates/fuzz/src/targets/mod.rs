@@ -1,9 +1,13 @@
-//! The targets. The first byte of an input says which decoder it is for.
+//! The targets. In those with several decoders the first byte of an input says which one it is for.
 
+pub mod control_requests;
+pub mod http;
 pub mod instance_files;
 pub mod log_files;
+pub mod marker;
 pub mod net;
 pub mod redo;
+pub mod segment;
 pub mod transport;
 
 /// The first byte, and the rest.
