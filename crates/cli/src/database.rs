@@ -100,8 +100,9 @@ pub fn database(directory: &Path, command: DatabaseCommand) -> Result<(), Instan
     Ok(())
 }
 
+/// A name of a file or process may hold anything; a terminal gets text.
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string(), crate::printable_lines)
 }
 
 fn list(value: &Value) -> &[Value] {

@@ -282,8 +282,9 @@ fn absolute(path: &Path) -> Result<PathBuf, InstanceError> {
     })
 }
 
+/// A name of a file or process may hold anything; a terminal gets text.
 fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string(), printable_lines)
 }
 
 fn print_list(list: &Value, word: &str) {

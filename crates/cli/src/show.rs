@@ -5,7 +5,8 @@ use serde_json::Value;
 fn text(value: &Value) -> String {
     match value {
         Value::Null => "unknown".into(),
-        Value::String(text) => text.clone(),
+        // A name of a file or process may hold anything; a terminal gets text.
+        Value::String(text) => standfast_types::printable(text, usize::MAX),
         other => other.to_string(),
     }
 }
@@ -258,7 +259,9 @@ fn stopped(databases: &Value, place: &str) {
             "NOT APPLIED{place} to {} since SCN {}: {}",
             text(&stopped["database"]),
             text(&stopped["applied"]),
-            text(&stopped["reason"]).replace(" | hint: ", "\nhint: ").replace("\nhint: ", "\n  hint: "),
+            crate::printable_lines(stopped["reason"].as_str().unwrap_or("unknown"))
+                .replace(" | hint: ", "\nhint: ")
+                .replace("\nhint: ", "\n  hint: "),
         );
     }
 }
