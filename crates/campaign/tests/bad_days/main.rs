@@ -52,6 +52,7 @@ mod shared_memory;
 mod standby;
 mod standby_files;
 mod stops;
+mod strangers;
 mod support;
 mod unreadable_redo;
 mod verify;
