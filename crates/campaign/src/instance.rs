@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Longest time for starting, catching up and the like. Generous: a busy machine is no finding.
 pub const TIMEOUT: Duration = Duration::from_secs(90);
 
+/// See [`Instance::init`].
+pub const INSECURE: &str = "--insecure";
+
 /// An address of the loopback interface that is nobody else's while this process runs.
 ///
 /// # Errors
@@ -37,18 +40,33 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Makes a new primary in `directory` with `standfast init`, and `more` arguments.
+    /// Makes a new primary in `directory` with `standfast init`, and `more` arguments. It and its standbys speak plain TCP
+    /// (`insecure`), so that standbys need no tokens and what happens to bytes on the way can be chosen: who may connect is
+    /// not what is tested with it, but for tests that begin with [`Instance::init_with_tls`].
     ///
     /// # Errors
     /// When that fails.
     pub fn init(programs: &Programs, directory: &Path, name: &str, more: &[&str]) -> Result<Instance> {
+        Instance::init_with_tls(programs, directory, name, &[&[INSECURE], more].concat())
+    }
+
+    /// As [`Instance::init`], and connections are encrypted, as by default.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn init_with_tls(
+        programs: &Programs,
+        directory: &Path,
+        name: &str,
+        more: &[&str],
+    ) -> Result<Instance> {
         let instance = Instance::new(programs, directory, free_address()?);
         let words = ["init", "--name", name, "--listen", &instance.address];
         instance.must(&[&words, more].concat())?;
         Ok(instance)
     }
 
-    /// Makes a standby of the running `primary` in `directory`.
+    /// Makes a standby of the running `primary`, which is insecure, in `directory`.
     ///
     /// # Errors
     /// When that fails.
@@ -63,7 +81,7 @@ impl Instance {
     pub fn standby_with(primary: &Instance, directory: &Path, name: &str, more: &[&str]) -> Result<Instance> {
         let standby = Instance::new(&primary.programs, directory, free_address()?);
         let from = ["standby", "create", "--from", &primary.address, "--name", name, "--listen"];
-        standby.must(&[&from[..], &[&standby.address], more].concat())?;
+        standby.must(&[&from[..], &[&standby.address, INSECURE], more].concat())?;
         Ok(standby)
     }
 

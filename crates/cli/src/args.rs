@@ -5,7 +5,6 @@ use crate::destination_args::DestinationCommand;
 use crate::live;
 use crate::reports::{DiagnoseArgs, ReportArgs, SnapshotCommand};
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use standfast_instance::config::TlsSetting;
 use standfast_instance::{ProtectionMode, Rights};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +14,8 @@ Examples:
   standfast init -D /srv/sf --name paris --listen 127.0.0.1:7450
   standfast start -D /srv/sf &
   standfast protect -D /srv/sf /srv/app/orders.db
-  standfast standby create -D /srv/sf-b --from 127.0.0.1:7450 --name oslo --listen 127.0.0.1:7451
+  standfast standby token -D /srv/sf --name oslo > token
+  standfast standby create -D /srv/sf-b --from 127.0.0.1:7450 --name oslo --listen 127.0.0.1:7451 --token-file token
   standfast start -D /srv/sf-b &
   standfast destination add -D /srv/sf oslo 127.0.0.1:7451
   standfast status -D /srv/sf
@@ -65,7 +65,7 @@ pub fn command() -> clap::Command {
 pub enum Command {
     /// Make a new primary instance.
     #[command(
-        after_help = "Examples:\n  standfast init -D /srv/sf --name paris --listen 127.0.0.1:7450\n  standfast init -D /srv/sf --name paris --listen 10.0.0.1:7411\n\nConnections beyond loopback are encrypted (TLS 1.3); --insecure leaves them plain."
+        after_help = "Examples:\n  standfast init -D /srv/sf --name paris --listen 127.0.0.1:7450\n  standfast init -D /srv/sf --name paris --listen 10.0.0.1:7411\n\nConnections are encrypted (TLS 1.3), on loopback too; --insecure at both ends leaves them plain."
     )]
     Init {
         /// Name of the instance, as standbys and messages know it.
@@ -74,12 +74,12 @@ pub enum Command {
         /// Address to receive on, HOST:PORT.
         #[arg(long)]
         listen: Option<String>,
-        /// Allow plain TCP beyond loopback.
+        /// Plain TCP instead of TLS, at both ends: for ports that nobody else can reach.
         #[arg(long)]
         insecure: bool,
-        /// Where connections are encrypted.
-        #[arg(long, value_enum, default_value = "auto")]
-        tls: TlsArg,
+        /// Of older releases; says nothing any more.
+        #[arg(long, value_enum, hide = true, conflicts_with = "insecure")]
+        tls: Option<TlsArg>,
         /// Bytes of each redo log file.
         #[arg(long)]
         group_bytes: Option<u64>,
@@ -444,7 +444,7 @@ pub enum StandbyCommand {
     ///
     /// Its redo logs are sized by the rule: as large as the online logs of the primary, and one group more.
     #[command(
-        after_help = "Examples:\n  standfast standby create -D /srv/sf-b --from 10.0.0.1:7411 --name oslo --listen 10.0.0.2:7411 --token-file token\n  standfast standby create -D /srv/sf-n --from 10.0.0.1:7411 --name near --listen 10.0.0.3:7411 --token-file token2 --far-sync\n\nBeyond loopback the new host needs a token of the primary (`standfast standby token`). The primary goes on meanwhile. A standby that a far sync or another standby is to feed is made from the primary as well,\nafter the one that feeds it. Exit codes: 0 ok, 1 failed, 3 refused by the primary or by what is in the directory."
+        after_help = "Examples:\n  standfast standby create -D /srv/sf-b --from 10.0.0.1:7411 --name oslo --listen 10.0.0.2:7411 --token-file token\n  standfast standby create -D /srv/sf-n --from 10.0.0.1:7411 --name near --listen 10.0.0.3:7411 --token-file token2 --far-sync\n\nThe new host needs a token of the primary (`standfast standby token`), unless both are insecure. The primary goes on meanwhile. A standby that a far sync or another standby is to feed is made from the primary as well,\nafter the one that feeds it. Exit codes: 0 ok, 1 failed, 3 refused by the primary or by what is in the directory."
     )]
     Create {
         /// Address of the primary, HOST:PORT.
@@ -456,12 +456,12 @@ pub enum StandbyCommand {
         /// Address to receive on, HOST:PORT.
         #[arg(long)]
         listen: Option<String>,
-        /// Allow plain TCP beyond loopback.
+        /// Plain TCP instead of TLS, at both ends: for ports that nobody else can reach.
         #[arg(long)]
         insecure: bool,
-        /// Where connections are encrypted.
-        #[arg(long, value_enum, default_value = "auto")]
-        tls: TlsArg,
+        /// Of older releases; says nothing any more.
+        #[arg(long, value_enum, hide = true, conflicts_with = "insecure")]
+        tls: Option<TlsArg>,
         /// File with a token of the primary, - for standard input; default: the variable STANDFAST_TOKEN.
         #[arg(long, value_name = "FILE")]
         token_file: Option<PathBuf>,
@@ -560,21 +560,13 @@ impl From<ProtectionModeArg> for ProtectionMode {
     }
 }
 
+/// Where connections were to be encrypted.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum TlsArg {
     /// Beyond loopback.
     Auto,
     /// Everywhere.
     Required,
-}
-
-impl From<TlsArg> for TlsSetting {
-    fn from(tls: TlsArg) -> TlsSetting {
-        match tls {
-            TlsArg::Auto => TlsSetting::Auto,
-            TlsArg::Required => TlsSetting::Required,
-        }
-    }
 }
 
 #[derive(Debug, Subcommand)]

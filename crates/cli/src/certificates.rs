@@ -71,7 +71,7 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
     match command {
         CertCommand::Show { json } => show(&keeper, &config, json),
         CertCommand::Renew { from, issuer } => {
-            let ask = Ask { from, issuer, insecure: config.instance.insecure };
+            let ask = Ask { from, issuer };
             tell(&keeper.renew(&ask)?);
             renewed(&keeper)
         }

@@ -118,9 +118,8 @@ fn failover(directory: &Path, wait: u64, force: bool, json: bool) -> Result<Exit
 fn run(args: Args) -> Result<bool, InstanceError> {
     let directory = args.directory;
     match args.command {
-        Command::Init { name, listen, insecure, tls, group_bytes, members } => {
+        Command::Init { name, listen, insecure, tls: _, group_bytes, members } => {
             let mut config = Config::default();
-            config.security.tls = tls.into();
             apply_names(&mut config, name, listen, insecure);
             if let Some(bytes) = group_bytes {
                 config.redo.group_bytes = bytes;
@@ -169,11 +168,10 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         }
         Command::Standby {
             command:
-                StandbyCommand::Create { from, name, listen, insecure, tls, token_file, members, far_sync },
+                StandbyCommand::Create { from, name, listen, insecure, tls: _, token_file, members, far_sync },
         } => {
             let token = certificates::token(token_file.as_deref())?;
             let mut config = Config::default();
-            config.security.tls = tls.into();
             apply_names(&mut config, name, listen, insecure);
             if !members.is_empty() {
                 config.redo.members = members;

@@ -49,6 +49,13 @@ pub fn status(status: &Value) {
     if !status["failure"].is_null() {
         println!("FAILURE: {}", text(&status["failure"]));
     }
+    if status["security"]["insecure"] == true {
+        println!("INSECURE: plain TCP lets whoever reaches the port read and write redo");
+        println!(
+            "  hint: give each instance a certificate (`standfast cert join`), then take `insecure = true` out of"
+        );
+        println!("  [instance] at both ends and restart them");
+    }
     if status["role"] == "primary" && !status["captured"].is_null() {
         println!(
             "redo: captured {}  durable {}  released {}  commits {}  waiting {}",

@@ -94,10 +94,11 @@ pub struct Config {
 pub struct InstanceConfig {
     /// Name in messages and at peers (DB_UNIQUE_NAME).
     pub name: String,
-    /// Address on which redo and requests are received; empty: none. Beyond loopback connections are encrypted, unless
+    /// Address on which redo and requests are received; empty: none. Connections are encrypted, on loopback too, unless
     /// `insecure` is set.
     pub listen: String,
-    /// Plain TCP also beyond loopback. Everybody who reaches the port can then read and write redo.
+    /// Plain TCP: connections are opened without TLS, and accepted without it, whatever the address. Has to be set at both ends.
+    /// Everybody who reaches the port, every user of this machine among them, can then read and write redo and databases.
     pub insecure: bool,
     /// Permissions of the shared memory and the control socket, octal: who may use protected databases and look at the
     /// instance. Only root and the instance's user administer it, whatever is said here.
@@ -155,19 +156,20 @@ impl Default for InstanceConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SecurityConfig {
-    /// Where connections are encrypted: "auto" beyond loopback, unless `insecure` is set in [instance]; "required"
-    /// everywhere, and plain TCP is refused.
-    pub tls: TlsSetting,
     /// Directory of certificates and keys, relative to the instance directory.
     pub directory: PathBuf,
     /// For how long certificates are valid that this instance gives out, 10 s to ten years. Each is renewed by itself when two
     /// thirds of that are over.
     pub certificate_valid_s: u64,
+    // Of releases in which loopback was an exception. It says nothing any more beside `instance.insecure`, but that both do
+    // not contradict; it is read, and not written.
+    #[serde(skip_serializing)]
+    tls: Option<TlsSetting>,
 }
 
 impl Default for SecurityConfig {
     fn default() -> Self {
-        SecurityConfig { tls: TlsSetting::Auto, directory: "tls".into(), certificate_valid_s: 365 * 86_400 }
+        SecurityConfig { directory: "tls".into(), certificate_valid_s: 365 * 86_400, tls: None }
     }
 }
 
@@ -182,12 +184,11 @@ pub struct HttpConfig {
     pub token_file: PathBuf,
 }
 
-/// Where connections are encrypted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Where connections were to be encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TlsSetting {
+enum TlsSetting {
     /// Beyond loopback.
-    #[default]
     Auto,
     /// Everywhere.
     Required,
@@ -580,11 +581,11 @@ impl Config {
             return fail("kept.days", self.kept.days.to_string(), "1 to 3650 days");
         }
         let instance = &self.instance;
-        if instance.insecure && self.security.tls == TlsSetting::Required {
+        if instance.insecure && self.security.tls == Some(TlsSetting::Required) {
             return fail(
                 "instance.insecure",
                 "true".into(),
-                "false, or [security] tls = \"auto\": they contradict",
+                "false, or no [security] tls = \"required\": they contradict",
             );
         }
         if self.security.directory.as_os_str().is_empty() {
@@ -636,6 +637,17 @@ mod tests {
         let config = Config::default();
         assert_eq!(Config::parse(&config.to_toml(), Path::new("x")).unwrap(), config);
         assert_eq!(Config::parse("", Path::new("x")).unwrap(), config);
+    }
+
+    #[test]
+    fn the_old_setting_of_tls_is_read_and_not_written() {
+        for old in ["auto", "required"] {
+            let read = Config::parse(&format!("[security]\ntls = \"{old}\""), Path::new("x")).unwrap();
+            assert!(!read.instance.insecure && !read.to_toml().contains("tls ="), "{}", read.to_toml());
+        }
+        let both = "[instance]\ninsecure = true\n[security]\ntls = \"required\"";
+        let error = Config::parse(both, Path::new("x")).unwrap_err().to_string();
+        assert!(error.contains("instance.insecure = true: false, or no [security] tls"), "{error}");
     }
 
     #[test]

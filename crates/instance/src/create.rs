@@ -300,6 +300,17 @@ fn create_in(
         Some(token) => keeper.join(from, token)?,
         None => Vec::new(),
     };
+    if !config.instance.insecure && !keeper.has_identity() {
+        return Err(InstanceError::refused(
+            format!("no token, and {} holds no certificate", directory.display()),
+            format!(
+                "at the primary `standfast standby token --name {} > token`, then this again with `--token-file token`; or, \
+                 where everybody who reaches the ports is trusted, plain TCP: `--insecure` here, and `insecure = true` in \
+                 [instance] there",
+                config.instance.name
+            ),
+        ));
+    }
     let security = security_of(config, &keeper);
     let failed = |error: standfast_transport::TransportError| {
         InstanceError::refused(

@@ -1,7 +1,7 @@
 //! What every part of an instance is given: where it lives, how it is configured, what it is.
 
 use crate::alert::AlertLog;
-use crate::config::{Config, TlsSetting};
+use crate::config::Config;
 use crate::control::{Control, DatabaseRecord};
 use crate::error::InstanceError;
 use crate::paths::Paths;
@@ -27,7 +27,7 @@ pub fn keeper_of(config: &Config, paths: &Paths) -> Arc<Keeper> {
 
 /// How connections are protected by these settings.
 pub fn security_of(config: &Config, keeper: &Arc<Keeper>) -> standfast_transport::Security {
-    keeper.security(config.security.tls == TlsSetting::Required, config.instance.insecure)
+    keeper.security(config.instance.insecure)
 }
 
 /// Shared by all threads of an instance.

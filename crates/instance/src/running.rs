@@ -310,7 +310,10 @@ impl Running {
             refusals: Refusals::default(),
         });
         let receiver = Receiver::start(config, service, None).map_err(|error| {
-            InstanceError::refused(error.to_string(), "check [instance] listen in standfast.toml")
+            let text = error.to_string();
+            let (what, hint) =
+                text.split_once(" | hint: ").unwrap_or((&text, "check [instance] listen in standfast.toml"));
+            InstanceError::refused(what, hint)
         })?;
         *self.receiver() = Some(receiver);
         Ok(())

@@ -261,9 +261,9 @@ impl Keeper {
         Ok(result)
     }
 
-    /// How connections of this instance are protected. `everywhere`: also those within the machine.
-    pub fn security(self: &Arc<Keeper>, everywhere: bool, insecure: bool) -> Security {
-        Security::with_certificates(self.clone(), everywhere, insecure)
+    /// How connections of this instance are protected; `insecure`: with plain TCP.
+    pub fn security(self: &Arc<Keeper>, insecure: bool) -> Security {
+        Security::with_certificates(self.clone(), insecure)
     }
 
     /// What there is to show; `None` without a certificate.
@@ -287,11 +287,7 @@ impl Keeper {
 
 impl Identities for Keeper {
     fn current(&self) -> Result<Arc<Identity>, String> {
-        let missing = || {
-            "this instance has no certificate | hint: get one with a token of the primary (`standfast cert join`), or set \
-             `insecure = true` if the network between the machines is trusted"
-                .to_owned()
-        };
+        let missing = || format!("this instance has no certificate | hint: {}", how_to_get_one(&self.name));
         let mut loaded = locked(&self.loaded);
         let stamp = self.files.stamp().ok_or_else(missing)?;
         if let Some(loaded) = &*loaded
@@ -321,6 +317,21 @@ impl Identities for Keeper {
 fn members_text(members: &Members) -> Result<String, InstanceError> {
     serde_json::to_string_pretty(members).map_err(|error| InstanceError::Failed(error.to_string()))
 }
+
+/// What gives the instance `name` its first certificate. For messages.
+pub fn how_to_get_one(name: &str) -> String {
+    format!(
+        "at the primary `standfast standby token --name {name} > token`, then here `standfast cert join --from HOST:PORT \
+         --token-file token`; if this is the primary, `standfast cert init`. Or, where everybody who reaches the ports is \
+         trusted, plain TCP: `insecure = true` in [instance] at both ends"
+    )
+}
+
+/// What operators are told of an instance that allows plain TCP, at each start.
+pub const INSECURE: &str = "INSECURE: plain TCP is allowed, no name is proved, and whoever reaches the port, from this machine \
+                            too, can read and write redo and databases | hint: give each instance a certificate \
+                            (`standfast standby token` at the primary, `standfast cert join` at the others), then take \
+                            `insecure = true` out of [instance] at both ends and restart them";
 
 fn told(bad: BadToken, name: &str) -> String {
     match bad {

@@ -236,6 +236,9 @@ fn serve(
     if let Some(armed) = standfast_io::fault::armed_by() {
         alert.say(format!("FAULT POINTS ARMED: {armed}; this instance fails on purpose, for tests only"));
     }
+    if config.instance.insecure {
+        alert.say(crate::security::INSECURE);
+    }
     let mut environment =
         Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert.clone(), control);
     environment.until_scn = until_scn;

@@ -112,7 +112,6 @@ fn security(environment: &crate::environment::Environment) -> Value {
     let shown = environment.keeper.shown().ok().flatten();
     let state = environment.keeper.renewal_state();
     json!({
-        "tls": environment.config.security.tls,
         "insecure": environment.config.instance.insecure,
         "certificate": shown.as_ref().map(|shown| json!({
             "name": shown.info.name,

@@ -89,7 +89,7 @@ impl Running {
 
     fn look_at_certificate(&self) {
         let environment = &self.environment;
-        if let Some(news) = environment.keeper.renew_when_due(environment.config.instance.insecure) {
+        if let Some(news) = environment.keeper.renew_when_due() {
             environment.alert.say(news);
         }
     }

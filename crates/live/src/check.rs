@@ -104,6 +104,10 @@ pub struct Finding {
     pub text: String,
 }
 
+/// Of an instance that allows plain TCP: what it means, and the way out.
+const INSECURE: &str = "insecure: plain TCP lets whoever reaches the port read and write redo; give each instance a certificate \
+                        (`standfast cert join`) and take `insecure = true` out of [instance] at both ends";
+
 /// Unprotected files that are named.
 const UNPROTECTED_NAMED: usize = 3;
 
@@ -140,6 +144,9 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
     {
         let text = "no synchronous standby is configured: commits are on this machine only";
         find(Severity::Warning, text.into());
+    }
+    if status.security.as_ref().and_then(|security| security.insecure) == Some(true) {
+        find(Severity::Warning, INSECURE.into());
     }
     of_databases(status, role, &mut find);
     for moved in status.moved_files.as_deref().unwrap_or_default() {
@@ -538,6 +545,14 @@ mod tests {
         assert!(line.contains("oslo: redo is not applied to any database: apply is stopped"), "{line}");
         status["destinations"][0]["stopped_databases"] = json!([{ "database": "a.db", "reason": "x" }]);
         assert!(checked(status).1.contains("not applied to 1 databases (a.db)"));
+    }
+
+    #[test]
+    fn an_instance_that_allows_plain_tcp_is_a_warning_with_its_remedy() {
+        let (severity, line) = checked(primary_with("security", json!({ "insecure": true })));
+        assert_eq!(severity, Severity::Warning);
+        assert!(line.contains("plain TCP") && line.contains("standfast cert join"), "{line}");
+        assert_eq!(checked(primary_with("security", json!({ "insecure": false }))).0, Severity::Ok);
     }
 
     #[test]

@@ -37,6 +37,8 @@ document! {
         version: String,
         /// When this was true, microseconds since the Unix epoch.
         time_us: u64,
+        /// How connections with other instances are protected.
+        security: Security,
         /// Protection mode and level.
         protection: Protection,
         /// End of the redo in the log buffer.
@@ -95,6 +97,14 @@ document! {
         state: String,
         /// Why the last renewal failed.
         renewal_failure: String,
+    }
+}
+
+document! {
+    /// How connections with other instances are protected.
+    Security {
+        /// Plain TCP is allowed.
+        insecure: bool,
     }
 }
 

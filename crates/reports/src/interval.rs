@@ -215,11 +215,10 @@ fn flags(
 }
 
 /// Places of the status that hold settings, not state.
-const SETTINGS: [&str; 8] = [
+const SETTINGS: [&str; 7] = [
     "/version",
     "/incarnation",
     "/listen",
-    "/security/tls",
     "/security/insecure",
     "/protection/mode",
     "/log/group_bytes",

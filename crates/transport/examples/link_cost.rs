@@ -29,7 +29,7 @@ struct Stream {
 }
 
 fn stream(tls: bool, mode: TransportMode) -> Stream {
-    let security = |name| if tls { family::member(name, true) } else { Security::default() };
+    let security = |name| if tls { family::member(name, true) } else { Security::insecure() };
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
     let config = ReceiverConfig {

@@ -64,7 +64,7 @@ pub enum RefuseCode {
     Source,
     /// A message that makes no sense where it stands.
     Protocol,
-    /// Plain TCP where TLS is required, or TLS where there is no certificate.
+    /// Plain TCP where it is not allowed, or TLS where there is no certificate.
     Tls,
     /// The peer is who it says, and may not do what it asks for.
     NotAllowed,
@@ -187,11 +187,11 @@ pub enum TransportError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// Plain TCP would leave the machine.
+    /// Neither a certificate nor the leave to use plain TCP.
     #[error(
-        "`{address}` is not a loopback address, this instance has no certificate, and redo would cross the network \
-         unencrypted; get a certificate with a token (`standfast cert join`), or set `insecure = true` if the network \
-         between the two machines is trusted (a private link, a VPN)"
+        "`{address}` cannot be used: this instance has no certificate, and plain TCP can be read and written by whoever \
+         reaches it; get a certificate with a token (`standfast cert join`), or set `insecure = true` in [instance] at both \
+         ends if everybody who reaches their ports is trusted"
     )]
     Insecure {
         /// As configured.

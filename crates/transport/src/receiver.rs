@@ -74,7 +74,7 @@ pub struct ReceiverCounts {
     pub turned_away: AtomicU64,
     /// Connections closed because what came was not this protocol or did not come in time.
     pub garbage: AtomicU64,
-    /// Handshakes of TLS that failed, and plain connections where TLS is required.
+    /// Handshakes of TLS that failed, and plain connections where they are not allowed.
     pub insecure: AtomicU64,
     /// Tokens refused.
     pub bad_tokens: AtomicU64,
@@ -227,8 +227,8 @@ impl Drop for Receiver {
 fn bind(config: &ReceiverConfig) -> Result<TcpListener, TransportError> {
     let unusable = |source| TransportError::Address { address: config.listen.clone(), source };
     let mut last = Error::from(std::io::ErrorKind::AddrNotAvailable);
+    link::check_listen(&config.listen, &config.security)?;
     for candidate in config.listen.to_socket_addrs().map_err(unusable)? {
-        link::check_listen(&config.listen, candidate, &config.security)?;
         match TcpListener::bind(candidate) {
             Ok(listener) => return Ok(listener),
             Err(error) => last = error,

@@ -144,7 +144,7 @@ fn strangers_are_refused_by_both_ends() {
         destination: destination(TransportMode::Async),
         address: receiver.local_addr().to_string(),
         expected_name: Some("rome".into()),
-        security: Security::default(),
+        security: Security::insecure(),
         shape: StreamShape::default(),
         delay: None,
         counts: true,
@@ -351,10 +351,13 @@ fn stopping_does_not_wait_for_anybody() {
 }
 
 #[test]
-fn plain_tcp_does_not_leave_the_machine_unasked() {
+fn plain_tcp_is_not_listened_for_unasked_on_loopback_neither() {
     let service = Service::standby("oslo", &first());
-    let refused = Receiver::start(receiver_config("0.0.0.0:0"), service.clone(), None);
-    assert!(matches!(refused, Err(TransportError::Insecure { .. })));
-    let config = ReceiverConfig { security: Security::plain(true), ..receiver_config("0.0.0.0:0") };
-    assert!(Receiver::start(config, service, None).is_ok());
+    for address in ["0.0.0.0:0", "127.0.0.1:0"] {
+        let config = ReceiverConfig { listen: address.into(), ..ReceiverConfig::default() };
+        let refused = Receiver::start(config, service.clone(), None);
+        assert!(matches!(refused, Err(TransportError::Insecure { .. })), "{address}");
+        let config = ReceiverConfig { security: Security::insecure(), ..receiver_config(address) };
+        assert!(Receiver::start(config, service.clone(), None).is_ok(), "{address}");
+    }
 }

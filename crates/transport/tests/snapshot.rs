@@ -56,8 +56,9 @@ fn a_new_standby_gets_all_databases_and_the_place_where_its_redo_begins() {
     let all = vec![database(0, 3, Scn(5000)), database(7, 5000, Scn(4800)), database(2, 2, Scn(4900))];
     let (source, service, receiver) = primary(all.clone());
     let mut copies = Copies::default();
-    let start = fetch_snapshot(&receiver.local_addr().to_string(), &Security::default(), "oslo", &mut copies)
-        .unwrap();
+    let start =
+        fetch_snapshot(&receiver.local_addr().to_string(), &Security::insecure(), "oslo", &mut copies)
+            .unwrap();
     assert_eq!(start.start, Scn(4800), "the oldest of the copies");
     assert_eq!(source.stream_crc(Scn(4800)).unwrap(), Some(StreamCrc(start.crc)));
     assert_eq!(start.log.sequence, 1);
@@ -130,7 +131,7 @@ fn an_instance_without_databases_can_have_a_standby_too() {
     let (source, _, receiver) = primary(Vec::new());
     let start = fetch_snapshot(
         &receiver.local_addr().to_string(),
-        &Security::default(),
+        &Security::insecure(),
         "oslo",
         &mut Copies::default(),
     )
@@ -142,8 +143,9 @@ fn an_instance_without_databases_can_have_a_standby_too() {
 fn a_sink_that_fails_ends_the_copy_with_its_own_words() {
     let (_, _, receiver) = primary(vec![database(0, 3, Scn(5000))]);
     let mut copies = Copies { fail_at: Some(1), ..Copies::default() };
-    let error = fetch_snapshot(&receiver.local_addr().to_string(), &Security::default(), "oslo", &mut copies)
-        .unwrap_err();
+    let error =
+        fetch_snapshot(&receiver.local_addr().to_string(), &Security::insecure(), "oslo", &mut copies)
+            .unwrap_err();
     assert!(error.to_string().contains("make room"), "{error}");
 }
 
@@ -152,11 +154,12 @@ fn a_standby_gives_no_copies_but_tells_its_state() {
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);
     let receiver = listen(&service, &empty_standby());
     let address = receiver.local_addr().to_string();
-    let error = fetch_snapshot(&address, &Security::default(), "bergen", &mut Copies::default()).unwrap_err();
+    let error =
+        fetch_snapshot(&address, &Security::insecure(), "bergen", &mut Copies::default()).unwrap_err();
     assert!(error.to_string().contains("primary"), "{error}");
     for history in [false, true] {
         let timeout = std::time::Duration::from_secs(60);
-        let state = fetch_status(&address, &Security::default(), history, timeout).unwrap();
+        let state = fetch_status(&address, &Security::insecure(), history, timeout).unwrap();
         assert_eq!(state, format!(r#"{{"state":"fine","history":{history}}}"#));
     }
 }
@@ -167,7 +170,7 @@ fn a_copy_whose_redo_is_gone_is_refused() {
     source.0.change(|state| state.oldest = Scn(4500));
     let error = fetch_snapshot(
         &receiver.local_addr().to_string(),
-        &Security::default(),
+        &Security::insecure(),
         "oslo",
         &mut Copies::default(),
     )
@@ -180,5 +183,5 @@ fn an_instance_that_takes_a_connection_and_says_nothing_is_given_up() {
     let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let within = std::time::Duration::from_millis(50);
-    fetch_status(&address, &Security::default(), false, within).unwrap_err();
+    fetch_status(&address, &Security::insecure(), false, within).unwrap_err();
 }

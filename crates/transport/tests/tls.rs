@@ -121,7 +121,7 @@ fn redo_does_not_cross_the_network_in_the_clear() {
 #[test]
 fn a_host_without_a_certificate_is_told_how_to_get_one() {
     let ends = listening(member("oslo", true));
-    let (_sender, observer) = ends.send(Security::default(), None);
+    let (_sender, observer) = ends.send(Security::insecure(), None);
     let refused = observer.wait_refused(RefuseCode::Tls).to_string();
     assert!(refused.contains("standfast standby token"), "{refused}");
     assert!(ends.refused(RefuseCode::Tls).contains("127.0.0.1"));
@@ -130,7 +130,7 @@ fn a_host_without_a_certificate_is_told_how_to_get_one() {
 
 #[test]
 fn a_member_that_meets_plain_tcp_says_so_and_sends_nothing() {
-    let ends = listening(Security::default());
+    let ends = listening(Security::insecure());
     let (_sender, observer) = ends.send(member("paris", true), Some("oslo"));
     let why = disconnected(&observer);
     assert!(why.contains("plain TCP"), "{why}");
@@ -210,7 +210,7 @@ fn nobody_introduces_itself_by_a_name_that_its_certificate_does_not_bear() {
 #[test]
 fn a_new_certificate_serves_new_connections_and_old_ones_go_on() {
     let own = Arc::new(Replaceable(Mutex::new(identity_at(authority(), "oslo", NOW))));
-    let ends = listening(Security::with_certificates(own.clone(), true, false));
+    let ends = listening(Security::with_certificates(own.clone(), false));
     let (sender, observer) = ends.send(member("paris", true), Some("oslo"));
     observer.wait_event("the stream begins", |event| matches!(event, SenderEvent::Connected { .. }));
     // Under load: a certificate that would not be accepted shows which connections use it.
@@ -278,33 +278,13 @@ fn a_byte_that_is_changed_on_the_way_ends_the_connection() {
 fn floods(from: [u8; 4], to: SocketAddr, what: &[u8]) -> Vec<TcpStream> {
     (0..500)
         .filter_map(|_| {
+            let SocketAddr::V4(to) = to else { return None };
             let mut stream = from_address(from, to)?;
             // An error means that it is closed already.
             let _ = stream.write_all(what);
             Some(stream)
         })
         .collect()
-}
-
-/// All of 127.0.0.0/8 is this machine: a connection from another address of it.
-fn from_address(from: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
-    use std::os::fd::FromRawFd;
-    let SocketAddr::V4(to) = to else { return None };
-    let name = |ip: [u8; 4], port: u16| libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: port.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip) },
-        sin_zero: [0; 8],
-    };
-    let bytes = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-    // SAFETY: a new descriptor that nobody else owns, and addresses that live during the calls.
-    unsafe {
-        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
-        let stream = (fd >= 0).then(|| TcpStream::from_raw_fd(fd))?;
-        let (own, other) = (name(from, 0), name(to.ip().octets(), to.port()));
-        let bound = libc::bind(fd, (&raw const own).cast(), bytes) == 0;
-        (bound && libc::connect(fd, (&raw const other).cast(), bytes) == 0).then_some(stream)
-    }
 }
 
 fn resident_bytes() -> u64 {

@@ -4,8 +4,7 @@ use crate::support::{
     INSERT, INSERT_BULK, Place, add_destination, assert_same, await_status, must, refuses, start,
 };
 use crate::writers::Writers;
-use standfast_campaign::instance::Instance;
-use standfast_campaign::instance::free_address;
+use standfast_campaign::instance::{INSECURE, Instance, free_address};
 use std::process::Command;
 
 #[test]
@@ -55,7 +54,16 @@ fn an_interrupted_creation_can_be_repeated() {
     // While its log files are made; when all is copied, but for the control file.
     for point in ["create=kill@3", "replace=kill@2"] {
         let mut command = Command::new(&place.programs.standfast);
-        command.args(["standby", "create", "--from", &primary.address, "--name", "north", "--listen"]);
+        command.args([
+            "standby",
+            "create",
+            INSECURE,
+            "--from",
+            &primary.address,
+            "--name",
+            "north",
+            "--listen",
+        ]);
         command.arg(free_address().unwrap()).arg("-D").arg(&directory).env("STANDFAST_FAULT", point);
         let output = command.output().unwrap();
         assert!(
@@ -84,7 +92,7 @@ fn a_creation_writes_over_no_file_of_others() {
     let theirs = standby.directory.join("db/app.db");
     std::fs::create_dir_all(theirs.parent().unwrap()).unwrap();
     std::fs::write(&theirs, "theirs").unwrap();
-    let create = ["standby", "create", "--from", &primary.address, "--name", "north"];
+    let create = ["standby", "create", INSECURE, "--from", &primary.address, "--name", "north"];
     for _ in 0..2 {
         let said = refuses(&standby, &create, 3, &["db/app.db exists", "hint: move it away"]);
         assert!(!said.contains("check that the primary runs"), "{said}");

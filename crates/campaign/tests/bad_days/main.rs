@@ -30,6 +30,7 @@ mod instruments;
 mod isolation;
 mod known_complete;
 mod left_out;
+mod local_strangers;
 mod local_users;
 mod log_groups;
 mod log_volume;

@@ -4,15 +4,15 @@ use crate::support::{
     INSERT, Place, add_destination, assert_same, await_alert, await_rows, await_status, must, refuses, start,
 };
 use crate::writers::Writers;
-use standfast_campaign::instance::{Instance, free_address};
+use standfast_campaign::instance::{INSECURE, Instance, free_address};
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A running primary that talks TLS only, also on this machine, and protects a database.
+/// A running primary with a certificate, as in the README, that protects a database.
 pub fn primary(place: &Place) -> (Instance, PathBuf) {
-    let more = ["--group-bytes", "8388608", "--tls", "required"];
-    let mut primary = Instance::init(&place.programs, &place.path("south"), "south", &more)
+    let more = ["--group-bytes", "8388608"];
+    let mut primary = Instance::init_with_tls(&place.programs, &place.path("south"), "south", &more)
         .unwrap_or_else(|error| panic!("{error}"));
     start(&mut primary);
     let database = place.database("app.db");
@@ -31,7 +31,7 @@ pub fn token(place: &Place, issuer: &Instance, name: &str, more: &[&str]) -> Pat
 pub fn create(place: &Place, from: &str, name: &str, address: &str, more: &[&str]) -> Output {
     let mut command = Command::new(&place.programs.standfast);
     command.args(["standby", "create", "--from", from, "--name", name, "--listen", address]);
-    command.args(["--tls", "required"]).args(more).arg("-D").arg(place.path(name));
+    command.args(more).arg("-D").arg(place.path(name));
     command.output().unwrap()
 }
 
@@ -115,7 +115,7 @@ fn a_token_that_is_wrong_used_or_late_opens_nothing_and_plain_tcp_is_refused_wit
         assert!(words.iter().all(|word| said.contains(word)), "{words:?} not in: {said}");
     };
     // Without a token; with garbage; with one for another name.
-    refused(&[], &["no certificate", "cert join"]);
+    refused(&[], &["no token", "standfast standby token --name north", "--token-file token"]);
     let file = place.path("garbage");
     std::fs::write(&file, "sft1.0123").unwrap();
     refused(&["--token-file", &file.to_string_lossy()], &["not a join token"]);
@@ -129,7 +129,7 @@ fn a_token_that_is_wrong_used_or_late_opens_nothing_and_plain_tcp_is_refused_wit
     refuses(&north, &again, 3, &["used already", "standfast standby token"]);
     // Plain TCP is told what to do, at both ends.
     let plain = Command::new(&place.programs.standfast)
-        .args(["standby", "create", "--from", &south.address, "--name", "plain", "-D"])
+        .args(["standby", "create", INSECURE, "--from", &south.address, "--name", "plain", "-D"])
         .arg(place.path("plain"))
         .output()
         .unwrap();

@@ -22,8 +22,6 @@ pub struct Ask {
     pub from: Option<String>,
     /// Its name; `None`: as far as it is known.
     pub issuer: Option<String>,
-    /// Plain TCP may leave this machine, if `[instance] insecure` says so.
-    pub insecure: bool,
 }
 
 /// What has become of renewals.
@@ -113,7 +111,8 @@ impl Keeper {
             )
         })?;
         let request = Request::create(&self.name)?;
-        let security = self.security(true, ask.insecure);
+        // Over TLS whatever is configured: plain TCP proves no name.
+        let security = self.security(false);
         let grant = fetch_certificate(&address, &security, &self.name, request.der(), None, Some(&expected))
             .map_err(|error| asking_failed(&address, &error))?;
         let identity = request.identity_pem(&grant.certificate, &self.name)?;
@@ -200,13 +199,13 @@ impl Keeper {
     }
 
     /// Renews the certificate when it is time. Returns what an operator should be told: success, and every failure once a day.
-    pub fn renew_when_due(self: &Arc<Keeper>, insecure: bool) -> Option<String> {
+    pub fn renew_when_due(self: &Arc<Keeper>) -> Option<String> {
         let shown = self.shown().ok()??;
         let now = now_seconds();
         if now < shown.info.renew_at() && now >= shown.info.not_before {
             return None;
         }
-        let outcome = match self.renew(&Ask { insecure, ..Ask::default() }) {
+        let outcome = match self.renew(&Ask::default()) {
             Ok(_) => self.shown().ok().flatten().map_or_else(String::new, |shown| {
                 format!("the certificate is renewed by itself, valid until {}", date(shown.info.not_after))
             }),

@@ -9,7 +9,7 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConnection};
 use standfast_tls::{Identity, rustls};
 use std::fmt;
 use std::io::{Error, ErrorKind};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,13 +27,12 @@ pub trait Identities: Send + Sync {
     fn current(&self) -> Result<Arc<Identity>, String>;
 }
 
-/// How connections of an instance are protected.
+/// How connections of an instance are protected. The address of the other end plays no part in it: every user of this
+/// machine has all its own addresses, and a tunnel or proxy on it lends them to others.
 #[derive(Clone, Default)]
 pub struct Security {
-    /// Plain TCP may leave this machine.
+    /// Plain TCP is allowed: connections are opened without TLS, and accepted with it or without.
     insecure: bool,
-    /// Also connections within this machine are encrypted.
-    everywhere: bool,
     certificates: Certificates,
 }
 
@@ -47,30 +46,25 @@ enum Certificates {
 }
 
 impl Security {
-    /// Without certificates: plain TCP, beyond this machine only if `insecure`.
-    pub fn plain(insecure: bool) -> Security {
-        Security { insecure, ..Security::default() }
+    /// Plain TCP, without certificates: whoever reaches the port is believed.
+    pub fn insecure() -> Security {
+        Security { insecure: true, ..Security::default() }
     }
 
-    /// With certificates: TLS beyond this machine unless `insecure`, and within it if `everywhere`.
-    pub fn with_certificates(identities: Arc<dyn Identities>, everywhere: bool, insecure: bool) -> Security {
-        Security { insecure, everywhere, certificates: Certificates::Own(identities) }
+    /// With certificates: TLS only, unless `insecure` says that connections are opened as plain TCP, and accepted as that, too.
+    pub fn with_certificates(identities: Arc<dyn Identities>, insecure: bool) -> Security {
+        Security { insecure, certificates: Certificates::Own(identities) }
     }
 
     /// For the first connection of a host that has a token.
     pub fn joining(config: Arc<ClientConfig>) -> Security {
-        Security { insecure: false, everywhere: true, certificates: Certificates::Joining(config) }
-    }
-
-    /// Whether a connection with a host at `address` may be plain.
-    fn may_be_plain(&self, address: IpAddr) -> bool {
-        !self.everywhere && (self.insecure || address.to_canonical().is_loopback())
+        Security { insecure: false, certificates: Certificates::Joining(config) }
     }
 }
 
 impl fmt::Debug for Security {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Security {{ insecure: {}, everywhere: {} }}", self.insecure, self.everywhere)
+        write!(f, "Security {{ insecure: {} }}", self.insecure)
     }
 }
 
@@ -89,7 +83,7 @@ pub(crate) fn connect(
     let unusable = |source| TransportError::Address { address: address.into(), source };
     let mut last = Error::from(ErrorKind::AddrNotAvailable);
     for candidate in address.to_socket_addrs().map_err(unusable)? {
-        let config = client_config(address, candidate, security)?;
+        let config = client_config(address, security)?;
         match sys::connect(candidate, timeout.min(CONNECT_TIMEOUT), give_up) {
             Ok(stream) => {
                 let link = Link::plain(stream);
@@ -104,13 +98,9 @@ pub(crate) fn connect(
     Err(TransportError::Address { address: address.into(), source: last })
 }
 
-/// What TLS with `at` begins with; `None` when the connection may be plain.
-fn client_config(
-    address: &str,
-    at: SocketAddr,
-    security: &Security,
-) -> Result<Option<Arc<ClientConfig>>, TransportError> {
-    if security.may_be_plain(at.ip()) {
+/// What TLS with the instance at `address` begins with; `None` when the connection is to be plain.
+fn client_config(address: &str, security: &Security) -> Result<Option<Arc<ClientConfig>>, TransportError> {
+    if security.insecure {
         return Ok(None);
     }
     match &security.certificates {
@@ -162,12 +152,12 @@ fn agree(
     link.session.set(session).map_err(|_| "the connection is encrypted already".to_owned())
 }
 
-/// Whether an instance may listen at `at`.
+/// Whether an instance may listen at `address`.
 ///
 /// # Errors
 /// `Insecure`, `Certificate`.
-pub(crate) fn check_listen(address: &str, at: SocketAddr, security: &Security) -> Result<(), TransportError> {
-    if security.may_be_plain(at.ip()) {
+pub(crate) fn check_listen(address: &str, security: &Security) -> Result<(), TransportError> {
+    if security.insecure {
         return Ok(());
     }
     match &security.certificates {
@@ -176,30 +166,29 @@ pub(crate) fn check_listen(address: &str, at: SocketAddr, security: &Security) -
     }
 }
 
-/// Agrees with who has connected on how to talk: TLS if it begins so, else plain TCP if it may. Every connection that
-/// this crate accepts goes through here.
+/// Agrees with who has connected on how to talk: TLS if it begins so, else plain TCP if that is allowed. Every connection
+/// that this crate accepts goes through here.
 ///
 /// # Errors
 /// `Refused` when plain TCP is not allowed, `Tls`, `Certificate`, `Io`.
 pub(crate) fn accept(link: &LinkEnd, security: &Security, deadline: Instant) -> Result<(), TransportError> {
-    let address = link.peer_addr();
     if first_byte(link, deadline)? != TLS_HANDSHAKE {
-        if address.is_some_and(|address| security.may_be_plain(address.ip())) {
+        if security.insecure {
             return Ok(());
         }
-        let text = "this instance takes no plain TCP from there; give the other end a certificate (`standfast standby \
-                    token` here, `standfast cert join` there), or set `insecure = true` on both if the network between \
-                    them is trusted";
+        let text = "this instance takes no plain TCP, from this machine neither; give the other end a certificate (`standfast \
+                    standby token` here, `standfast cert join` there), or set `insecure = true` in [instance] of both if \
+                    everybody who reaches their ports is trusted";
         return Err(TransportError::Refused(Refusal::new(RefuseCode::Tls, text)));
     }
     let Certificates::Own(identities) = &security.certificates else {
-        let text = "this instance has no certificate and speaks no TLS; make one with `standfast cert`";
+        let text = "this instance has no certificate and speaks no TLS; get one with `standfast cert join`";
         return Err(TransportError::Refused(Refusal::new(RefuseCode::Tls, text)));
     };
     let identity = identities.current().map_err(TransportError::Certificate)?;
     let failed = |what: String| TransportError::Tls {
         // Without its port: what is said of a host is said once.
-        peer: address.map_or_else(|| "unknown address".into(), |address| address.ip().to_string()),
+        peer: link.peer_addr().map_or_else(|| "unknown address".into(), |address| address.ip().to_string()),
         what,
     };
     let connection =
@@ -231,20 +220,25 @@ mod tests {
     }
 
     #[test]
-    fn plain_tcp_leaves_the_machine_only_when_wanted() {
-        let plain = |text: &str, security: &Security| {
-            let at: SocketAddr = text.parse().unwrap();
-            matches!(client_config(text, at, security), Ok(None)) && check_listen(text, at, security).is_ok()
-        };
-        for local in ["127.0.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert!(plain(local, &Security::plain(false)), "{local}");
-            assert!(plain(local, &Security::with_certificates(Arc::new(Nobody), false, false)), "{local}");
-            assert!(!plain(local, &Security::with_certificates(Arc::new(Nobody), true, true)), "{local}");
-        }
-        for beyond in ["10.0.0.1:1", "[2001:db8::1]:1", "0.0.0.0:1", "[::ffff:10.0.0.1]:1"] {
-            assert!(!plain(beyond, &Security::plain(false)), "{beyond}");
-            assert!(!plain(beyond, &Security::with_certificates(Arc::new(Nobody), false, false)), "{beyond}");
-            assert!(plain(beyond, &Security::plain(true)), "{beyond}");
+    fn plain_tcp_is_for_those_that_want_it_wherever_the_other_end_is() {
+        let own = |insecure| Security::with_certificates(Arc::new(Nobody), insecure);
+        for address in [
+            "127.0.0.1:1",
+            "127.0.0.2:1",
+            "[::1]:1",
+            "[::ffff:127.0.0.1]:1",
+            "localhost:1",
+            "0.0.0.0:1",
+            "10.0.0.1:1",
+        ] {
+            for insecure in [Security::insecure(), own(true)] {
+                assert!(matches!(client_config(address, &insecure), Ok(None)), "{address}");
+                assert!(check_listen(address, &insecure).is_ok(), "{address}");
+            }
+            for secure in [Security::default(), own(false)] {
+                assert!(client_config(address, &secure).is_err(), "{address}");
+                assert!(check_listen(address, &secure).is_err(), "{address}");
+            }
         }
     }
 }

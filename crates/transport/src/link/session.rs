@@ -246,7 +246,9 @@ pub(super) fn told(error: &rustls::Error) -> String {
     let renew = "renew it there with `standfast cert renew`, and compare the clocks of both hosts";
     match error {
         Tls::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "the other end speaks plain TCP; set the same [security] tls and `insecure` on both".into()
+            "the other end speaks plain TCP; take `insecure = true` out of its [instance], with a certificate there \
+             (`standfast cert join`), or set it here, too"
+                .into()
         }
         Tls::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "the certificate of the other end is not of this family; join one of the two again with a token".into()

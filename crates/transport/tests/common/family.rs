@@ -27,11 +27,12 @@ impl Identities for Replaceable {
     }
 }
 
-pub fn with(identity: Arc<Identity>, everywhere: bool) -> Security {
-    Security::with_certificates(Arc::new(Replaceable(Mutex::new(identity))), everywhere, false)
+/// With that identity; `tls_only`: no plain connection is opened or accepted.
+pub fn with(identity: Arc<Identity>, tls_only: bool) -> Security {
+    Security::with_certificates(Arc::new(Replaceable(Mutex::new(identity))), !tls_only)
 }
 
-/// Of a member of the family; `everywhere`: also on this machine.
-pub fn member(name: &str, everywhere: bool) -> Security {
-    with(identity_at(authority(), name, NOW), everywhere)
+/// Of a member of the family.
+pub fn member(name: &str, tls_only: bool) -> Security {
+    with(identity_at(authority(), name, NOW), tls_only)
 }

@@ -46,7 +46,7 @@ pub(super) const ARCHIVE_DEST: View = View {
         text("verify", "YES for a local destination, whose copies are read again; else NO."),
         text("compression", "DISABLE, LZ4 or ZSTD."),
         integer("applied_scn", "SCN up to which it has applied the redo."),
-        text("encryption", "ENABLE beyond loopback, unless plain TCP is configured."),
+        text("encryption", "ENABLE, unless plain TCP is configured (insecure)."),
         SOURCE,
     ],
 };

@@ -1,0 +1,138 @@
+//! Other users of the host, with the stock program, against the set-up of the README; and what allows them in again.
+
+use crate::security::{primary, standby, token};
+use crate::support::{
+    INSERT, Place, add_destination, assert_same, await_alert, await_rows, await_status, must, refuses, start,
+};
+use standfast_campaign::instance::{INSECURE, Instance};
+use standfast_campaign::status::Status;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// A user of the machine who is neither root nor the owner of an instance.
+const STRANGER: u32 = 60_001;
+
+/// The program as another user runs it; as the same one, where this test may not change that.
+fn as_stranger(place: &Place, directory: &Path) -> Command {
+    let mut command = Command::new(&place.programs.standfast);
+    std::fs::create_dir_all(directory).unwrap();
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } == 0 {
+        std::os::unix::fs::chown(directory, Some(STRANGER), Some(STRANGER)).unwrap();
+        command.uid(STRANGER).gid(STRANGER);
+    }
+    command
+}
+
+/// Listens on all addresses, as an instance does that is to be reached from elsewhere.
+fn listen_everywhere(instance: &mut Instance) {
+    let port = instance.address.rsplit_once(':').unwrap().1.to_owned();
+    instance.configure("instance", "listen", format!("0.0.0.0:{port}")).unwrap();
+    instance.stop().unwrap();
+    start(instance);
+}
+
+#[test]
+fn a_local_user_gets_no_copy_from_the_set_up_of_the_readme() {
+    let place = Place::new("stranger-copy");
+    let (mut south, _) = primary(&place);
+    listen_everywhere(&mut south);
+    let port = south.address.rsplit_once(':').unwrap().1;
+    for (number, host) in
+        ["127.0.0.1", "127.0.0.2", "localhost", "[::ffff:127.0.0.1]"].into_iter().enumerate()
+    {
+        let directory = place.path(&format!("mallory-{number}"));
+        let mut command = as_stranger(&place, &directory);
+        command.args(["standby", "create", INSECURE, "--name", "mallory"]);
+        command.args(["--from", &format!("{host}:{port}"), "-D"]).arg(directory.join("copy"));
+        let made = command.output().unwrap();
+        let said = String::from_utf8_lossy(&made.stderr);
+        assert_eq!(made.status.code(), Some(3), "{host}: {said}");
+        assert!(said.contains("takes no plain TCP") && !directory.join("copy").exists(), "{host}: {said}");
+    }
+    await_alert(&south, "takes no plain TCP");
+    assert!(!south.alerts().contains("mallory"), "{}", south.alerts());
+}
+
+#[test]
+fn who_has_a_copy_and_no_certificate_sends_no_redo_and_fences_no_primary() {
+    let place = Place::new("stranger-redo");
+    let (south, database) = primary(&place);
+    let north = standby(&place, &south, "north", &[]);
+    add_destination(&south, &north, &["--mode", "sync-affirm"]);
+    // As if the redo of a standby had been copied: its keys are not there.
+    let mut mallory = standby(&place, &south, "mallory", &[]);
+    mallory.stop().unwrap();
+    std::fs::remove_dir_all(mallory.directory.join("tls")).unwrap();
+    mallory.configure("instance", "insecure", true).unwrap();
+    start(&mut mallory);
+    must(&mallory, &["failover"]);
+    must(&mallory, &["destination", "add", "north", &north.address, "--mode", "sync-affirm", "--no-wait"]);
+    await_alert(&mallory, "takes no plain TCP");
+    await_alert(&north, "takes no plain TCP");
+    place.application(&database).run(INSERT);
+    assert_same(&south, &north, &database);
+    let status = south.status().unwrap();
+    assert!(status.streams() && status.text("/state") == "open", "{}", status.brief());
+    assert!(!north.alerts().contains("incarnation 2"), "{}", north.alerts());
+}
+
+/// A primary and a standby that followed it over plain TCP on loopback, as releases allowed in which that was an exception:
+/// the standby has no certificate, and its name is in no list.
+fn pair_of_before(place: &Place) -> (Instance, Instance, std::path::PathBuf) {
+    let (south, database) = primary(place);
+    let mut north = standby(place, &south, "north", &[]);
+    add_destination(&south, &north, &["--mode", "sync-affirm"]);
+    await_status(&south, "the standby follows", |status| status.streams() && status.settled());
+    north.stop().unwrap();
+    std::fs::remove_dir_all(north.directory.join("tls")).unwrap();
+    must(&south, &["cert", "revoke", "north"]);
+    for instance in [&south, &north] {
+        instance.configure("security", "tls", "auto").unwrap();
+    }
+    (south, north, database)
+}
+
+#[test]
+fn a_pair_that_was_plain_on_loopback_is_told_how_to_join_and_that_works() {
+    let place = Place::new("plain-before");
+    let (south, mut north, database) = pair_of_before(&place);
+    let words =
+        ["no certificate", "standfast standby token --name north > token", "cert join --from HOST:PORT"];
+    refuses(&north, &["start"], 3, &words);
+    let token = token(&place, &south, "north", &[]);
+    must(&north, &["cert", "join", "--from", &south.address, "--token-file", &token.to_string_lossy()]);
+    start(&mut north);
+    await_status(&south, "the standby follows again", Status::streams);
+    place.application(&database).run(INSERT);
+    assert_same(&south, &north, &database);
+}
+
+#[test]
+fn plain_tcp_at_both_ends_works_and_each_says_that_it_is_insecure() {
+    let place = Place::new("plain-wanted");
+    let (mut south, mut north, database) = pair_of_before(&place);
+    // At one end it is refused, and both are told.
+    north.configure("instance", "insecure", true).unwrap();
+    start(&mut north);
+    await_alert(&south, "the other end speaks plain TCP");
+    await_alert(&north, "no certificate and speaks no TLS");
+    assert!(!south.status().unwrap().streams());
+    south.stop().unwrap();
+    south.configure("instance", "insecure", true).unwrap();
+    start(&mut south);
+    await_status(&south, "the standby follows again", Status::streams);
+    place.application(&database).run(INSERT);
+    await_rows(&north.standby_database("app.db"), 2);
+    for instance in [&south, &north] {
+        assert!(must(instance, &["status"]).contains("INSECURE: plain TCP"));
+        assert!(instance.alerts().contains("INSECURE: plain TCP is allowed"), "{}", instance.alerts());
+        let checked = instance.run(&["status", "--check"]).unwrap();
+        assert_eq!(checked.code, 1, "{}", checked.stdout);
+        for words in ["WARNING", "insecure: plain TCP", "`standfast cert join`", "take `insecure = true` out"]
+        {
+            assert!(checked.stdout.contains(words), "{}", checked.stdout);
+        }
+    }
+}
