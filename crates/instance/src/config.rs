@@ -180,8 +180,10 @@ pub struct HttpConfig {
     /// Address on which the dashboard, metrics and documents are served, read only, HOST:PORT; empty: none. Not encrypted.
     pub listen: String,
     /// File with a token of 16 or more letters, digits, - _ . ~, relative to the instance directory: who has it may read.
-    /// Required beyond loopback.
+    /// Empty: `http.token`, which the instance makes for its own user.
     pub token_file: PathBuf,
+    /// No token is asked for: everybody who reaches the port may read, every user of this machine among them. On loopback only.
+    pub anonymous: bool,
 }
 
 /// Where connections were to be encrypted.
@@ -599,6 +601,9 @@ impl Config {
         }
         if !self.http.listen.is_empty() && !is_address(&self.http.listen) {
             return fail("http.listen", self.http.listen.clone(), ADDRESS_RULE);
+        }
+        if self.http.anonymous && !self.http.token_file.as_os_str().is_empty() {
+            return fail("http.anonymous", "true".into(), "false, or no http.token_file: they contradict");
         }
         if let Some((setting, value, rule)) = self.alert.broken() {
             return fail(setting, value.to_string(), rule);

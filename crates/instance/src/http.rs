@@ -12,7 +12,9 @@ use crate::error::InstanceError;
 use crate::live_watch::Latest;
 use crate::modes::check_secret;
 use crate::running::Running;
+use crate::security::files;
 use standfast_live::{Severity, metrics};
+use standfast_types::InstanceId;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -24,6 +26,8 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Shortest token, characters.
 const TOKEN_MIN: usize = 16;
+/// File of the instance directory with the token that the instance makes itself.
+pub const OWN_TOKEN: &str = "http.token";
 
 const PAGE: &str = include_str!("http/dashboard.html");
 const STYLE: &str = include_str!("http/dashboard.css");
@@ -33,6 +37,7 @@ const ICON: &str = include_str!("http/icon.svg");
 /// The server. Ended when it is dropped.
 pub struct HttpServer {
     address: SocketAddr,
+    readers: String,
     ending: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -41,7 +46,7 @@ impl HttpServer {
     /// Begins to serve when it is configured.
     ///
     /// # Errors
-    /// Without a token beyond loopback, and when the address cannot be listened on.
+    /// Without a usable token, when nobody is to show one beyond loopback, and when the address cannot be listened on.
     pub fn start(
         config: &HttpConfig,
         directory: &Path,
@@ -56,7 +61,7 @@ impl HttpServer {
             InstanceError::refused(what, "check [http] listen in standfast.toml")
         };
         let addresses: Vec<SocketAddr> = config.listen.to_socket_addrs().map_err(refused)?.collect();
-        let access = access(config, directory, &addresses)?;
+        let (access, readers) = access(config, directory, &addresses)?;
         let listener = TcpListener::bind(&addresses[..]).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let ending = Arc::new(AtomicBool::new(false));
@@ -74,12 +79,17 @@ impl HttpServer {
                 }
             }
         });
-        Ok(Some(HttpServer { address, ending, thread: Some(thread.map_err(refused)?) }))
+        Ok(Some(HttpServer { address, readers, ending, thread: Some(thread.map_err(refused)?) }))
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Who may read, for the alert log.
+    pub fn readers(&self) -> &str {
+        &self.readers
     }
 }
 
@@ -103,19 +113,32 @@ impl Drop for HttpServer {
     }
 }
 
-/// Beyond loopback a token is needed.
-fn access(config: &HttpConfig, directory: &Path, addresses: &[SocketAddr]) -> Result<Access, InstanceError> {
-    if config.token_file.as_os_str().is_empty() {
+/// Who may read, and how that is said. An address proves nothing: every user of this machine reaches those of loopback.
+fn access(
+    config: &HttpConfig,
+    directory: &Path,
+    addresses: &[SocketAddr],
+) -> Result<(Access, String), InstanceError> {
+    if config.anonymous {
         if addresses.iter().all(|address| address.ip().to_canonical().is_loopback()) {
-            return Ok(Access::Local);
+            return Ok((Access::Local, "every user of this machine (anonymous = true)".into()));
         }
-        let what =
-            format!("[http] listen = \"{}\" is not a loopback address and there is no token", config.listen);
-        let hint =
-            "name a file with a token of 16 characters or more in [http] token_file, or listen on 127.0.0.1";
+        let what = format!("[http] listen = \"{}\" is not a loopback address, and anonymous", config.listen);
+        let hint = "take `anonymous = true` out of [http], and a token is asked for, or listen on 127.0.0.1";
         return Err(InstanceError::refused(what, hint));
     }
-    let path = directory.join(&config.token_file);
+    let path = match config.token_file.as_os_str().is_empty() {
+        false => directory.join(&config.token_file),
+        true => {
+            let own = directory.join(OWN_TOKEN);
+            if files::read(&own)?.is_none() {
+                let random = InstanceId::random()
+                    .map_err(InstanceError::io("read random numbers from", Path::new("/dev/urandom")))?;
+                files::replace(&own, &format!("{random}\n"))?;
+            }
+            own
+        }
+    };
     check_secret(&path)?;
     let token =
         std::fs::read_to_string(&path).map_err(InstanceError::io("read the token of [http]", &path))?;
@@ -128,7 +151,7 @@ fn access(config: &HttpConfig, directory: &Path, addresses: &[SocketAddr]) -> Re
             "make one, for example: head -c 32 /dev/urandom | base64 | tr -d '+/=' > FILE; chmod 600 FILE";
         return Err(InstanceError::refused(what, hint));
     }
-    Ok(Access::Token(token.into()))
+    Ok((Access::Token(token.into()), format!("who has the token in {}", path.display())))
 }
 
 /// What is served, and to whom.

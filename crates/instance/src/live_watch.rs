@@ -76,7 +76,7 @@ impl LiveWatch {
         let weak = Arc::downgrade(running);
         let http = HttpServer::start(&environment.config.http, directory, &weak, &latest)?;
         if let Some(http) = &http {
-            environment.alert.say(format!("HTTP on {}", http.address()));
+            environment.alert.say(format!("HTTP on {}, for {}", http.address(), http.readers()));
         }
         let (mut thread, mut thresholds, serves) = (Watchers::default(), Watch::default(), http.is_some());
         let look_again = move |running: &Running| look(running, &latest, serves, &mut thresholds);

@@ -4,12 +4,9 @@ use super::serving::LIMITS;
 use super::*;
 use std::io::{Read, Write};
 
-fn config(token_file: &str) -> HttpConfig {
-    HttpConfig { listen: "127.0.0.1:0".into(), token_file: token_file.into() }
-}
-
 fn server() -> HttpServer {
-    let server = HttpServer::start(&config(""), Path::new("."), &Weak::new(), &Arc::default());
+    let config = HttpConfig { listen: "127.0.0.1:0".into(), anonymous: true, ..HttpConfig::default() };
+    let server = HttpServer::start(&config, Path::new("."), &Weak::new(), &Arc::default());
     server.unwrap().unwrap()
 }
 
@@ -100,37 +97,51 @@ fn a_head_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn beyond_loopback_a_token_is_needed_and_a_weak_one_is_refused() {
+fn without_the_token_nothing_is_read_on_loopback_neither() {
     let directory = std::env::temp_dir().join(format!("standfast-http-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    let start = |listen: &str, token_file: &str| {
-        let config = HttpConfig { listen: listen.into(), token_file: token_file.into() };
+    let start = |listen: &str, token_file: &str, anonymous: bool| {
+        let config = HttpConfig { listen: listen.into(), token_file: token_file.into(), anonymous };
         HttpServer::start(&config, &directory, &Weak::new(), &Arc::default())
     };
-    let error = start("0.0.0.0:0", "").err().unwrap().to_string();
-    assert!(error.contains("not a loopback address") && error.contains("token_file"), "{error}");
+    let error = start("0.0.0.0:0", "", true).err().unwrap().to_string();
+    assert!(error.contains("not a loopback address") && error.contains("anonymous = true"), "{error}");
     let write = |name: &str, text: &str, mode: u32| {
         std::fs::write(directory.join(name), text).unwrap();
         std::fs::set_permissions(directory.join(name), std::os::unix::fs::PermissionsExt::from_mode(mode))
             .unwrap();
     };
     write("weak", "secret\n", 0o600);
-    assert!(start("127.0.0.1:0", "weak").err().unwrap().to_string().contains("16 or more"));
+    assert!(start("127.0.0.1:0", "weak", false).err().unwrap().to_string().contains("16 or more"));
     write("token", "0123456789abcdef\n", 0o644);
-    assert!(start("127.0.0.1:0", "token").err().unwrap().to_string().contains("chmod 600"));
+    assert!(start("127.0.0.1:0", "token", false).err().unwrap().to_string().contains("chmod 600"));
     write("token", "0123456789abcdef\n", 0o600);
-    let server = start("0.0.0.0:0", "token").unwrap().unwrap();
-    let local = SocketAddr::from(([127, 0, 0, 1], server.address().port()));
-    let ask = |headers: &str| {
-        let mut stream = TcpStream::connect(local).unwrap();
-        stream.write_all(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    assert!(ask("").starts_with("HTTP/1.1 401 "));
-    assert!(ask("Authorization: Bearer 0123456789abcdef\r\n").starts_with("HTTP/1.1 200 "));
-    drop(server);
+    let own = directory.join(OWN_TOKEN);
+    for (listen, token_file) in [("0.0.0.0:0", "token"), ("127.0.0.1:0", ""), ("127.0.0.1:0", "")] {
+        let before = std::fs::read_to_string(&own).ok();
+        let server = start(listen, token_file, false).unwrap().unwrap();
+        let token = match token_file {
+            "" => std::fs::read_to_string(&own).unwrap(),
+            given => std::fs::read_to_string(directory.join(given)).unwrap(),
+        };
+        assert!(token_file == "token" || before.is_none_or(|before| before == token), "it is made once");
+        let local = SocketAddr::from(([127, 0, 0, 1], server.address().port()));
+        let ask = |path: &str, headers: &str| {
+            let mut stream = TcpStream::connect(local).unwrap();
+            stream.write_all(format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        for path in ["/", "/metrics", "/api/dashboard", "/api/observation", "/healthz", "/?token=guess"] {
+            let answer = ask(path, "Host: localhost\r\n");
+            assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
+        }
+        let bearer = format!("Authorization: Bearer {}\r\n", token.trim());
+        assert!(ask("/", &bearer).starts_with("HTTP/1.1 200 "));
+    }
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&own).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
     std::fs::remove_dir_all(directory).unwrap();
 }
 
