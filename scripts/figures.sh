@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The table of bars and aims. GROUP names groups (commit,apply,log,kill,power,promise,idle,net,transport,instruments;
+# The table of bars and aims. GROUP names groups (commit,apply,log,kill,power,promise,idle,net,transport,instruments,trust;
 # all when empty), COUNT the runs of a speed, the cycles of `kill`, the seeds of `power` and the programs of `promise`
 # with each SQLite, whose faults take half an hour besides. Results: target/figures.json. Exit code 1 when a bar is missed. Arguments go to `standfast-bench
 # figures`. Group net takes ten minutes and wants root: it emulates links, and runs what measures a latency before other

@@ -13,6 +13,7 @@ use super::table::{
     APPLY_DATABASES, EIGHT, EIGHT_EACH, FORTY, FORTY_EACH, KILL_CYCLES, ONE, POWER_SEEDS, PROGRAMS_EACH,
 };
 use super::transport::{TransportResult, transport};
+use super::trust::{TrustResult, trust};
 use crate::process::make_on_disk;
 use crate::raw::{self, RawLimits};
 use crate::stations::{ApplyBench, ApplyResult, LogBench, LogResult, Stations};
@@ -76,6 +77,8 @@ pub struct Measured {
     pub transport: Outcome<TransportResult>,
     /// Group `instruments`.
     pub instruments: Outcome<InstrumentsResult>,
+    /// Group `trust`.
+    pub trust: Outcome<TrustResult>,
 }
 
 impl Default for Measured {
@@ -99,6 +102,7 @@ impl Default for Measured {
             net: not_asked(),
             transport: not_asked(),
             instruments: not_asked(),
+            trust: not_asked(),
         }
     }
 }
@@ -152,6 +156,7 @@ impl Measured {
             Group::Net => self.net = outcome(net(context, rounds))?,
             Group::Transport => self.transport = outcome(transport(context, rounds))?,
             Group::Instruments => self.instruments = outcome(instruments(context, rounds))?,
+            Group::Trust => self.trust = outcome(trust(context, rounds))?,
         }
         Ok(())
     }

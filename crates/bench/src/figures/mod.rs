@@ -8,6 +8,7 @@ mod measured;
 mod net;
 mod table;
 mod transport;
+mod trust;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -49,6 +50,8 @@ pub enum Group {
     Transport,
     /// Whether what the instruments say is true.
     Instruments,
+    /// What it costs that nobody has a right that was not given.
+    Trust,
 }
 
 /// Which values are good.

@@ -1,7 +1,7 @@
 //! The table: what is measured, and what it must come to. Speeds are ratios of medians within one run.
 
 use super::Better::{Higher, Lower};
-use super::Group::{Apply, Commit, Idle, Instruments, Kill, Log, Net, Power, Promise, Transport};
+use super::Group::{Apply, Commit, Idle, Instruments, Kill, Log, Net, Power, Promise, Transport, Trust};
 use super::instruments::InstrumentsResult;
 use super::net::{LEAST_LINKS, NetResult};
 use super::transport::TransportResult;
@@ -287,7 +287,20 @@ pub const FIGURES: &[Figure] = &[
     figure(Instruments, "cost", "% fewer commits", 2, (Some(1.0), None), Lower, |m| {
         instruments(m, InstrumentsResult::cost)
     }),
+    figure(Trust, "tls_1", "x plain TCP, SYNC AFFIRM on loopback", 3, limits(0.9, 0.97), Higher, |m| {
+        tls(m, ONE)
+    }),
+    figure(Trust, "tls_8", "x plain TCP, SYNC AFFIRM on loopback", 3, limits(0.9, 0.97), Higher, |m| {
+        tls(m, EIGHT)
+    }),
+    figure(Trust, "tls_40", "x plain TCP, SYNC AFFIRM on loopback", 3, limits(0.9, 0.97), Higher, |m| {
+        tls(m, FORTY)
+    }),
 ];
+
+fn tls(measured: &Measured, case: Case) -> Value {
+    measured.trust.as_ref().map_err(Clone::clone)?.tls_ratio(case)
+}
 
 fn instruments(measured: &Measured, number: fn(&InstrumentsResult) -> Value) -> Value {
     number(measured.instruments.as_ref().map_err(Clone::clone)?)

@@ -57,6 +57,8 @@ pub enum SystemKind {
     Local,
     /// Standfast, standby on this machine, acknowledged after its log write.
     SyncAffirm,
+    /// The same over TLS; all others of Standfast speak plain TCP.
+    SyncAffirmTls,
     /// Standfast, acknowledged on receipt in memory.
     Fastsync,
     /// Standfast, nobody waits for the standby.
@@ -82,6 +84,10 @@ impl SystemKind {
             SystemKind::SyncAffirm => {
                 Box::new(standfast::Standfast::new("Standfast SYNC AFFIRM", Some(Mode::SyncAffirm), 0))
             }
+            SystemKind::SyncAffirmTls => Box::new(
+                standfast::Standfast::new("Standfast SYNC AFFIRM, TLS", Some(Mode::SyncAffirm), 0)
+                    .encrypted(),
+            ),
             SystemKind::Fastsync => {
                 Box::new(standfast::Standfast::new("Standfast FASTSYNC", Some(Mode::Fastsync), 0))
             }

@@ -70,11 +70,17 @@ pub(super) struct Standfast {
     name: &'static str,
     standby: Option<Mode>,
     rtt_us: u64,
+    tls: bool,
 }
 
 impl Standfast {
     pub(super) fn new(name: &'static str, standby: Option<Mode>, rtt_us: u64) -> Standfast {
-        Standfast { name, standby, rtt_us }
+        Standfast { name, standby, rtt_us, tls: false }
+    }
+
+    /// With certificates and TLS between the instances.
+    pub(super) fn encrypted(self) -> Standfast {
+        Standfast { tls: true, ..self }
     }
 }
 
@@ -93,10 +99,14 @@ impl System for Standfast {
         let scratch = Scratch::new(&context.base)?;
         let databases = create_databases(scratch.path(), case.layout.databases(case.clients))?;
         let hosts = Hosts::new(self.rtt_us)?;
-        let primary = Instance::start_at(&hosts.primary()?, context, &scratch, "primary")?;
+        let primary =
+            Instance::start_at(&hosts.primary()?.encrypted(self.tls), context, &scratch, "primary")?;
         primary.protect(&databases)?;
         let standby = match self.standby {
-            Some(mode) => Some(primary.add_standby(&hosts.standby()?, context, &scratch, mode)?),
+            Some(mode) => {
+                let site = hosts.standby()?.encrypted(self.tls);
+                Some(primary.add_standby(&site, context, &scratch, mode)?)
+            }
             None => None,
         };
 
