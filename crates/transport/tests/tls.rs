@@ -138,6 +138,31 @@ fn a_member_that_meets_plain_tcp_says_so_and_sends_nothing() {
     assert!(ends.standby.read(|state| state.starts.is_empty()));
 }
 
+/// Its certificate is gone, or cannot be read.
+struct Certificateless;
+
+impl Identities for Certificateless {
+    fn current(&self) -> Result<Arc<standfast_tls::Identity>, String> {
+        Err("/srv/sf/tls: no certificate".into())
+    }
+}
+
+#[test]
+fn an_instance_whose_certificate_is_gone_says_so_at_both_ends() {
+    let ends = listening(Security::with_certificates(Arc::new(Certificateless), true));
+    let (_sender, observer) = ends.send(member("paris", true), Some("oslo"));
+    let why = disconnected(&observer);
+    assert!(why.contains("plain TCP") && why.contains("standfast cert join"), "{why}");
+    assert!(ends.refused(RefuseCode::Tls).contains("/srv/sf/tls: no certificate"));
+    // The words for the operator are not for strangers.
+    let mut stranger = TcpStream::connect(ends.receiver.local_addr()).unwrap();
+    stranger.write_all(&[22, 3, 1]).unwrap();
+    let mut told = Vec::new();
+    let _ = stranger.read_to_end(&mut told);
+    let told = String::from_utf8_lossy(&told);
+    assert!(told.contains("no certificate that it can show") && !told.contains("/srv"), "{told}");
+}
+
 #[test]
 fn another_family_is_refused_at_both_ends() {
     let other = Authority::create("others", NOW).unwrap();

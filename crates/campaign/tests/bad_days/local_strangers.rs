@@ -117,7 +117,10 @@ fn plain_tcp_at_both_ends_works_and_each_says_that_it_is_insecure() {
     north.configure("instance", "insecure", true).unwrap();
     start(&mut north);
     await_alert(&south, "the other end speaks plain TCP");
-    await_alert(&north, "no certificate and speaks no TLS");
+    await_alert(
+        &north,
+        "this instance has no certificate | hint: at the primary `standfast standby token --name north",
+    );
     assert!(!south.status().unwrap().streams());
     south.stop().unwrap();
     south.configure("instance", "insecure", true).unwrap();

@@ -246,8 +246,8 @@ pub(super) fn told(error: &rustls::Error) -> String {
     let renew = "renew it there with `standfast cert renew`, and compare the clocks of both hosts";
     match error {
         Tls::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "the other end speaks plain TCP; take `insecure = true` out of its [instance], with a certificate there \
-             (`standfast cert join`), or set it here, too"
+            "the other end speaks plain TCP: it needs a certificate (`standfast standby token` here, `standfast cert join` \
+             there), and no `insecure = true` in its [instance]; or both ends have to have that"
                 .into()
         }
         Tls::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {

@@ -54,6 +54,11 @@ pub(super) fn serve(shared: &Shared, id: u64, stream: &LinkEnd) {
         Err(TransportError::Refused(refusal)) => greeting.refuse(refusal),
         Err(error @ (TransportError::Tls { .. } | TransportError::Certificate(_))) => {
             shared.counts.insecure.fetch_add(1, Relaxed);
+            if matches!(error, TransportError::Certificate(_)) {
+                // In the clear, before any record of TLS, by which the other end knows what is wrong. A stranger learns no more.
+                let text = "this instance has no certificate that it can show; its alert log says why";
+                greeting.tell(&Refusal::new(RefuseCode::Tls, text));
+            }
             greeting.report(Refusal::new(RefuseCode::Tls, error.to_string()));
         }
         Err(_) => {
