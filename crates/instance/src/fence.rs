@@ -12,7 +12,7 @@ use crate::lock::lock_directory;
 use crate::paths::Paths;
 use serde_json::Value;
 use standfast_io::DirectDisk;
-use standfast_transport::fetch_status;
+use standfast_transport::{Right, fetch_status};
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,12 +50,19 @@ pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> 
     })?;
     let mut control = Control::load(&DirectDisk, &paths.control)?;
     let by = fence_of(&control)?;
-    let security = security_of(&config, &keeper_of(&config, &paths));
+    let keeper = keeper_of(&config, &paths);
+    let (security, members) = (security_of(&config, &keeper), keeper.members()?);
     let mut lines = Vec::new();
     for destination in config.destinations.iter().filter(|destination| !destination.is_local()) {
         let answer =
             fetch_status(&destination.address, &security, false, SILENCE).map_err(|error| error.to_string());
+        // Of a host that may not become primary that is not believed, here as little as when it connects.
+        let may = members.listed_rights(&destination.name).is_none_or(|rights| rights.has(Right::Candidate));
         match judge(answer) {
+            Other::Primary(_) if !may => lines.push(format!(
+                "`{}` says that it is primary, and may not become primary: that counts for nothing",
+                destination.name
+            )),
             Other::Primary(incarnation) => {
                 return Err(InstanceError::refused(
                     format!(
