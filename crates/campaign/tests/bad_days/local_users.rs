@@ -388,6 +388,9 @@ fn table() -> Vec<(String, u32)> {
 /// The name in the table, of a file in the directory of an instance.
 fn row_of(relative: &Path) -> String {
     let text = relative.to_string_lossy().into_owned();
+    if text.ends_with("-standfast") {
+        return "NAME-standfast".to_owned();
+    }
     let Some((directory, _)) = text.split_once('/') else { return text };
     match directory {
         "redo" | "archive" | "db" => format!("{directory}/*"),
