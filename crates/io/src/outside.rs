@@ -279,7 +279,7 @@ pub fn look(path: &Path) -> Result<FileIdentity> {
 /// there is made by root or this user (`/dev/stdout`); a regular file of another user is not.
 ///
 /// # Errors
-/// As [`Folder::of`]; `PermissionDenied` for a file that belongs to another user.
+/// As [`Folder::of`]; `AlreadyExists` for a file that belongs to another user.
 pub fn write_result(path: &Path, bytes: &[u8]) -> Result<()> {
     // As the umask allows: it is the user's own file.
     const RESULT: u32 = 0o666;
@@ -300,8 +300,8 @@ pub fn write_result(path: &Path, bytes: &[u8]) -> Result<()> {
     let metadata = file.metadata()?;
     if metadata.is_file() {
         if !is_trusted(metadata.uid()) {
-            let text = format!("the file belongs to uid {}: remove it, or name another one", metadata.uid());
-            return Err(Error::new(ErrorKind::PermissionDenied, text));
+            let text = format!("the file belongs to uid {}", metadata.uid());
+            return Err(Error::new(ErrorKind::AlreadyExists, text));
         }
         file.set_len(0)?;
     }
@@ -407,7 +407,7 @@ fn check(result: libc::c_int) -> Result<()> {
 }
 
 fn link_of(uid: u32) -> Error {
-    let text = format!("a symbolic link of uid {uid} is in the way, which is not followed: remove it");
+    let text = format!("a symbolic link of uid {uid} is in the way, which is not followed");
     Error::new(ErrorKind::PermissionDenied, text)
 }
 
@@ -419,7 +419,7 @@ fn not_a_file() -> Error {
 fn say_link(error: Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ELOOP) => {
-            Error::new(ErrorKind::PermissionDenied, "it is a symbolic link, which is not followed: remove it")
+            Error::new(ErrorKind::PermissionDenied, "it is a symbolic link, which is not followed")
         }
         // A socket.
         Some(libc::ENXIO) => not_a_file(),

@@ -10,6 +10,10 @@ pub fn remedy(error: &Error) -> Option<&'static str> {
         ErrorKind::FileTooLarge => {
             "raise the limit of the file size (`ulimit -f`) for the user that runs the instance"
         }
+        // Not said by the system: see `outside`.
+        ErrorKind::PermissionDenied if error.raw_os_error().is_none() => {
+            "remove the link, or, if it is meant, make it root's or that of the user who runs this (`chown -h`)"
+        }
         ErrorKind::PermissionDenied => {
             "give the user that runs the instance access to it and to every directory above it"
         }
