@@ -77,7 +77,7 @@ impl Totals {
             (Statistic::RedoSynchWrites, sync.count),
             (Statistic::RedoSynchTime, sync.time_ns / 1000),
             (Statistic::RedoSynchTimeOverhead, scheduling.time_ns / 1000),
-            (Statistic::RedoSynchLongWaits, sync.buckets.iter().skip(LONG_WAITS).sum()),
+            (Statistic::RedoSynchLongWaits, sum(sync.buckets.iter().skip(LONG_WAITS))),
             (Statistic::RedoSynchPolls, self.sleeps.commit_polls),
             (Statistic::BackgroundWakes, self.sleeps.daemon_wakes),
         ];
@@ -95,9 +95,14 @@ impl Totals {
     }
 }
 
+/// What sessions have written there may be garbage, and is nobody's end.
+fn sum<'c>(counts: impl IntoIterator<Item = &'c u64>) -> u64 {
+    counts.into_iter().fold(0, |sum, count| sum.wrapping_add(*count))
+}
+
 fn histogram(counts: WaitCounts) -> HistogramCounts {
     HistogramCounts {
-        count: counts.buckets.iter().sum(),
+        count: sum(&counts.buckets),
         time_ns: counts.time_ns,
         max_ns: counts.max_ns,
         buckets: counts.buckets,

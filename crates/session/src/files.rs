@@ -86,7 +86,7 @@ impl Place {
 
     /// The file that is there, for writing, if it is ours: a regular one of this user, of which nobody else has a name, and
     /// with none of the permissions `never`.
-    fn ours(&self, never: u32) -> io::Result<Option<File>> {
+    pub fn ours(&self, never: u32) -> io::Result<Option<File>> {
         let is_ours = |metadata: &Metadata| {
             metadata.is_file()
                 && metadata.uid() == own_user()

@@ -2,7 +2,6 @@
 //! segment once.
 
 use crate::bus_error::Watched;
-use crate::files;
 use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io;
@@ -47,19 +46,7 @@ impl<T: Shared> Mapped<T> {
         self.watched.is_lost()
     }
 
-    /// Makes the file as long as it was and maps it again, at the same place, if it was truncated; says whether it was.
-    /// What was lost is zeros then.
-    pub fn restore(&self, file: &File) -> io::Result<bool> {
-        let bytes = size_of::<T>();
-        if !self.is_lost() && file.metadata()?.len() >= bytes as u64 {
-            return Ok(false);
-        }
-        files::allocate(file, bytes)?;
-        self.map_again(file)?;
-        Ok(true)
-    }
-
-    /// Maps `file`, the same as before, again at the same place.
+    /// Maps `file`, the same as before, again at the same place. What was lost is zeros then.
     pub fn map_again(&self, file: &File) -> io::Result<()> {
         let bytes = size_of::<T>();
         if file.metadata()?.len() < bytes as u64 {

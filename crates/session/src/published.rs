@@ -160,8 +160,16 @@ impl Published {
             Box::from_raw(place)
         };
         let ((short, long), (from_short, from_long)) = (copy.words(), self.words());
-        short.zip(from_short).for_each(|(to, from)| to.store(from.load(SeqCst), SeqCst));
-        long.zip(from_long).for_each(|(to, from)| to.store(from.load(SeqCst), SeqCst));
+        // Most are zeros, and what is not written takes no memory.
+        short
+            .zip(from_short)
+            .map(|(to, from)| (to, from.load(SeqCst)))
+            .filter(|(_, value)| *value != 0)
+            .for_each(|(to, value)| to.store(value, SeqCst));
+        long.zip(from_long)
+            .map(|(to, from)| (to, from.load(SeqCst)))
+            .filter(|(_, value)| *value != 0)
+            .for_each(|(to, value)| to.store(value, SeqCst));
         copy
     }
 }

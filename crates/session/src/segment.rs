@@ -133,12 +133,31 @@ pub(crate) struct Mapping {
 impl Mapping {
     /// Maps again what was truncated; true when something was.
     pub(crate) fn restore(&self, own: &Own) -> io::Result<bool> {
-        let requests = self.requests.restore(&own.requests)?;
+        let [published, requests] = self.files;
+        let requests = restore(&self.requests, &own.path, requests)?;
         self.restored.fetch_add(u32::from(requests), SeqCst);
         // An instance that starts, and sessions of other releases, look at it.
         begin(&self.requests.content.head, own.instance);
-        Ok(self.published.restore(&own.published)? || requests)
+        Ok(restore(&self.published, &published_path(&own.path), published)? || requests)
     }
+}
+
+/// Makes the file at `path`, which is `file`, as long as it was and maps it again, if it was truncated; says whether it was.
+fn restore<T: Shared>(mapped: &Mapped<T>, path: &Path, file: (u64, u64)) -> io::Result<bool> {
+    let is_short = || {
+        std::fs::symlink_metadata(path)
+            .is_ok_and(|metadata| id(&metadata) == file && metadata.len() < size_of::<T>() as u64)
+    };
+    if !mapped.is_lost() && !is_short() {
+        return Ok(false);
+    }
+    // No descriptor is kept for that.
+    let opened = Place::of(path).map_err(io::Error::other)?.ours(0)?;
+    let is_it = |opened: &File| opened.metadata().is_ok_and(|metadata| id(&metadata) == file);
+    let opened = opened.filter(is_it).ok_or(io::ErrorKind::NotFound)?;
+    files::allocate(&opened, size_of::<T>())?;
+    mapped.map_again(&opened)?;
+    Ok(true)
 }
 
 /// What only the instance has.
@@ -147,8 +166,7 @@ pub(crate) struct Own {
     pub truth: Box<Published>,
     /// Held while the generation of a database changes.
     pub generations: Mutex<()>,
-    pub published: File,
-    pub requests: File,
+    path: PathBuf,
     instance: [u8; 16],
 }
 
@@ -195,8 +213,7 @@ impl Segment {
         let own = Own {
             truth: published.content.copied(),
             generations: Mutex::new(()),
-            published: files.0,
-            requests: files.1,
+            path: path.to_owned(),
             instance,
         };
         Ok((Segment::keep(published, requests, ids, Some(own)), new))
