@@ -3,7 +3,7 @@
 
 use crate::config::InstanceConfig;
 use crate::error::InstanceError;
-use standfast_session::{Segment, SegmentError};
+use standfast_session::{Segment, SegmentError, published_mode, published_path};
 use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::mem::MaybeUninit;
@@ -49,16 +49,25 @@ impl Access {
     /// When it cannot be made or given to the group.
     pub fn segment(&self, path: &Path, instance: [u8; 16]) -> Result<(Segment, bool), InstanceError> {
         let Some(group) = self.group else { return Ok(Segment::create(path, instance, self.mode)?) };
-        let has_group = path.symlink_metadata().is_ok_and(|found| found.gid() == group);
+        let has_group = [path, &published_path(path)]
+            .iter()
+            .all(|path| path.symlink_metadata().is_ok_and(|found| found.gid() == group));
         if has_group {
             return Ok(Segment::create(path, instance, self.mode)?);
         }
         let made = Segment::create(path, instance, self.mode & !GROUP)?;
+        self.give_file(path, group, self.mode)?;
+        self.give_file(&published_path(path), group, published_mode(self.mode))?;
+        Ok(made)
+    }
+
+    /// Gives a file of the shared memory to `group`.
+    fn give_file(&self, path: &Path, group: u32, mode: u32) -> Result<(), InstanceError> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(SegmentError::Io)?;
         fchown(&file, None, Some(group)).map_err(self.cannot_give(path))?;
-        standfast_io::outside::set_mode(&file, self.mode).map_err(SegmentError::Io)?;
-        Ok(made)
+        standfast_io::outside::set_mode(&file, mode).map_err(SegmentError::Io)?;
+        Ok(())
     }
 
     /// Gives the control socket, which is in the instance's own directory, to the group.

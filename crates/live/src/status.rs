@@ -73,16 +73,6 @@ document! {
         differing_pages: Vec<DifferingPage>,
         /// The newest comparison of a primary with its standbys.
         verification: Verification,
-        /// Encryption.
-        security: Security,
-    }
-}
-
-document! {
-    /// How connections are protected.
-    Security {
-        /// The certificate of the instance.
-        certificate: Certificate,
     }
 }
 
@@ -105,6 +95,8 @@ document! {
     Security {
         /// Plain TCP is allowed.
         insecure: bool,
+        /// The certificate of the instance.
+        certificate: Certificate,
     }
 }
 

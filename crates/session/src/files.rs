@@ -25,6 +25,11 @@ pub fn published_path(segment: &Path) -> PathBuf {
     path.into()
 }
 
+/// Permissions of what is published, when the file that sessions write to has `mode`: those for reading.
+pub fn published_mode(mode: u32) -> u32 {
+    mode & 0o444 | 0o400
+}
+
 /// Opens a file of the shared memory as a session does.
 pub(crate) fn open(path: &Path, writable: bool) -> io::Result<(File, Metadata)> {
     let file = File::options().read(true).write(writable).custom_flags(ALWAYS).open(path)?;

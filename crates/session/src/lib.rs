@@ -36,7 +36,7 @@ pub use beside::{journal_path, wal_index_path, wal_path};
 pub use bus_error::{Resolver, map_zeros, on_bus_error};
 pub use daemon::{DirtySet, SessionCounts};
 pub use durations::{BUCKETS, OuterWait, SessionActivity, SessionWait, WaitCounts, bucket_of};
-pub use files::{own_user, published_path};
+pub use files::{own_user, published_mode, published_path};
 pub use index_descriptor::IndexDescriptor;
 pub use inner_lock::InnerLock;
 pub use layout::{DatabaseState, OtherWriters, RELEASE_STALL_MS, SESSIONS_MAX};

@@ -1,6 +1,6 @@
 //! Making, mapping and reading the shared memory: two files, of which sessions map the one for reading only.
 
-use crate::files::{self, Place, WRITABLE_BY_OTHERS, published_path, version_of};
+use crate::files::{self, Place, WRITABLE_BY_OTHERS, published_mode, published_path, version_of};
 use crate::layout::{
     DatabaseState, Head, MAGIC, OtherWriters, Published, PublishedDatabase, RequestedDatabase, Requests,
     Slot, VERSION,
@@ -207,7 +207,7 @@ impl Segment {
             begin(&requests.content.head, instance);
         }
         // Not at their creation: there the umask would take away from it.
-        files.0.set_permissions(Permissions::from_mode(mode & 0o444 | 0o400))?;
+        files.0.set_permissions(Permissions::from_mode(published_mode(mode)))?;
         files.1.set_permissions(Permissions::from_mode(mode))?;
         let ids = [id(&files.0.metadata()?), id(&files.1.metadata()?)];
         let own = Own {

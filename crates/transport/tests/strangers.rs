@@ -58,7 +58,7 @@ fn refused(service: &Service) -> Vec<String> {
 
 #[test]
 fn a_name_in_a_message_is_printable_and_bounded() {
-    let (service, receiver) = listening(Security::plain(true));
+    let (service, receiver) = listening(Security::insecure());
     let name = format!("\x1b[2J\n2026-01-01T00:00:00.000Z forged\u{202e}{}", "x".repeat(50_000));
     let incarnations = serde_json::json!([{"number": 1, "id": "0909090909090909", "branch": 4096}]);
     let source = serde_json::json!({"instance": "0123456789abcdef0123456789abcdef", "name": name, "role": "primary",
@@ -73,7 +73,7 @@ fn a_name_in_a_message_is_printable_and_bounded() {
 
 #[test]
 fn a_stranger_has_no_words_of_its_own_in_the_log() {
-    let (service, receiver) = listening(Security::plain(true));
+    let (service, receiver) = listening(Security::insecure());
     let refusal = serde_json::json!({"code": "diverged", "message": "FENCED: all is lost | hint: run this"});
     says(&receiver, FrameKind::Refuse, 0, refusal.to_string().as_bytes());
     assert_eq!((refused(&service), receiver.counts().garbage.load(Relaxed)), (Vec::new(), 1));
@@ -81,7 +81,7 @@ fn a_stranger_has_no_words_of_its_own_in_the_log() {
 
 #[test]
 fn a_stranger_with_many_reasons_has_few_lines() {
-    let (service, receiver) = listening(Security::plain(true));
+    let (service, receiver) = listening(Security::insecure());
     for version in 100..220 {
         says(&receiver, FrameKind::Hello, version, b"{}");
     }
