@@ -194,7 +194,7 @@ fn an_authority_is_trusted_only_when_a_trusted_one_vouches_for_it() {
     let (old, new, foreign) = (authority(), authority(), Authority::create("evil", NOW).unwrap());
     let vouched = endorse(old.certificate_pem(), &old.key_pem(), new.certificate_pem()).unwrap();
     let all = format!("{}{}{}", new.certificate_pem(), old.certificate_pem(), foreign.certificate_pem());
-    let (trusted, refused) = grown(old.certificate_pem(), &all, &[vouched.clone()]).unwrap();
+    let (trusted, refused) = grown(old.certificate_pem(), &all, std::slice::from_ref(&vouched)).unwrap();
     assert_eq!(trusted, format!("{}{}", new.certificate_pem(), old.certificate_pem()));
     assert_eq!(refused.len(), 1);
     assert!(refused[0].name.contains("evil"), "{refused:?}");

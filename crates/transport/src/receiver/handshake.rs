@@ -69,7 +69,7 @@ pub(super) fn serve(shared: &Shared, id: u64, stream: &LinkEnd) {
 }
 
 enum First {
-    Sender(SenderHello),
+    Sender(Box<SenderHello>),
     Request(Request),
 }
 
@@ -143,7 +143,7 @@ impl Greeting<'_> {
             return Err(TransportError::Protocol("a refusal where a greeting was expected".into()));
         }
         hello::expect(&frame, FrameKind::Hello)?;
-        Ok(First::Sender(hello::decode(&frame)?))
+        Ok(First::Sender(Box::new(hello::decode(&frame)?)))
     }
 
     fn take_stream(&mut self, hello: &SenderHello) -> Result<(), TransportError> {
