@@ -283,7 +283,7 @@ mod tests {
             ["dest_name", "status", "transmit_mode", "affirm", "net_timeout", "db_unique_name", "valid_now"];
         let expected = ["LOG_ARCHIVE_DEST_1", "VALID", "PARALLELSYNC", "YES", "30", "north", "YES"];
         assert_eq!(shown.only(&columns), expected);
-        assert_eq!(shown.only(&["source_db_unique_name", "error", "encryption"]), ["south", "-", "DISABLE"]);
+        assert_eq!(shown.only(&["source_db_unique_name", "error", "encryption"]), ["south", "-", "ENABLE"]);
         let local = Shown::of("v$archive_dest", &example::primary()).with("dest_id", "2");
         let expected = ["LOCAL", "/copies", "ERROR", "no room", "-"];
         assert_eq!(local.only(&["target", "destination", "status", "error", "db_unique_name"]), expected);
