@@ -5,6 +5,7 @@ use crate::support::{INSERT, Place, TIMEOUT, await_alert, beside, must, refuses,
 use serde_json::{Value, json};
 use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
+use standfast_session::published_path;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -169,9 +170,10 @@ fn the_group_of_an_instance_uses_it_and_others_do_not_reach_it() {
     primary.configure("instance", "group", CREW.to_string()).unwrap();
     start(&mut primary);
     let (socket, segment) = (primary.directory.join("control.sock"), segment_of(&database));
-    for path in [&socket, &segment] {
+    let published = published_path(&segment);
+    for (path, mode) in [(&socket, 0o660), (&segment, 0o660), (&published, 0o440)] {
         let found = fs::metadata(path).unwrap();
-        assert_eq!((found.gid(), found.mode() & 0o777), (CREW, 0o660), "{}", path.display());
+        assert_eq!((found.gid(), found.mode() & 0o777), (CREW, mode), "{}", path.display());
     }
     let open = || OpenOptions::new().read(true).write(true).open(&segment);
     as_user(ALICE, CREW, || {
@@ -179,6 +181,11 @@ fn the_group_of_an_instance_uses_it_and_others_do_not_reach_it() {
         let said = ask(&socket, &json!({ "op": "stop" }));
         assert!(said["error"].as_str().unwrap().contains("uid 60001"), "{said}");
         open().unwrap();
+        fs::File::open(&published).unwrap();
+        assert_eq!(
+            OpenOptions::new().write(true).open(&published).unwrap_err().kind(),
+            ErrorKind::PermissionDenied
+        );
     });
     as_user(MALLORY, MALLORY, || {
         assert_eq!(UnixStream::connect(&socket).unwrap_err().kind(), ErrorKind::PermissionDenied);
@@ -432,9 +439,12 @@ fn permissions_are_those_of_the_table_in_the_documentation() {
         assert_eq!(fs::metadata(&instance.directory).unwrap().mode() & 0o777, own.1);
         check_modes(&instance.directory, &instance.directory, &table, &mut seen);
     }
-    for (path, row) in
-        [(beside(&database, "-standfast"), "NAME-standfast"), (segment_of(&database), "segment")]
-    {
+    let segment = segment_of(&database);
+    for (path, row) in [
+        (beside(&database, "-standfast"), "NAME-standfast"),
+        (published_path(&segment), "segment.published"),
+        (segment, "segment"),
+    ] {
         let (_, mode) = table.iter().find(|(name, _)| name == row).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, *mode, "{row}");
     }
