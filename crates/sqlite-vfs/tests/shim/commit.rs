@@ -233,9 +233,11 @@ fn a_log_that_starts_again_is_waited_for_in_its_new_generation() {
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || insert(moved).unwrap());
         until("the commit waits", || instance.segment.has_commit_waiters(3));
+        until("the instance has seen the new generation", || instance.segment.epoch(3) != before);
         let after = instance.segment.epoch(3);
-        assert!(after.0 == before.0 + 1 && after.1 != before.1, "{before:?} {after:?}");
+        let is_next = after.0 == before.0 + 1 && after.1 != before.1;
         instance.hold(false);
+        assert!(is_next, "{before:?} {after:?}");
         writer.join().unwrap();
     });
     std::mem::forget(plain);
