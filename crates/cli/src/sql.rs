@@ -233,8 +233,8 @@ mod tests {
     }
 
     #[test]
-    fn what_could_command_a_terminal_is_blanked() {
-        assert_eq!(text(&Cell::Text("a\u{1b}[2Jb\n".into())), "a [2Jb ");
+    fn what_could_command_a_terminal_is_escaped() {
+        assert_eq!(text(&Cell::Text("a\u{1b}[2Jb\n".into())), r"a\u{1b}[2Jb\n");
         assert_eq!(
             [real(0.0), real(1234567.0), real(0.000125), real(2.5)],
             ["0", "1234567", "0.000125", "2.5"]

@@ -77,6 +77,8 @@ fn status(second: u64, time_us: u64) -> serde_json::Value {
     let captured = 90_000 * MIB + second * 3 * MIB;
     json!({
         "name": "paris", "role": "primary", "state": "open", "failure": null, "incarnation": 1,
+        "security": { "insecure": false, "certificate": { "days_left": 243, "state": "valid",
+            "not_after_us": BEGIN_US + 243 * 86_400_000_000u64, "renewal_failure": null } },
         "version": "0.1.0", "time_us": time_us, "sessions": 12,
         "protection": { "mode": "maximum-availability", "level": "maximum-availability" },
         "captured": captured, "durable": captured, "commits": 1_000_000 + second * 400,

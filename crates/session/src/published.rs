@@ -106,6 +106,18 @@ impl PublishedDatabase {
         }
     }
 
+    /// Whether `target`, which is not reached, can still be. It cannot when what was published was garbage as it was found, and
+    /// has been put right since: a session that waited for it would wait for ever.
+    pub(crate) fn can_reach(&self, target: Target) -> bool {
+        let Some((newest, known)) = self.generation() else { return true };
+        let epoch = (target.position >> 32) as u32;
+        match target.unconfirmed {
+            None => epoch <= newest,
+            Some(salts) if epoch <= newest => self.salts_of(epoch) == Some(salts),
+            Some(salts) => epoch == newest.wrapping_add(1) && known != salts,
+        }
+    }
+
     /// The next epoch stands for `salts`.
     fn begin_generation(&self, epoch: u32, salts: u64) {
         let generation = kept(&self.generations, epoch);

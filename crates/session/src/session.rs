@@ -238,7 +238,7 @@ impl Session {
         let outcome = if reached() {
             WaitOutcome::Durable
         } else {
-            let (outcome, slept) = self.sleep_until(&reached, alive);
+            let (outcome, slept) = self.sleep_until(&reached, &|| self.published().can_reach(target), alive);
             let counters = &self.segment.requests.counters;
             let counted = if slept { &counters.commit_sleeps } else { &counters.commit_polls };
             counted.fetch_add(1, Relaxed);
@@ -266,7 +266,12 @@ impl Session {
     }
 
     /// And whether it slept.
-    fn sleep_until(&self, reached: &dyn Fn() -> bool, alive: &dyn Fn() -> bool) -> (WaitOutcome, bool) {
+    fn sleep_until(
+        &self,
+        reached: &dyn Fn() -> bool,
+        can_reach: &dyn Fn() -> bool,
+        alive: &dyn Fn() -> bool,
+    ) -> (WaitOutcome, bool) {
         let slot = self.segment.slot(self.slot);
         let (wakes, own) = self.bed();
         let (mut stalled_since, mut slept) = (None, false);
@@ -295,6 +300,9 @@ impl Session {
             let now = monotonic_ns();
             if now >= end {
                 look_at = None;
+                if !can_reach() {
+                    return (WaitOutcome::NotTold, slept);
+                }
                 if !reached() {
                     let since = *stalled_since.get_or_insert(now);
                     if let Some(outcome) = self.look_around(now.saturating_sub(since) / 1_000_000, alive) {

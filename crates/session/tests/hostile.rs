@@ -142,6 +142,31 @@ fn a_commit_in_a_new_generation_is_acknowledged_by_no_other_one() {
 }
 
 #[test]
+fn a_commit_whose_position_was_garbage_does_not_wait_for_ever() {
+    let memory = Memory::new("garbage-position");
+    let (instance, application) = (memory.instance(), memory.application());
+    let session = Session::attach(application, 3, 1, 1).unwrap();
+    instance.announce_generation(3, SALTS);
+    let path = published_path(&memory.path);
+    let file = File::options().write(true).open(&path).unwrap();
+    let right = std::fs::read(&path).unwrap();
+    let salts: Vec<u8> = SALTS.iter().flat_map(|salt| salt.to_ne_bytes()).collect();
+    let at = right.windows(salts.len()).position(|bytes| bytes == salts).unwrap();
+    // Other salts stand there for a moment, so that its own generation seems to be the next one.
+    file.write_all_at(&[9; 8], at as u64).unwrap();
+    let next = session.position_under_write_lock(SALTS, 5).unwrap();
+    file.write_all_at(&right, 0).unwrap();
+    assert_eq!(session.wait_durable(next, &|| true), WaitOutcome::NotTold);
+    // A later epoch does.
+    for salts in [[1, 2], SALTS] {
+        instance.announce_generation(3, salts);
+    }
+    let later = session.position_under_write_lock(SALTS, 5).unwrap();
+    file.write_all_at(&right, 0).unwrap();
+    assert_eq!(session.wait_durable(later, &|| true), WaitOutcome::NotTold);
+}
+
+#[test]
 fn a_header_that_is_out_of_date_moves_no_epoch() {
     let memory = Memory::new("stale");
     let instance = memory.instance();

@@ -100,12 +100,12 @@ fn ask(socket: &Path, request: &Value) -> Value {
 fn administering() -> Vec<Value> {
     let destination = json!({ "name": "mallory", "address": "127.0.0.1:9" });
     vec![
-        json!({ "op": "issue-token", "name": "x", "never_primary": false, "ttl_s": 3600 }),
+        json!({ "op": "issue-token", "name": "x", "rights": ["status"], "ttl_s": 3600 }),
         json!({ "op": "set-destination", "destination": destination, "connect": false }),
         json!({ "op": "clear-destination", "id": 1 }),
         json!({ "op": "set-destination-state", "name": "x", "state": "defer" }),
         json!({ "op": "remove-destination", "name": "x" }),
-        json!({ "op": "allow-member", "name": "x", "never_primary": false }),
+        json!({ "op": "allow-member", "name": "x", "rights": ["status"] }),
         json!({ "op": "remove-member", "name": "x" }),
         json!({ "op": "protection-mode", "mode": "maximum-performance" }),
         json!({ "op": "protect", "path": "/etc", "name": null }),

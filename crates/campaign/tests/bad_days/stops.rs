@@ -1,5 +1,6 @@
 //! What an instance does itself is no failure of another one: stops, and destinations that were never there.
 
+use super::security;
 use super::support::*;
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::status::Status;
@@ -116,10 +117,10 @@ fn another_instance_than_the_one_that_is_named_is_not_added() {
 #[test]
 fn a_primary_alone_and_a_standby_that_does_not_apply_are_no_ok() {
     let place = Place::new("check-alone");
-    let (primary, _database) = place.protecting();
+    let (primary, _database) = security::primary(&place);
     let (code, line) = check(&primary);
     assert!(code == 1 && line.contains("on this machine only"), "{code} {line}");
-    let standby = place.standby_of(&primary, "north");
+    let standby = security::standby(&place, &primary, "north", &[]);
     add_destination(&primary, &standby, &["--mode", "sync-affirm"]);
     await_status(&primary, "the standby follows", |status| status.streams() && status.settled());
     assert_eq!(check(&primary).0, 0, "{}", check(&primary).1);

@@ -161,7 +161,9 @@ fn flood() {
     let mut south = place.instance("south");
     let south_at = listening(&mut south, SOUTH);
     let http_at = SocketAddr::from((SOUTH, south_at.port() + 1));
-    std::fs::write(south.directory.join("http-token"), TOKEN).unwrap();
+    let http_token = south.directory.join("http-token");
+    std::fs::write(&http_token, TOKEN).unwrap();
+    std::fs::set_permissions(&http_token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     south.configure("http", "listen", http_at.to_string()).unwrap();
     south.configure("http", "token_file", "http-token").unwrap();
     start(&mut south);
