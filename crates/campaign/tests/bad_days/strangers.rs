@@ -158,7 +158,13 @@ fn a_flood_on_every_listener_keeps_no_member_out_and_fills_no_log() {
 fn flood() {
     let wanted = std::env::var("STANDFAST_HOSTILE").ok().map(|number| number.parse().unwrap());
     let place = Place::new("strangers");
-    let mut south = place.instance("south");
+    let mut south = Instance::init_with_tls(
+        &place.programs,
+        &place.path("south"),
+        "south",
+        &["--group-bytes", "8388608"],
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
     let south_at = listening(&mut south, SOUTH);
     let http_at = SocketAddr::from((SOUTH, south_at.port() + 1));
     let http_token = south.directory.join("http-token");
