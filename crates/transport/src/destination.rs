@@ -26,6 +26,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
+/// Different reasons why attempts fail that are reported while a destination stays away.
+const REASONS_SAID_MAX: usize = 4;
 /// The wait of a commit is known to the net timeout divided by this.
 const MARKS_PER_TIMEOUT: u32 = 16;
 
@@ -159,6 +161,8 @@ pub struct Destination {
     last_refusal: Option<Refusal>,
     /// Why the instance itself last ended a stream, until the next acknowledgement.
     own_trouble: Option<String>,
+    /// Why attempts have failed since it last answered, as far as that was reported.
+    said: Vec<String>,
     /// The instance has ended this destination: nothing decides about commits any more.
     ended: bool,
     events: Vec<SenderEvent>,
@@ -194,6 +198,7 @@ impl Destination {
             failures: 0,
             last_refusal: None,
             own_trouble: None,
+            said: Vec::new(),
             ended: false,
             events: Vec::new(),
         }
@@ -373,8 +378,17 @@ impl Destination {
             return;
         }
         let was_connected = self.is_connected() || self.phase == Phase::Resolving;
-        // A destination that stays away is reported once, not at every attempt.
-        self.lose(now, reason.into(), was_connected || self.failures == 0);
+        let reason = reason.into();
+        if was_connected || self.failures == 0 {
+            self.said.clear();
+        }
+        // A destination that stays away is reported once for each reason, not at every attempt. That there is no listener says
+        // nothing of what it will refuse later.
+        let is_news = self.said.len() < REASONS_SAID_MAX && !self.said.contains(&reason);
+        if is_news {
+            self.said.push(reason.clone());
+        }
+        self.lose(now, reason, is_news);
     }
 
     /// The connection has ended because another stream is needed from here on, or because this instance could not go on

@@ -113,9 +113,10 @@ fn a_pair_that_was_plain_on_loopback_is_told_how_to_join_and_that_works() {
 fn plain_tcp_at_both_ends_works_and_each_says_that_it_is_insecure() {
     let place = Place::new("plain-wanted");
     let (mut south, mut north, database) = pair_of_before(&place);
-    // At one end it is refused. What the other one says depends on what it met while the standby was away: that is said once.
+    // At one end it is refused, and both are told.
     north.configure("instance", "insecure", true).unwrap();
     start(&mut north);
+    await_alert(&south, "the other end speaks plain TCP");
     await_alert(
         &north,
         "this instance has no certificate | hint: at the primary `standfast standby token --name north",
