@@ -77,7 +77,8 @@ fn await_commit(database: &Database, pending: Pending) -> c_int {
              removed or was of another release)"
         }
         WaitOutcome::NotTold => {
-            "the instance says nothing of this generation of the write-ahead log: the -wal or -shm file was replaced while              the database was open, or this process was stopped for long"
+            "the instance says nothing of this generation of the write-ahead log: the -wal or -shm file was replaced \
+             while the database was open, or this process was stopped for long"
         }
         WaitOutcome::Unknown => "the instance is gone",
     };
