@@ -74,7 +74,7 @@ pub enum Command {
         /// Address to receive on, HOST:PORT.
         #[arg(long)]
         listen: Option<String>,
-        /// Plain TCP instead of TLS, at both ends: for ports that nobody else can reach.
+        /// Plain TCP instead of TLS, at both ends: for ports that no other user or host can reach.
         #[arg(long)]
         insecure: bool,
         /// Of older releases; says nothing any more.
@@ -327,7 +327,7 @@ pub struct TopArgs {
 pub enum FenceCommand {
     /// Lift the fence of an instance that is stopped: the other one became primary by mistake.
     #[command(
-        after_help = "Examples:\n  standfast fence lift -D /srv/sf\n  standfast fence lift -D /srv/sf --yes\n\nWithout --yes it only says what it would do. It asks the destinations first, and is refused while one of them is open as\nprimary. What is said of the incarnation that is given up counts for nothing here afterwards; whoever follows it has to\nbe made again. The alert log says it.\n\nExit codes: 0 lifted, 1 not lifted (no --yes), 3 refused."
+        after_help = "Examples:\n  standfast fence lift -D /srv/sf\n  standfast fence lift -D /srv/sf --yes\n\nWithout --yes it only says what it would do. It asks the destinations first, and is refused while one of them is open as\nprimary. What is said of the incarnation that is given up is not trusted here afterwards. Standbys that\nfollow it have to be made again. The alert log records it.\n\nExit codes: 0 lifted, 1 not lifted (no --yes), 3 refused."
     )]
     Lift {
         /// Do it.
@@ -380,10 +380,10 @@ pub enum CertCommand {
         after_help = "Examples:\n  standfast cert renew -D /srv/sf\n  standfast cert renew -D /srv/sf-b --from 10.0.0.1:7411\n  standfast cert renew -D /srv/sf-b --from 10.0.0.2:7411 --issuer oslo\n\nA running instance does this by itself when two thirds of the life of its certificate are over. New connections use the new one, those that are open go on. Exit codes: 0 ok, 3 refused, with cause and remedy."
     )]
     Renew {
-        /// Instance that gives certificates, HOST:PORT; default: this one does, or whoever is known to renew them.
+        /// Instance that gives certificates, HOST:PORT; default: this one, or the known issuer.
         #[arg(long)]
         from: Option<String>,
-        /// Name of that instance; default: whoever is known to renew them. Another one that answers there is not asked.
+        /// Name of that instance; default: the known issuer. Another instance that answers there is not asked.
         #[arg(long, value_name = "NAME")]
         issuer: Option<String>,
     },
@@ -456,7 +456,7 @@ pub enum StandbyCommand {
         /// Address to receive on, HOST:PORT.
         #[arg(long)]
         listen: Option<String>,
-        /// Plain TCP instead of TLS, at both ends: for ports that nobody else can reach.
+        /// Plain TCP instead of TLS, at both ends: for ports that no other user or host can reach.
         #[arg(long)]
         insecure: bool,
         /// Of older releases; says nothing any more.

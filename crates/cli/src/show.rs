@@ -50,7 +50,7 @@ pub fn status(status: &Value) {
         println!("FAILURE: {}", text(&status["failure"]));
     }
     if status["security"]["insecure"] == true {
-        println!("INSECURE: plain TCP lets whoever reaches the port read and write redo");
+        println!("INSECURE: plain TCP lets every user and host that reaches the port read and write redo");
         println!(
             "  hint: give each instance a certificate (`standfast cert join`), then take `insecure = true` out of"
         );

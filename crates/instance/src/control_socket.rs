@@ -23,7 +23,7 @@ pub fn listen(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// A socket of this type at `path` for its owner alone, to which nobody can connect yet.
+/// A socket of this type at `path` for its owner alone, not connectable yet.
 ///
 /// # Errors
 /// As [`listen`].

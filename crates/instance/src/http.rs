@@ -46,7 +46,7 @@ impl HttpServer {
     /// Begins to serve when it is configured.
     ///
     /// # Errors
-    /// Without a usable token, when nobody is to show one beyond loopback, and when the address cannot be listened on.
+    /// Without a usable token, when anonymous access is set beyond loopback, and when the address cannot be listened on.
     pub fn start(
         config: &HttpConfig,
         directory: &Path,

@@ -3,7 +3,7 @@
 //! Two files, since what others may open they may also lock:
 //! - `lock`, for the instance's user alone: its first byte is locked for writing as long as the process lives.
 //! - `alive`, a socket that takes no connections and that every user may ask, see [`standfast_session::liveness`]. What is
-//!   bound to it goes with the process, and nobody else can bind there without writing the directory.
+//!   bound to it goes with the process, and another process can bind there only with write access to the directory.
 
 use crate::control_socket;
 use crate::error::InstanceError;
@@ -15,7 +15,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 
 const LOCK: u32 = 0o600;
 const LOCK_MAX: u32 = 0o777;
-/// To connect takes the right to write; what is written nobody reads.
+/// Connecting requires write permission; nothing that is written is read.
 const EVERYBODY: u32 = 0o666;
 
 /// The lock lives as long as the file is open; the kernel releases it when the process dies.
@@ -36,7 +36,7 @@ pub(crate) fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
             format!("{shown} is not a lock file of this instance: it belongs to uid {}", metadata.uid());
         return Err(InstanceError::refused(what, remove));
     }
-    // Of an earlier release: whoever may open it may lock it.
+    // Of an earlier release: every user who may open it may lock it.
     if metadata.mode() & LOCK_MAX != LOCK {
         file.set_permissions(PermissionsExt::from_mode(LOCK)).map_err(failed())?;
     }

@@ -70,7 +70,7 @@ pub fn tighten(paths: &Paths, config: &Config) -> Result<Vec<String>, InstanceEr
     Ok(said.collect())
 }
 
-/// Whoever owns the directory decides what stands under every name in it: as root an instance would write where he likes.
+/// The owner of the directory can replace every file in it: an instance of root would write wherever that owner chooses.
 fn refuse_directory_of_another(directory: &Path) -> Result<(), InstanceError> {
     let owner = directory.metadata().map_err(InstanceError::io("look at", directory))?.uid();
     // SAFETY: has no preconditions.

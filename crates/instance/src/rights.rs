@@ -2,7 +2,7 @@
 //! property of the request ([`Request::needs`]). Docs: docs/security.md, "Three permissions".
 //!
 //! - *Use* a database: its file and the shared memory, guarded by their permissions; no request is needed.
-//! - *Look*: whoever may connect to the socket, so that applications can ask for views through SQL.
+//! - *Look*: every user who may connect to the socket, so that applications can ask for views through SQL.
 //! - *Administer*: root and the user of the instance, and no permission of a file gives it to anybody else.
 
 use crate::error::InstanceError;
@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 
 /// What a request takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
+pub enum ControlRight {
     /// It shows what the instance does, and changes nothing.
     Look,
     /// It changes something, or gives out what opens something.
@@ -22,7 +22,7 @@ pub enum Right {
 
 impl Request {
     /// The right that the request takes. There is no other way in: a new request has to say it here.
-    pub fn needs(&self) -> Right {
+    pub fn needs(&self) -> ControlRight {
         match self {
             Request::Status
             | Request::Observe { .. }
@@ -30,7 +30,7 @@ impl Request {
             | Request::Kept
             | Request::Verification
             | Request::ListDestinations
-            | Request::ProtectionMode { mode: None } => Right::Look,
+            | Request::ProtectionMode { mode: None } => ControlRight::Look,
             Request::Snapshot
             | Request::Stop
             | Request::Protect { .. }
@@ -51,7 +51,7 @@ impl Request {
             | Request::IssueToken { .. }
             | Request::AllowMember { .. }
             | Request::RemoveMember { .. }
-            | Request::RemoveDestination { .. } => Right::Administer,
+            | Request::RemoveDestination { .. } => ControlRight::Administer,
         }
     }
 
@@ -91,7 +91,7 @@ impl Peer {
     }
 }
 
-/// Users of other namespaces that have no number in this one appear as this one; so it is nobody in particular.
+/// Users of other namespaces that have no number in this one appear as this one, so it identifies no user.
 const OVERFLOW: u32 = 65_534;
 
 /// Who may administer this instance.
@@ -118,7 +118,7 @@ impl Administrators {
     /// # Errors
     /// `Refused`: who it is, what it wanted, who may.
     pub fn check(self, peer: Peer, request: &Request) -> Result<(), InstanceError> {
-        if request.needs() == Right::Look || self.has(peer) {
+        if request.needs() == ControlRight::Look || self.has(peer) {
             return Ok(());
         }
         let Administrators { instance } = self;
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn showing_the_protection_mode_is_looking_and_changing_it_is_not() {
-        assert_eq!(Request::ProtectionMode { mode: None }.needs(), Right::Look);
+        assert_eq!(Request::ProtectionMode { mode: None }.needs(), ControlRight::Look);
         let mode = Some(standfast_transport::protection::ProtectionMode::MaximumPerformance);
-        assert_eq!(Request::ProtectionMode { mode }.needs(), Right::Administer);
+        assert_eq!(Request::ProtectionMode { mode }.needs(), ControlRight::Administer);
     }
 
     #[test]

@@ -328,7 +328,7 @@ pub fn how_to_get_one(name: &str) -> String {
 }
 
 /// What operators are told of an instance that allows plain TCP, at each start.
-pub const INSECURE: &str = "INSECURE: plain TCP is allowed, no name is proved, and whoever reaches the port, from this machine \
+pub const INSECURE: &str = "INSECURE: plain TCP is allowed, no name is proved, and every user and host that reaches the port, from this machine \
                             too, can read and write redo and databases | hint: give each instance a certificate \
                             (`standfast standby token` at the primary, `standfast cert join` at the others), then take \
                             `insecure = true` out of [instance] at both ends and restart them";
@@ -409,7 +409,7 @@ mod tests {
     #[test]
     fn a_token_cannot_be_redeemed_twice_also_after_a_restart() {
         let paris = keeper("token", "paris");
-        assert!(paris.issue_token("oslo", Rights::all(), 60).is_err(), "nobody to issue it");
+        assert!(paris.issue_token("oslo", Rights::all(), 60).is_err(), "no authority to issue it");
         paris.found_family("0123").unwrap();
         assert!(paris.issue_token("paris", Rights::all(), 60).is_err());
         let token = paris.issue_token("oslo", Rights::all(), 60).unwrap();

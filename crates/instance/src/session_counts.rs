@@ -95,7 +95,7 @@ impl Totals {
     }
 }
 
-/// What sessions have written there may be garbage, and is nobody's end.
+/// What sessions have written there may be garbage, and must end no process.
 fn sum<'c>(counts: impl IntoIterator<Item = &'c u64>) -> u64 {
     counts.into_iter().fold(0, |sum, count| sum.wrapping_add(*count))
 }

@@ -1,6 +1,6 @@
 //! Files in directories that other users may write: those of the applications' databases, `/tmp`, whatever `-o` names.
 //!
-//! Whoever may write a directory can put a symbolic link, a FIFO or a file of somebody else under any name in it, also
+//! Every user with write access to a directory can put a symbolic link, a FIFO or a file of somebody else under any name in it, also
 //! between two system calls of this process. So nothing here goes twice by a path:
 //! - A directory is opened once, component by component. A symbolic link on the way is followed when root or this
 //!   process's user has made it, and no other one. What comes then goes by the descriptor.

@@ -105,7 +105,7 @@ pub struct Finding {
 }
 
 /// Of an instance that allows plain TCP: what it means, and the way out.
-const INSECURE: &str = "insecure: plain TCP lets whoever reaches the port read and write redo; give each instance a certificate \
+const INSECURE: &str = "insecure: plain TCP lets every user and host that reaches the port read and write redo; give each instance a certificate \
                         (`standfast cert join`) and take `insecure = true` out of [instance] at both ends";
 
 /// Unprotected files that are named.

@@ -233,7 +233,7 @@ impl Server {
         }
     }
 
-    /// Says why to whoever may understand it.
+    /// Reports the reason to the peer, if it can parse it.
     fn turn_away(&self, socket: &TcpStream, address: &SocketAddr, error: WireError, log: Log<'_>) {
         match error {
             WireError::NotOurs => self.not_served(address, "not a test client; dropped", log),

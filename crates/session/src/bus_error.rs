@@ -35,7 +35,7 @@ static MAPPINGS: [Mapping; MAPPINGS_MAX] = [const {
 }; MAPPINGS_MAX];
 
 /// From now on `resolver` is asked about addresses that the kernel cannot serve. The first call makes the handler that of the
-/// process; the one that was there before is called for addresses that nobody knows. Asked for again it changes nothing.
+/// process; the one that was there before is called for addresses that are not registered. Asked for again it changes nothing.
 pub fn on_bus_error(resolver: Resolver) {
     let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
     let resolver = resolver as *mut c_void;
@@ -165,6 +165,6 @@ fn resolve(address: usize) -> bool {
     let Some(mapping) = MAPPINGS.iter().find(of) else { return false };
     mapping.is_lost.store(true, SeqCst);
     // SAFETY: it is never unmapped, and consists of atomics, for which any content is valid. What the file does not have any
-    // more nobody else sees either.
+    // more no other process sees either.
     unsafe { map_zeros(address, libc::PROT_READ | libc::PROT_WRITE) }
 }

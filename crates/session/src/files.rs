@@ -53,7 +53,7 @@ pub(crate) fn is_of(file: &File, instance: [u8; 16]) -> bool {
         && found == instance
 }
 
-/// A name in a directory in which nobody else can take a file away from us.
+/// A name in a directory from which no other user can remove the file.
 pub(crate) struct Place {
     path: PathBuf,
     directory: OwnedFd,
@@ -89,7 +89,7 @@ impl Place {
         }
     }
 
-    /// The file that is there, for writing, if it is ours: a regular one of this user, of which nobody else has a name, and
+    /// The file that is there, for writing, if it is ours: a regular one of this user, with no second name, and
     /// with none of the permissions `never`.
     pub fn ours(&self, never: u32) -> io::Result<Option<File>> {
         let is_ours = |metadata: &Metadata| {

@@ -1,4 +1,4 @@
-//! Whether an instance runs, asked by whoever may reach its directory: of any user, in any PID or mount namespace.
+//! Whether an instance runs, asked by any process that can reach its directory: of any user, in any PID or mount namespace.
 //!
 //! An instance binds the socket `alive` in its directory when it has locked it, and never listens there. A process that
 //! connects to it with a socket of another type is told by the kernel, without a word to the instance, whether anything

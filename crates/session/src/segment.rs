@@ -333,8 +333,8 @@ impl Segment {
         &self.requests.slots[..used.min(self.requests.slots.len())]
     }
 
-    /// True once a newer segment has taken its place, as far as this process knows, or what is published was lost: nobody
-    /// tells any more what is durable.
+    /// True once a newer segment has taken its place, as far as this process knows, or what is published was lost:
+    /// nothing reports any more what is durable.
     pub fn retired(&self) -> bool {
         self.published.head.retired.load(SeqCst) != 0
             || self.mapping.left.load(SeqCst)

@@ -345,7 +345,7 @@ fn truncated_files_end_no_process_and_are_made_whole() {
                 "the instance has not made it whole"
             );
         } else {
-            assert!(application.retired(), "nobody tells it any more what is durable");
+            assert!(application.retired(), "nothing reports any more what is durable");
         }
         assert!(instance.repair().unwrap().truncated);
         assert!(!instance.repair().unwrap().truncated, "once");
@@ -417,7 +417,7 @@ fn a_thread_can_sleep_on_a_word_that_is_mapped_for_reading() {
         // Its value changes only when somebody sleeps there: the wake-up goes from one mapping to the other.
         let end = std::time::Instant::now() + Duration::from_secs(60);
         while wake() == 0 {
-            assert!(std::time::Instant::now() < end, "nobody sleeps");
+            assert!(std::time::Instant::now() < end, "no thread sleeps");
             std::thread::yield_now();
         }
         written.store(1, SeqCst);

@@ -236,7 +236,11 @@ fn a_segment_has_the_configured_permissions_whatever_the_umask() {
     assert_eq!((mode(), mode_of(&published_path(&path))), (0o600, 0o400));
     // Configured anew before a start that finds it, and at one that makes it.
     assert!(!Segment::create(&path, [7; 16], 0o662).unwrap().1);
-    assert_eq!((mode(), mode_of(&published_path(&path))), (0o662, 0o440), "nobody writes what is published");
+    assert_eq!(
+        (mode(), mode_of(&published_path(&path))),
+        (0o662, 0o440),
+        "only the instance writes what is published"
+    );
     Segment::remove(&path);
     assert!(Segment::create(&path, [7; 16], 0o662).unwrap().1);
     assert_eq!(mode(), 0o662);
@@ -310,10 +314,10 @@ fn nothing_is_told_of_who_does_not_wait_for_a_commit() {
     let (segment, path) = segment("not-waited");
     let session = Session::attach(segment, 3, 1, 1).unwrap();
     let target = committed(segment, session, [7, 7], 4);
-    let mut nobody = |_, _| panic!("no commit waits");
+    let mut no_waiters = |_, _| panic!("no commit waits");
     session.notice_commit(false, monotonic_ns(), None);
     assert!(!segment.has_commit_waiters(3), "NOWAIT");
-    publish(segment, target.position(), &mut nobody);
+    publish(segment, target.position(), &mut no_waiters);
     // Made durable by somebody else's notice, before its own.
     session.notice_commit(false, monotonic_ns(), Some(target));
     assert_eq!(session.wait_commit(target, &|| true), WaitOutcome::Durable);
@@ -324,7 +328,7 @@ fn nothing_is_told_of_who_does_not_wait_for_a_commit() {
     while !segment.has_commit_waiters(3) {
         std::thread::yield_now();
     }
-    publish(segment, later.position(), &mut nobody);
+    publish(segment, later.position(), &mut no_waiters);
     assert_eq!(reader.join().unwrap(), WaitOutcome::Durable);
     assert_eq!(count(segment, SessionWait::LogFileSync).0, 0);
     Segment::remove(&path);

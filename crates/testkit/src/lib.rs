@@ -26,6 +26,7 @@
 mod clock;
 mod content;
 mod file_tree;
+mod from_address;
 mod link;
 mod locks;
 mod loss;
@@ -43,6 +44,7 @@ mod temp;
 mod wait;
 
 pub use clock::SimClock;
+pub use from_address::connect_from;
 pub use link::{LinkEnd, MemoryLink};
 pub use loss::{Loss, LossReport};
 pub use machine::{PowerLoss, SimMachine, SimOptions, is_power_loss};

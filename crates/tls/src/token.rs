@@ -2,9 +2,9 @@
 //!
 //! A token is text: `sft1.` and 64 random or fixed bytes in hexadecimal: the SHA-256 of the authority's certificate
 //! (the new host accepts no other authority), a number and a secret. The secret is the seed of a key pair (Ed25519). The
-//! issuer keeps the public key alone: with it a proof is checked and none is made, so whoever reads the issuer's file gets
+//! issuer keeps the public key alone: with it a proof is checked and none is made, so a reader of the issuer's file gets
 //! nothing. The new host never sends the secret: it signs the TLS session, the name it asks for and its request. So a proof
-//! is worth nothing in another session, and whoever sits between the two gets nothing.
+//! is worth nothing in another session, and a man in the middle gets nothing.
 
 use crate::error::TlsError;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};

@@ -189,7 +189,7 @@ pub enum TransportError {
     },
     /// Neither a certificate nor the leave to use plain TCP.
     #[error(
-        "`{address}` cannot be used: this instance has no certificate, and plain TCP can be read and written by whoever \
+        "`{address}` cannot be used: this instance has no certificate, and plain TCP can be read and written by everyone who \
          reaches it; get a certificate with a token (`standfast cert join`), or set `insecure = true` in [instance] at both \
          ends if everybody who reaches their ports is trusted"
     )]

@@ -37,7 +37,7 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// The record of a promotion: who began an incarnation, signed with its key, so that whoever passes the news on need not be
+/// The record of a promotion: who began an incarnation, signed with its key, so that a member that forwards it need not be
 /// believed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promotion {

@@ -142,7 +142,7 @@ fn a_local_stranger_sends_no_redo_and_replaces_no_primary() {
     if let Some(lan) = lan_address() {
         for from in [[127, 0, 0, 1], [127, 0, 0, 2]] {
             let to = SocketAddrV4::new(lan, receiver.local_addr().port());
-            let mut peer = ByHand::new(from_address(from, to).unwrap());
+            let mut peer = ByHand::new(standfast_testkit::connect_from(from, to, TIMEOUT).unwrap());
             peer.hello(usurper());
             assert_eq!(peer.refusal().code, RefuseCode::Tls, "{from:?}");
         }

@@ -13,32 +13,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// An instance that lists no peer.
-struct Strict(Arc<Service>);
-
-impl ReceiverService for Strict {
-    fn identity(&self) -> PeerIdentity {
-        self.0.identity()
-    }
-    fn source(&self) -> Option<Arc<dyn RedoSource>> {
-        self.0.source()
-    }
-    fn status(&self, history: bool) -> String {
-        self.0.status(history)
-    }
-    fn event(&self, event: &ReceiverEvent) {
-        self.0.event(event);
-    }
-    fn authorise(&self, peer: &str, _: Right) -> Result<(), Refusal> {
-        Err(Refusal::new(RefuseCode::NotAllowed, format!("`{peer}` is not listed")))
-    }
-}
-
 fn listening(security: Security) -> (Arc<Service>, Receiver) {
     let service = Service::standby("oslo", &[incarnation(1, 4096)]);
     let config = ReceiverConfig { listen: "127.0.0.1:0".into(), security, ..ReceiverConfig::default() };
     let log: Box<dyn StandbyLog> = Box::new(MemoryLog(empty_standby()));
-    let receiver = Receiver::start(config, Arc::new(Strict(service.clone())), Some(log)).unwrap();
+    let receiver = Receiver::start(config, Arc::new(Unlisting(service.clone())), Some(log)).unwrap();
     (service, receiver)
 }
 

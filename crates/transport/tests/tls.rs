@@ -304,7 +304,7 @@ fn floods(from: [u8; 4], to: SocketAddr, what: &[u8]) -> Vec<TcpStream> {
     (0..500)
         .filter_map(|_| {
             let SocketAddr::V4(to) = to else { return None };
-            let mut stream = from_address(from, to)?;
+            let mut stream = standfast_testkit::connect_from(from, to, TIMEOUT).ok()?;
             // An error means that it is closed already.
             let _ = stream.write_all(what);
             Some(stream)
@@ -506,27 +506,6 @@ fn a_handshake_that_trickles_ends_at_its_deadline() {
         .chain(&[7; 2000])
         .any(|byte| stream.write_all(&[*byte]).is_err() || matches!(stream.read(&mut [0; 64]), Ok(0)));
     assert!(closed, "it was waited for as long as bytes came");
-}
-
-/// Lists nobody.
-struct Unlisting(Arc<Service>);
-
-impl ReceiverService for Unlisting {
-    fn identity(&self) -> PeerIdentity {
-        self.0.identity()
-    }
-    fn source(&self) -> Option<Arc<dyn RedoSource>> {
-        None
-    }
-    fn status(&self, history: bool) -> String {
-        self.0.status(history)
-    }
-    fn event(&self, event: &ReceiverEvent) {
-        self.0.event(event);
-    }
-    fn authorise(&self, peer: &str, _: Right) -> Result<(), Refusal> {
-        Err(Refusal::new(RefuseCode::NotAllowed, format!("`{peer}` is not listed")))
-    }
 }
 
 #[test]

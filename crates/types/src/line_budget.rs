@@ -1,6 +1,6 @@
 //! How many lines of a log others may cause. No clock.
 //!
-//! Whoever reaches a port can be refused as often as they like, and each refusal could be a line. A text is said once an
+//! Every peer that reaches a port can be refused as often as it likes, and each refusal could be a line. A text is said once an
 //! hour, and each address and each member has so many lines an hour. The three classes have budgets of their own, so that
 //! unauthenticated peers cannot silence what is said of members, nor of addresses that members are known to have. What is
 //! left out is counted, and the count is said at 1, 10, 100 and so on.
@@ -97,7 +97,7 @@ impl LineBudget {
 }
 
 /// What one host has: an address of version 4, a network of 64 bits of version 6. The addresses of this host's loopback,
-/// of either version, are one: whoever may use one of them may use them all.
+/// of either version, are one: a host that can use one of them can use them all.
 pub fn host_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -50,7 +50,7 @@ pub enum Group {
     Transport,
     /// Whether what the instruments say is true.
     Instruments,
-    /// What it costs that nobody has a right that was not given.
+    /// Cost of authentication and encryption.
     Trust,
 }
 

@@ -1,4 +1,4 @@
-//! What it costs that nobody has a right that was not given.
+//! Cost of authentication and encryption.
 
 use serde::Serialize;
 

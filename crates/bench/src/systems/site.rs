@@ -82,7 +82,7 @@ pub(crate) struct Site<'a> {
     /// Address to listen on.
     pub(crate) listen: String,
     /// Plain TCP, unless [`Site::encrypted`] says otherwise: the systems that figures compare with are measured so, too, and
-    /// nobody else uses this machine or is on the emulated link.
+    /// no other user works on this machine or is on the emulated link.
     pub(crate) insecure: bool,
     behind: bool,
     ack_delay_us: u64,

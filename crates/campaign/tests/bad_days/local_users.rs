@@ -72,7 +72,7 @@ fn database_of_alice(place: &Place) -> PathBuf {
     path
 }
 
-/// A file that nobody but root may read or write.
+/// A file that only root may read or write.
 fn secret(place: &Place) -> PathBuf {
     let path = place.path("secret");
     fs::write(&path, "root's").unwrap();
@@ -123,17 +123,23 @@ fn administering() -> Vec<Value> {
     ]
 }
 
+/// A primary that every user of the host may look at, its database and its control socket.
+fn open_to_all(place: &Place) -> (Instance, PathBuf, PathBuf) {
+    let (mut primary, database) = place.protecting();
+    primary.stop().unwrap();
+    primary.configure("instance", "mode", "0666").unwrap();
+    start(&mut primary);
+    let socket = primary.directory.join("control.sock");
+    (primary, database, socket)
+}
+
 #[test]
 fn a_user_of_databases_looks_and_does_not_administer() {
     if !is_root() {
         return;
     }
     let place = Place::new("looks");
-    let (mut primary, database) = place.protecting();
-    primary.stop().unwrap();
-    primary.configure("instance", "mode", "0666").unwrap();
-    start(&mut primary);
-    let socket = primary.directory.join("control.sock");
+    let (_primary, database, socket) = open_to_all(&place);
     as_user(ALICE, ALICE, || {
         for request in administering() {
             let answer = ask(&socket, &request);
@@ -203,11 +209,7 @@ fn control_connections_of_one_user_leave_the_others_theirs() {
         return;
     }
     let place = Place::new("connections");
-    let (mut primary, _) = place.protecting();
-    primary.stop().unwrap();
-    primary.configure("instance", "mode", "0666").unwrap();
-    start(&mut primary);
-    let socket = primary.directory.join("control.sock");
+    let (primary, _, socket) = open_to_all(&place);
     let mut refused = 0;
     let open: Vec<UnixStream> = as_user(MALLORY, MALLORY, || {
         let mut open = Vec::new();

@@ -11,7 +11,7 @@ use standfast_campaign::status::Status;
 
 const NOT_BELIEVED: &str = "is not believed: `reports` may not become primary";
 
-/// A host whose operator, or whoever has broken in there, makes it a primary against the word of its family.
+/// A host that its operator, or an attacker there, makes a primary although its family does not allow that.
 fn seize(instance: &Instance, name: &str) {
     must(instance, &["cert", "allow", name]);
     must(instance, &["failover"]);

@@ -195,7 +195,7 @@ fn a_host_that_was_taken_from_the_list_reads_nothing_and_a_reader_never_becomes_
     add_destination(&south, &reports, &["--mode", "async"]);
     await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
     south.kill();
-    // Its own list says so as well; whoever has broken in there does not ask it.
+    // Its own list says so as well; an attacker there does not ask it.
     refuses(&reports, &["failover"], 3, &["may not become primary", "fail over another standby"]);
     must(&reports, &["cert", "allow", "reports"]);
     must(&reports, &["failover"]);

@@ -4,7 +4,9 @@ use crate::support::{
     Client, INSERT, Place, SQLITE_READONLY, assert_same, await_alert, must, rows, segment_of, start,
 };
 use standfast_campaign::application::client::Answer;
+use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
+use standfast_session::published_path;
 use standfast_testkit::Rng;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
@@ -19,10 +21,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// How often everything is written over: `STANDFAST_TRUST_ROUNDS`, few by default.
 fn rounds() -> usize {
     std::env::var("STANDFAST_TRUST_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(12)
-}
-
-fn published(segment: &Path) -> PathBuf {
-    PathBuf::from(format!("{}.published", segment.display()))
 }
 
 /// Writes random numbers, large ones and zeros into every word, as any process can that may write the file.
@@ -77,8 +75,17 @@ impl Family {
     }
 }
 
+/// A primary alone, applications in two of its databases, and the file that they may write to.
+fn primary_with_family(place: &Place) -> (Instance, Family, PathBuf) {
+    let (primary, first) = place.protecting();
+    let second = place.database("second.db");
+    must(&primary, &["protect", &second.to_string_lossy()]);
+    let segment = segment_of(&first);
+    (primary, Family::of(place, [first, second]), segment)
+}
+
 #[test]
-fn random_requests_acknowledge_nothing_and_end_nobody() {
+fn random_requests_acknowledge_nothing_and_end_no_process() {
     let place = Place::new("requests");
     let (primary, standby, first) = place.pair(&[]);
     let second = place.database("second.db");
@@ -123,13 +130,10 @@ fn random_requests_acknowledge_nothing_and_end_nobody() {
 }
 
 #[test]
-fn random_words_in_what_is_published_end_nobody_and_are_put_right() {
+fn random_published_words_end_no_process_and_are_repaired() {
     let place = Place::new("published");
-    let (primary, first) = place.protecting();
-    let second = place.database("second.db");
-    must(&primary, &["protect", &second.to_string_lossy()]);
-    let mut family = Family::of(&place, [first.clone(), second]);
-    let (path, mut rng) = (published(&segment_of(&first)), Rng::new(35));
+    let (primary, mut family, segment) = primary_with_family(&place);
+    let (path, mut rng) = (published_path(&segment), Rng::new(35));
     // Only the user of the instance and root can.
     std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     for _ in 0..rounds().div_ceil(4) {
@@ -152,13 +156,9 @@ fn random_words_in_what_is_published_end_nobody_and_are_put_right() {
 #[test]
 fn truncated_shared_memory_ends_neither_the_instance_nor_applications() {
     let place = Place::new("truncated-memory");
-    let (primary, first) = place.protecting();
-    let second = place.database("second.db");
-    must(&primary, &["protect", &second.to_string_lossy()]);
-    let mut family = Family::of(&place, [first.clone(), second]);
+    let (primary, mut family, segment) = primary_with_family(&place);
     family.send();
     family.answers(&[]);
-    let segment = segment_of(&first);
     let length = std::fs::metadata(&segment).unwrap().len();
     for _ in 0..rounds().div_ceil(6) {
         family.send();
@@ -186,7 +186,7 @@ fn shared_memory_that_a_stranger_made_is_not_used() {
     }
     let segment = segment_of(&database);
     place.application(&database).run(INSERT);
-    for path in [segment.clone(), published(&segment)] {
+    for path in [segment.clone(), published_path(&segment)] {
         // One of them is there before the instance starts, a true copy.
         primary.stop().unwrap();
         chown(&path, Some(STRANGER), None).unwrap();

@@ -6,6 +6,7 @@
 use crate::support::{INSERT, Place, await_alert, await_status, must, refuses, start};
 use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
+use standfast_testkit::connect_from;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -41,29 +42,13 @@ fn in_a_network(test: fn()) -> bool {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// A connection from an address of this host.
+/// A connection from an address of this host. A queue that is full does not hold the flood up.
 fn connect(from: [u8; 4], to: SocketAddr) -> Option<TcpStream> {
-    use std::os::fd::FromRawFd;
     let SocketAddr::V4(to) = to else { return None };
-    let name = |ip: [u8; 4], port: u16| libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: port.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip) },
-        sin_zero: [0; 8],
-    };
-    let bytes = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-    let limit = libc::timeval { tv_sec: 1, tv_usec: 0 };
-    // SAFETY: a new descriptor that nobody else owns, and values that live during the calls.
-    unsafe {
-        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
-        let stream = (fd >= 0).then(|| TcpStream::from_raw_fd(fd))?;
-        let (own, other) = (name(from, 0), name(to.ip().octets(), to.port()));
-        let length = size_of::<libc::timeval>() as libc::socklen_t;
-        // A queue that is full must not hold the flood up.
-        libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO, (&raw const limit).cast(), length);
-        let bound = libc::bind(fd, (&raw const own).cast(), bytes) == 0;
-        (bound && libc::connect(fd, (&raw const other).cast(), bytes) == 0).then_some(stream)
-    }
+    let limit = Duration::from_secs(1);
+    let stream = connect_from(from, to, limit).ok()?;
+    stream.set_write_timeout(Some(limit)).ok()?;
+    Some(stream)
 }
 
 /// What the `nth` connection says.

@@ -1,4 +1,4 @@
-//! The file beside a database by which an application finds the instance: whoever may write the directory may write it.
+//! The file beside a database by which an application finds the instance. Every user with write access to the directory can write it.
 
 use super::instance_files;
 

@@ -6,8 +6,8 @@ use standfast_tls::{Authority, CertificateInfo, Endorsement, TlsError, endorse, 
 use standfast_transport::AuthorityEndorsement;
 
 impl Keeper {
-    /// Before `next` is the authority: the one before, if its key is here, vouches for it, so that whoever trusts that one
-    /// trusts the next one as well.
+    /// Before `next` is the authority: the one before, if its key is here, vouches for it, so that those who trust that one
+    /// trust the next one as well.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -261,7 +261,7 @@ impl Members {
             // What a destination is for: others take redo from it when it is the primary.
             None => Rights::all(),
         };
-        // Whose own rights nobody has restricted is what an `init` or a token without restriction has made.
+        // An instance without restrictions on its own rights was made by `init` or by a token without restriction.
         let own_rights = self.listed_rights(own).cloned().unwrap_or_else(Rights::all);
         let mut all: Vec<MemberRights> =
             names.into_iter().map(|name| MemberRights { name: name.clone(), rights: of(name) }).collect();

@@ -28,7 +28,7 @@ pub fn believed(
     destinations: &[String],
 ) -> Result<(), (String, Rights)> {
     let (name, rights) = match word {
-        // The key of this instance: whoever has it is this instance.
+        // The key of this instance: its holder is this instance.
         Word::Signed(name) if name == own => return Ok(()),
         Word::Signed(name) | Word::Proven(name) => (name, members.rights(name, destinations)),
         // The list is not asked for what it does not know; a restriction that it knows counts.

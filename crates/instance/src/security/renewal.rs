@@ -18,7 +18,7 @@ const WARN_DAYS: i64 = 30;
 /// Whom to ask.
 #[derive(Clone, Debug, Default)]
 pub struct Ask {
-    /// Address of the instance, HOST:PORT; `None`: whoever renews certificates, as far as it is known.
+    /// Address of the instance, HOST:PORT; `None`: the known issuer.
     pub from: Option<String>,
     /// Its name; `None`: as far as it is known.
     pub issuer: Option<String>,
@@ -103,7 +103,7 @@ impl Keeper {
                     "name the instance that has it: standfast cert renew --from HOST:PORT --issuer NAME",
                 )
             })?;
-        // Whoever has a certificate could answer there: only who is meant is asked.
+        // Any member could answer there: only the expected issuer is asked.
         let expected = ask.issuer.clone().or_else(|| Some(known?.name)).ok_or_else(|| {
             InstanceError::refused(
                 format!("which instance gives certificates at {address} is not known here"),

@@ -46,7 +46,7 @@ enum Certificates {
 }
 
 impl Security {
-    /// Plain TCP, without certificates: whoever reaches the port is believed.
+    /// Plain TCP, without certificates: every peer that reaches the port is trusted.
     pub fn insecure() -> Security {
         Security { insecure: true, ..Security::default() }
     }
@@ -211,9 +211,9 @@ fn first_byte(link: &LinkEnd, deadline: Instant) -> Result<u8, TransportError> {
 mod tests {
     use super::*;
 
-    struct Nobody;
+    struct NoIdentity;
 
-    impl Identities for Nobody {
+    impl Identities for NoIdentity {
         fn current(&self) -> Result<Arc<Identity>, String> {
             Err("no certificate".into())
         }
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn plain_tcp_is_for_those_that_want_it_wherever_the_other_end_is() {
-        let own = |insecure| Security::with_certificates(Arc::new(Nobody), insecure);
+        let own = |insecure| Security::with_certificates(Arc::new(NoIdentity), insecure);
         for address in [
             "127.0.0.1:1",
             "127.0.0.2:1",

@@ -138,7 +138,7 @@ impl Greeting<'_> {
             hello::expect(&frame, FrameKind::Request)?;
             return Ok(First::Request(hello::decode(&frame)?));
         }
-        // Whoever refuses before it was asked anything has no words for the log of this instance.
+        // A peer that refuses before it was asked anything does not get its text into the log of this instance.
         if frame.header.kind == FrameKind::Refuse {
             return Err(TransportError::Protocol("a refusal where a greeting was expected".into()));
         }

@@ -4,13 +4,11 @@
 #![allow(clippy::unwrap_used)] // Not in functions marked as tests, but tests all the same.
 
 pub mod family;
-mod from_address;
 mod relay;
 mod source;
 mod standby;
 
 #[allow(unused_imports)]
-pub use from_address::from_address;
 #[allow(unused_imports)]
 pub use relay::Relay;
 #[allow(unused_imports)]
@@ -423,5 +421,26 @@ impl ByHand {
             self.reader.read(),
             Err(framing::FramingError::Closed | framing::FramingError::Io(_))
         ));
+    }
+}
+
+/// An instance that lists no peer.
+pub struct Unlisting(pub Arc<Service>);
+
+impl ReceiverService for Unlisting {
+    fn identity(&self) -> PeerIdentity {
+        self.0.identity()
+    }
+    fn source(&self) -> Option<Arc<dyn RedoSource>> {
+        self.0.source()
+    }
+    fn status(&self, history: bool) -> String {
+        self.0.status(history)
+    }
+    fn event(&self, event: &ReceiverEvent) {
+        self.0.event(event);
+    }
+    fn authorise(&self, peer: &str, _: Right) -> Result<(), Refusal> {
+        Err(Refusal::new(RefuseCode::NotAllowed, format!("`{peer}` is not listed")))
     }
 }
