@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const INSTANCE: [u8; 16] = [7; 16];
 const CONFIG: SegmentConfig =
@@ -146,6 +146,9 @@ fn a_commit_whose_position_was_garbage_does_not_wait_for_ever() {
     let memory = Memory::new("garbage-position");
     let (instance, application) = (memory.instance(), memory.application());
     let session = Session::attach(application, 3, 1, 1).unwrap();
+    let begun = Instant::now();
+    // A session that waits on ends as one whose instance is gone.
+    let alive = || begun.elapsed() < Duration::from_secs(10);
     instance.announce_generation(3, SALTS);
     let path = published_path(&memory.path);
     let file = File::options().write(true).open(&path).unwrap();
@@ -156,14 +159,14 @@ fn a_commit_whose_position_was_garbage_does_not_wait_for_ever() {
     file.write_all_at(&[9; 8], at as u64).unwrap();
     let next = session.position_under_write_lock(SALTS, 5).unwrap();
     file.write_all_at(&right, 0).unwrap();
-    assert_eq!(session.wait_durable(next, &|| true), WaitOutcome::NotTold);
+    assert_eq!(session.wait_durable(next, &alive), WaitOutcome::NotTold);
     // A later epoch does.
     for salts in [[1, 2], SALTS] {
         instance.announce_generation(3, salts);
     }
     let later = session.position_under_write_lock(SALTS, 5).unwrap();
     file.write_all_at(&right, 0).unwrap();
-    assert_eq!(session.wait_durable(later, &|| true), WaitOutcome::NotTold);
+    assert_eq!(session.wait_durable(later, &alive), WaitOutcome::NotTold);
 }
 
 #[test]
@@ -415,9 +418,9 @@ fn a_thread_can_sleep_on_a_word_that_is_mapped_for_reading() {
             unsafe { libc::syscall(libc::SYS_futex, written.as_ptr(), libc::FUTEX_WAKE, 1) }
         };
         // Its value changes only when somebody sleeps there: the wake-up goes from one mapping to the other.
-        let end = std::time::Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + Duration::from_secs(60);
         while wake() == 0 {
-            assert!(std::time::Instant::now() < end, "no thread sleeps");
+            assert!(Instant::now() < end, "no thread sleeps");
             std::thread::yield_now();
         }
         written.store(1, SeqCst);

@@ -9,7 +9,6 @@ mod source;
 mod standby;
 
 #[allow(unused_imports)]
-#[allow(unused_imports)]
 pub use relay::Relay;
 #[allow(unused_imports)]
 pub use source::{MemorySource, SourceState};
