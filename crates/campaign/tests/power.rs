@@ -22,6 +22,14 @@ fn nothing_acknowledged_is_lost_wherever_the_power_fails() {
     );
 }
 
+/// Histories that have found something once.
+#[test]
+fn what_was_lost_once_is_kept() {
+    // A log that was written anew, of which capture had not heard, was taken for one that SQLite had reset.
+    let report = campaign(5024..5025, Sabotage::Nothing);
+    assert!(report.passed(), "{report}");
+}
+
 #[test]
 fn a_disk_of_the_primary_that_only_says_it_syncs_is_found_out() {
     let report = campaign(1..33, Sabotage::PrimaryLies);

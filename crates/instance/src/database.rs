@@ -14,7 +14,7 @@ use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
 use standfast_sqlite_wal::is_any_index_lost;
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, WalIndexView};
-use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition};
+use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition, WalSalts};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -551,13 +551,9 @@ impl Database {
         let is_synced = self.synced() > Scn::ZERO && self.synced() >= scn.min(self.in_redo());
         is_synced
             || self.settled_header().is_some_and(|header| {
-                // SQLite resets a WAL when all of it is in the file, synced.
                 let (epoch, raw_salts) = segment.epoch(self.id().0);
-                let is_reset = || {
-                    let captured = self.captured();
-                    captured.0 != 0 && raw_salts == header.raw_salts() && captured.epoch() != epoch
-                };
-                header.frames() == 0 || is_reset()
+                let is_announced = raw_salts == header.raw_salts();
+                header.frames() == 0 || is_announced && is_reset_since(self.captured(), epoch, header.salts())
             })
     }
 
@@ -666,6 +662,13 @@ pub fn committed_pages(connection: &Connection, header: &WalIndexHeader) -> Resu
     Ok(connection.query_row("PRAGMA page_count", [], |row| row.get(0))?)
 }
 
+/// Whether SQLite has reset the WAL since the last commit that was `captured`: then all of that is in the database file, synced.
+/// `epoch` is that of the generation with these salts, which is there now. One that the instance wrote anew is none that SQLite
+/// began: it has what the file lacks.
+fn is_reset_since(captured: ReleasePosition, epoch: u32, salts: WalSalts) -> bool {
+    captured.0 != 0 && captured.epoch() != epoch && !salts.is_of_rewritten_log()
+}
+
 /// SQLITE_FCNTL_PERSIST_WAL: the last connection to close leaves the WAL where it is.
 fn keep_wal(connection: &Connection) {
     let mut on: std::ffi::c_int = 1;
@@ -677,5 +680,20 @@ fn keep_wal(connection: &Connection) {
             rusqlite::ffi::SQLITE_FCNTL_PERSIST_WAL,
             (&raw mut on).cast(),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_the_instance_wrote_anew_is_no_sign_that_the_file_holds_everything() {
+        let captured = ReleasePosition::new(4, 78);
+        let next = WalSalts(8, 5);
+        assert!(is_reset_since(captured, 5, next), "SQLite has reset it");
+        assert!(!is_reset_since(captured, 4, next), "it is the one that is captured");
+        assert!(!is_reset_since(ReleasePosition(0), 5, next), "nothing was captured");
+        assert!(!is_reset_since(captured, 5, WalSalts(7, 5).of_rewritten_log(3)));
     }
 }

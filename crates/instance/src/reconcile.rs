@@ -461,9 +461,10 @@ fn not_descended(record: &DatabaseRecord, page: PageNo, scn: Scn) -> InstanceErr
 }
 
 /// Whether SQLite may have made `later` out of `earlier` by resetting the WAL: each reset adds one to the first salt and draws
-/// the second. A WAL that is made for a file without one has two random ones.
+/// the second. A WAL that is made for a file without one has two random ones, and one that the instance wrote anew has what
+/// the file lacks.
 pub fn may_follow(earlier: WalSalts, later: WalSalts) -> bool {
-    (1..=RESETS_MAX).contains(&later.0.wrapping_sub(earlier.0))
+    !later.is_of_rewritten_log() && (1..=RESETS_MAX).contains(&later.0.wrapping_sub(earlier.0))
 }
 
 /// Resets between two records of a WAL generation in the redo.
@@ -561,6 +562,12 @@ mod tests {
         };
         assert_eq!((last.scn, last.redo_from), (Scn(ends[2]), Scn(ends[0])));
         assert_eq!(histories[&id].stands_at, Some(Scn(ends[1])));
+    }
+
+    #[test]
+    fn only_a_log_that_sqlite_began_follows_another_one() {
+        assert!(may_follow(A, WalSalts(2, 77)) && !may_follow(A, WalSalts(1 + RESETS_MAX + 1, 77)));
+        assert!(!may_follow(A, A.of_rewritten_log(0)), "written anew, with what the file lacks");
     }
 
     #[test]

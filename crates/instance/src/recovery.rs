@@ -127,14 +127,13 @@ impl<'a> Recovery<'a> {
             return Ok(Plan::Reapply(Anchor { position, redo_from: *from, ..Anchor::default() }));
         }
         if header.frames() == 0 && !self.owes_image() && self.is_as_noted() {
+            let (position, scn) = (header.position(), self.end);
             let database_pages = committed_pages(connection, header)?;
-            let position = header.position();
-            return Ok(Plan::Capture(Anchor {
-                position,
-                scn: self.end,
-                database_pages,
-                ..Anchor::default()
-            }));
+            let anchor = Anchor { position, scn, database_pages, ..Anchor::default() };
+            // A note is no proof: its pages are what older redo says, too.
+            if self.is_state_at(header, &anchor)? {
+                return Ok(Plan::Capture(anchor));
+            }
         }
         let plan = reconcile::decide(&self.history, found, self.begin);
         let (Plan::Capture(anchor) | Plan::Reapply(anchor)) = plan else { return Ok(plan) };
