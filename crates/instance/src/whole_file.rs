@@ -23,8 +23,9 @@ pub fn note_when_all_moved(
         let (Some(environment), Some(database)) = (environment.upgrade(), database.upgrade()) else {
             return false;
         };
-        // Before the log is looked at again: of a log that has not grown everything is in the file.
-        let scn = database.last_change();
+        // Before the log is looked at again: of a log that has not grown everything is in the file. Recovery may begin behind the
+        // last change already, and asks for a note that reaches to there.
+        let scn = database.last_change().max(environment.of_control(|control| control.checkpoint));
         let has_grown = database.settled_header().is_none_or(|header| header.frames() != frame);
         // Of a database that waits for an image the redo does not know what its files hold.
         if has_grown || database.owes_image() {
