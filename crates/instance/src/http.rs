@@ -13,6 +13,7 @@ use crate::live_watch::Latest;
 use crate::modes::check_secret;
 use crate::running::Running;
 use crate::security::files;
+use standfast_io::listening::lengthen_queue;
 use standfast_live::{Severity, metrics};
 use standfast_types::InstanceId;
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -63,6 +64,7 @@ impl HttpServer {
         let addresses: Vec<SocketAddr> = config.listen.to_socket_addrs().map_err(refused)?.collect();
         let (access, readers) = access(config, directory, &addresses)?;
         let listener = TcpListener::bind(&addresses[..]).map_err(refused)?;
+        lengthen_queue(&listener).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         let ending = Arc::new(AtomicBool::new(false));
         let site = Arc::new(Site { access, running: running.clone(), latest: latest.clone() });

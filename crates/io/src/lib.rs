@@ -11,6 +11,7 @@ mod aligned;
 pub mod behind;
 mod direct;
 pub mod fault;
+pub mod listening;
 pub mod memory;
 pub mod outside;
 pub mod part;

@@ -14,6 +14,7 @@ use crate::units::classic_size;
 use crate::watch::Watches;
 use crate::wire::{Answer, Hello, MAX_TEXT, RESPONSE_BYTES, Status, VERSION, WireError};
 use crate::{NetError, Result};
+use standfast_io::listening::lengthen_queue;
 use standfast_types::{About, Line, LineBudget};
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -29,8 +30,6 @@ use std::time::{Duration, Instant};
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections accepted before the waiting ones are looked at again.
 const ACCEPTED_AT_ONCE: usize = 64;
-/// Connections that may wait to be accepted.
-const QUEUE: u16 = 4096;
 /// Descriptors beyond those of connections.
 const SPARE_DESCRIPTORS: usize = 64;
 /// A session needs little: its buffers are on the heap.
@@ -105,7 +104,7 @@ impl Server {
         let listening = listener.and_then(|listener| {
             // Connections inherit the buffer, and with it the right window from their first segment on.
             socket::request_buffers(&listener, plan.buffer)?;
-            socket::lengthen_queue(&listener, QUEUE)?;
+            lengthen_queue(&listener)?;
             listener.set_nonblocking(true)?;
             Ok(listener)
         });

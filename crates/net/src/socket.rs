@@ -3,7 +3,7 @@
 use crate::stats::Sender;
 use std::io::{Error, ErrorKind, Result};
 use std::mem::{MaybeUninit, size_of};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -242,16 +242,6 @@ pub fn is_pause(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Lets so many connections wait to be accepted, or as many as the system lets (`net.core.somaxconn`): who comes while
-/// the queue is full tries again a second later.
-pub fn lengthen_queue(listener: &TcpListener, connections: u16) -> Result<()> {
-    // SAFETY: the descriptor is borrowed for the call; listening again only changes the length of the queue.
-    match unsafe { libc::listen(listener.as_raw_fd(), connections.into()) } {
-        0 => Ok(()),
-        _ => Err(Error::last_os_error()),
-    }
-}
-
 /// Raises the bound on this process's descriptors to `wanted`, or as far as the system lets it. It is never lowered.
 pub fn allow_descriptors(wanted: usize) -> Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -325,6 +315,7 @@ pub fn wall_clock() -> (u8, u8, u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
     fn a_counter_is_found_by_its_name_in_its_group() {

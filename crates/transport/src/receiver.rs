@@ -18,6 +18,7 @@ use crate::sys;
 use admission::{Admission, Admitted, Stranger};
 use fetch::Fetch;
 use slot::Slot;
+use standfast_io::listening::lengthen_queue;
 use standfast_types::{About, IncarnationNo, Line, LineBudget};
 use std::collections::HashMap;
 use std::io::Error;
@@ -229,7 +230,9 @@ fn bind(config: &ReceiverConfig) -> Result<TcpListener, TransportError> {
     let mut last = Error::from(std::io::ErrorKind::AddrNotAvailable);
     link::check_listen(&config.listen, &config.security)?;
     for candidate in config.listen.to_socket_addrs().map_err(unusable)? {
-        match TcpListener::bind(candidate) {
+        let listening =
+            TcpListener::bind(candidate).and_then(|listener| lengthen_queue(&listener).map(|()| listener));
+        match listening {
             Ok(listener) => return Ok(listener),
             Err(error) => last = error,
         }

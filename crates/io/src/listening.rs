@@ -1,0 +1,39 @@
+//! Connections that wait to be accepted.
+
+use std::io::{Error, Result};
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+
+/// Connections that may wait. The standard library asks for 128: at some thousand hostile ones a second they are there within
+/// the time for which a thread waits for a processor.
+const QUEUE: libc::c_int = 4096;
+
+/// Lets 4,096 connections wait to be accepted, or as many as the system lets (`net.core.somaxconn`): who comes while the queue
+/// is full tries again a second later.
+///
+/// # Errors
+/// The system's.
+pub fn lengthen_queue(listener: &TcpListener) -> Result<()> {
+    // SAFETY: the descriptor is borrowed for the call; listening again only changes the length of the queue.
+    match unsafe { libc::listen(listener.as_raw_fd(), QUEUE) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+    use std::time::Duration;
+
+    #[test]
+    fn more_connections_wait_than_the_standard_library_asks_for() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        lengthen_queue(&listener).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(500));
+        let waiting: Result<Vec<TcpStream>> = (0..400).map(connect).collect();
+        assert_eq!(waiting.unwrap().len(), 400);
+    }
+}
