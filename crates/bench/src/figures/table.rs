@@ -8,7 +8,9 @@ use super::transport::TransportResult;
 use super::{Better, Figure, Group, Measured};
 use crate::run::RunResult;
 use crate::suite::Missing;
-use crate::systems::SystemKind::{Local, Postgres, StockFull, SyncAffirm, SyncAffirm10ms};
+use crate::systems::SystemKind::{
+    self, Local, Postgres, StockFull, SyncAffirm, SyncAffirm10ms, SyncAffirmFlood, SyncAffirmHttpFlood,
+};
 use crate::systems::{Case, DELAY_US};
 use crate::workload::Layout::{DatabasePerClient, OneDatabase};
 
@@ -296,7 +298,23 @@ pub const FIGURES: &[Figure] = &[
     figure(Trust, "tls_40", "x plain TCP, SYNC AFFIRM on loopback", 3, limits(0.9, 0.97), Higher, |m| {
         tls(m, FORTY)
     }),
+    figure(Trust, "flood", "x p99 without 5,000 hostile connections/s", 2, (Some(2.0), None), Lower, |m| {
+        flood(m, SyncAffirmFlood)
+    }),
+    figure(
+        Trust,
+        "flood_http",
+        "x p99 without 5,000 hostile connections/s",
+        2,
+        (Some(2.0), None),
+        Lower,
+        |m| flood(m, SyncAffirmHttpFlood),
+    ),
 ];
+
+fn flood(measured: &Measured, system: SystemKind) -> Value {
+    measured.trust.as_ref().map_err(Clone::clone)?.flood_ratio(system)
+}
 
 fn tls(measured: &Measured, case: Case) -> Value {
     measured.trust.as_ref().map_err(Clone::clone)?.tls_ratio(case)

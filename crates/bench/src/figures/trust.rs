@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::table::{EIGHT, FORTY, ONE};
+use crate::run::RunResult;
 use crate::suite::{Missing, Series, Suite};
 use crate::systems::Case;
-use crate::systems::SystemKind::{self, SyncAffirm, SyncAffirmTls};
+use crate::systems::SystemKind::{self, SyncAffirm, SyncAffirmFlood, SyncAffirmHttpFlood, SyncAffirmTls};
 use crate::{Context, Result};
 
 /// What was measured of group `trust`.
@@ -13,18 +14,32 @@ use crate::{Context, Result};
 pub struct TrustResult {
     /// SYNC AFFIRM on the loopback, plain and over TLS in turns.
     pub tls: Vec<Series>,
+    /// SYNC AFFIRM over TLS without and with 5,000 hostile connections a second to a listener of the primary, in turns.
+    pub floods: Vec<Series>,
 }
 
 impl TrustResult {
     /// Commits a second over TLS, in those over plain TCP: medians.
     pub(super) fn tls_ratio(&self, case: Case) -> std::result::Result<f64, Missing> {
-        let rate = |system: SystemKind| {
-            let series = self.tls.iter().find(|series| series.system == system && series.case == case);
-            let series = series.ok_or_else(|| Missing::Skipped("not asked for".into()))?;
-            Ok(series.of(|run| run.commits_per_second)?.median)
-        };
+        let rate = |system| median(&self.tls, system, case, |run| run.commits_per_second);
         Ok(rate(SyncAffirmTls)? / rate(SyncAffirm)?)
     }
+
+    /// The 99th percentile of commits during a flood, in that without one: medians.
+    pub(super) fn flood_ratio(&self, flood: SystemKind) -> std::result::Result<f64, Missing> {
+        let p99 = |system| median(&self.floods, system, FORTY, |run| run.latency.p99_us);
+        Ok(p99(flood)? / p99(SyncAffirmTls)?)
+    }
+}
+
+fn median(
+    all: &[Series],
+    system: SystemKind,
+    case: Case,
+    number: fn(&RunResult) -> f64,
+) -> std::result::Result<f64, Missing> {
+    let series = all.iter().find(|series| series.system == system && series.case == case);
+    Ok(series.ok_or_else(|| Missing::Skipped("not asked for".into()))?.of(number)?.median)
 }
 
 /// Measures the group.
@@ -34,5 +49,7 @@ pub(super) fn trust(context: &Context, rounds: usize) -> Result<TrustResult> {
     for case in [ONE, EIGHT, FORTY] {
         found.tls.extend(suite.measure(context, case, &[SyncAffirm, SyncAffirmTls], rounds)?);
     }
+    let systems = [SyncAffirmTls, SyncAffirmFlood, SyncAffirmHttpFlood];
+    found.floods = suite.measure(context, FORTY, &systems, rounds)?;
     Ok(found)
 }

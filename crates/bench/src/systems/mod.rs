@@ -1,5 +1,6 @@
 //! The systems that are measured side by side.
 
+mod flood;
 mod litestream;
 mod pgbench;
 mod postgres;
@@ -59,6 +60,10 @@ pub enum SystemKind {
     SyncAffirm,
     /// The same over TLS; all others of Standfast speak plain TCP.
     SyncAffirmTls,
+    /// The same while strangers connect to the port of the primary, 5,000 times a second.
+    SyncAffirmFlood,
+    /// The same while they connect to its HTTP port.
+    SyncAffirmHttpFlood,
     /// Standfast, acknowledged on receipt in memory.
     Fastsync,
     /// Standfast, nobody waits for the standby.
@@ -87,6 +92,20 @@ impl SystemKind {
             SystemKind::SyncAffirmTls => Box::new(
                 standfast::Standfast::new("Standfast SYNC AFFIRM, TLS", Some(Mode::SyncAffirm), 0)
                     .encrypted(),
+            ),
+            SystemKind::SyncAffirmFlood => Box::new(
+                standfast::Standfast::new("Standfast SYNC AFFIRM, TLS, flood", Some(Mode::SyncAffirm), 0)
+                    .encrypted()
+                    .flooded(standfast::Listener::Replication),
+            ),
+            SystemKind::SyncAffirmHttpFlood => Box::new(
+                standfast::Standfast::new(
+                    "Standfast SYNC AFFIRM, TLS, HTTP flood",
+                    Some(Mode::SyncAffirm),
+                    0,
+                )
+                .encrypted()
+                .flooded(standfast::Listener::Http),
             ),
             SystemKind::Fastsync => {
                 Box::new(standfast::Standfast::new("Standfast FASTSYNC", Some(Mode::Fastsync), 0))

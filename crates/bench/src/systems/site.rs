@@ -60,7 +60,7 @@ impl Hosts {
                 (format!("{}:{PORT}", node.address), Some((&**wan, node.name.as_str())))
             }
         };
-        Ok(Site { listen, insecure: true, behind: false, ack_delay_us, node })
+        Ok(Site { listen, insecure: true, http: None, behind: false, ack_delay_us, node })
     }
 
     /// Says so when the emulated link was not what it should have been.
@@ -84,6 +84,8 @@ pub(crate) struct Site<'a> {
     /// Plain TCP, unless [`Site::encrypted`] says otherwise: the systems that figures compare with are measured so, too, and
     /// no other user works on this machine or is on the emulated link.
     pub(crate) insecure: bool,
+    /// Where an instance made here serves its dashboard and metrics.
+    pub(super) http: Option<String>,
     behind: bool,
     ack_delay_us: u64,
     node: Option<(&'a Wan, &'a str)>,
@@ -93,19 +95,31 @@ impl Site<'_> {
     /// The loopback, without any delay.
     pub(super) fn here() -> Result<Site<'static>> {
         let listen = format!("127.0.0.1:{}", free_port()?);
-        Ok(Site { listen, insecure: true, behind: false, ack_delay_us: 0, node: None })
+        Ok(Site { listen, insecure: true, http: None, behind: false, ack_delay_us: 0, node: None })
     }
 
     /// A host at the end of an emulated link.
     pub(crate) fn of_node<'w>(wan: &'w Wan, node: &'w str) -> Result<Site<'w>> {
         let address = wan.node(node).map_err(failed)?.address;
         let listen = format!("{address}:{PORT}");
-        Ok(Site { listen, insecure: true, behind: false, ack_delay_us: 0, node: Some((wan, node)) })
+        Ok(Site {
+            listen,
+            insecure: true,
+            http: None,
+            behind: false,
+            ack_delay_us: 0,
+            node: Some((wan, node)),
+        })
     }
 
     /// With TLS, if `tls` says so.
     pub(crate) fn encrypted(self, tls: bool) -> Self {
         Site { insecure: self.insecure && !tls, ..self }
+    }
+
+    /// With an HTTP port for instances that are made there.
+    pub(super) fn with_http(self, http: Option<String>) -> Self {
+        Site { http, ..self }
     }
 
     /// Its programs get what those of other hosts leave of the processors, which all share here, if `behind` says so:

@@ -1,5 +1,7 @@
 use std::fmt::{Display, Formatter};
-use std::io::ErrorKind;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -15,8 +17,9 @@ use crate::error::{During, parsed};
 use crate::process::{Process, Scratch, run, run_accepting};
 use crate::processes::ProcessGroup;
 use crate::run::RunResult;
+use crate::systems::flood::{Flood, RATE};
 use crate::systems::site::{Hosts, Site};
-use crate::systems::{Case, System, drive_config};
+use crate::systems::{Case, System, drive_config, free_port};
 use crate::workload::create_databases;
 use crate::{BenchError, Context, Result, interrupt};
 
@@ -71,16 +74,31 @@ pub(super) struct Standfast {
     standby: Option<Mode>,
     rtt_us: u64,
     tls: bool,
+    flood: Option<Listener>,
+}
+
+/// What strangers connect to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listener {
+    /// The port for other instances.
+    Replication,
+    /// The port of the dashboard and the metrics.
+    Http,
 }
 
 impl Standfast {
     pub(super) fn new(name: &'static str, standby: Option<Mode>, rtt_us: u64) -> Standfast {
-        Standfast { name, standby, rtt_us, tls: false }
+        Standfast { name, standby, rtt_us, tls: false, flood: None }
     }
 
     /// With certificates and TLS between the instances.
     pub(super) fn encrypted(self) -> Standfast {
         Standfast { tls: true, ..self }
+    }
+
+    /// With hostile connections to a listener of the primary while commits are measured.
+    pub(super) fn flooded(self, listener: Listener) -> Standfast {
+        Standfast { flood: Some(listener), ..self }
     }
 }
 
@@ -99,8 +117,12 @@ impl System for Standfast {
         let scratch = Scratch::new(&context.base)?;
         let databases = create_databases(scratch.path(), case.layout.databases(case.clients))?;
         let hosts = Hosts::new(self.rtt_us)?;
-        let primary =
-            Instance::start_at(&hosts.primary()?.encrypted(self.tls), context, &scratch, "primary")?;
+        let http = match self.flood {
+            Some(Listener::Http) => Some(format!("127.0.0.1:{}", free_port()?)),
+            _ => None,
+        };
+        let site = hosts.primary()?.encrypted(self.tls).with_http(http.clone());
+        let primary = Instance::start_at(&site, context, &scratch, "primary")?;
         primary.protect(&databases)?;
         let standby = match self.standby {
             Some(mode) => {
@@ -113,8 +135,19 @@ impl System for Standfast {
         let mut observed = vec![primary.group("instance")];
         observed.extend(standby.as_ref().map(|standby| standby.group("standby")));
         let config = drive_config(context, self, case, &databases);
+        let flood = self.flood.map(|_| http.as_ref().unwrap_or(&primary.listen).parse().map(Flood::on));
+        let flood = flood.transpose().map_err(|error| BenchError::Unreadable {
+            what: "the address of a listener".into(),
+            detail: format!("{error}"),
+        })?;
         let result =
             drive(&context.worker, &DriveConfig { extension: Some(extension), ..config }, &observed)?;
+        if let Some(flood) = flood.filter(|flood| !flood.was_full()) {
+            return Err(BenchError::Workload(format!(
+                "only {:.0} of {RATE} hostile connections a second were made",
+                flood.rate()
+            )));
+        }
         if let (Some(standby), Some(mode)) = (&standby, self.standby) {
             if !follows(&primary.status()?, STANDBY, mode) {
                 return Err(BenchError::Workload(
@@ -205,6 +238,9 @@ impl Instance {
         }
         run(&mut init)?;
         change_settings(&directory.join("standfast.toml"), settings)?;
+        if let Some(address) = &site.http {
+            serve_http(&directory, address)?;
+        }
         Instance::launch(site, program, scratch, directory, faults)
     }
 
@@ -461,6 +497,25 @@ fn change_settings(path: &Path, settings: &[(&str, u64)]) -> Result<()> {
         }
     };
     std::fs::write(path, text.lines().map(line).collect::<String>()).during(during)
+}
+
+/// What `standfast init` writes.
+const NO_HTTP: &str = "[http]\nlisten = \"\"\ntoken_file = \"\"\n";
+
+/// Has the instance serve its dashboard and metrics at `address`, to who has the token.
+fn serve_http(directory: &Path, address: &str) -> Result<()> {
+    let (token, config) = (directory.join("http-token"), directory.join("standfast.toml"));
+    let during = || format!("configure HTTP of {}", directory.display());
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(token).during(during)?;
+    file.write_all(b"a-token-that-nobody-uses").during(during)?;
+    let text = std::fs::read_to_string(&config).during(during)?;
+    let served = format!("[http]\nlisten = \"{address}\"\ntoken_file = \"http-token\"\n");
+    let (before, after) = text.split_once(NO_HTTP).ok_or_else(|| BenchError::Unreadable {
+        what: config.display().to_string(),
+        detail: format!("no `{}` in it", NO_HTTP.replace('\n', " ")),
+    })?;
+    std::fs::write(&config, [before, &served, after].concat()).during(during)
 }
 
 /// Waits until the standby's databases hold every row of the run: a copy that lags for ever is a failed run.

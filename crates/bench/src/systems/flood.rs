@@ -1,0 +1,107 @@
+//! Hostile connections at a steady rate while commits are measured.
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use std::collections::VecDeque;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Connections begun a second: 50,000 in 10 s.
+pub(super) const RATE: u64 = 5_000;
+/// A measurement during which less than this part of them was made says nothing.
+const LEAST: f64 = 0.9;
+/// Connections that each thread holds open, so that places are taken, too.
+const HELD: usize = 50;
+/// The addresses of this host that they come from, 127.1.0.1 and those behind it.
+const ADDRESSES: u64 = 64;
+/// For a listener whose queue is full.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Threads that connect in turns: strangers have processors of their own, and wait for none of ours.
+const THREADS: u64 = 4;
+
+/// Connects until it is dropped.
+pub(super) struct Flood {
+    stop: Arc<AtomicBool>,
+    made: Arc<AtomicU64>,
+    began: Instant,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Flood {
+    /// Begins.
+    pub(super) fn on(target: SocketAddr) -> Flood {
+        let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let began = Instant::now();
+        let threads = (0..THREADS).map(|thread| {
+            let (stop, made) = (stop.clone(), made.clone());
+            std::thread::spawn(move || {
+                run_first();
+                connect_at_rate(target, began, thread, &stop, &made);
+            })
+        });
+        Flood { began, threads: threads.collect(), stop, made }
+    }
+
+    /// Connections made a second until now.
+    pub(super) fn rate(&self) -> f64 {
+        self.made.load(Relaxed) as f64 / self.began.elapsed().as_secs_f64()
+    }
+
+    /// Whether so many were made that a measurement says something.
+    pub(super) fn was_full(&self) -> bool {
+        self.rate() >= LEAST * RATE as f64
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// This thread goes before those of what is measured, where it may: else too few connections are made, and that is said.
+fn run_first() {
+    // SAFETY: changes the priority of this thread only.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -10) };
+}
+
+fn connect_at_rate(target: SocketAddr, began: Instant, first: u64, stop: &AtomicBool, made: &AtomicU64) {
+    let mut held = VecDeque::new();
+    for nth in (first..).step_by(THREADS as usize) {
+        let due = began + Duration::from_secs(nth) / RATE as u32;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        if stop.load(Relaxed) {
+            return;
+        }
+        if let Some(stream) = say_nonsense(target, nth) {
+            held.push_back(stream);
+            made.fetch_add(1, Relaxed);
+        }
+        if held.len() > HELD {
+            held.pop_front();
+        }
+    }
+}
+
+/// `None` when the listener did not accept.
+fn say_nonsense(target: SocketAddr, nth: u64) -> Option<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
+    let from = Ipv4Addr::new(127, 1, 0, (nth % ADDRESSES + 1) as u8);
+    socket.bind(&SockAddr::from(SocketAddr::from((from, 0)))).ok()?;
+    socket.connect_timeout(&SockAddr::from(target), CONNECT_TIMEOUT).ok()?;
+    let mut stream = TcpStream::from(socket);
+    // A listener that has closed it already is no failure of the flood.
+    let _ = match nth % 3 {
+        0 => Ok(()),
+        1 => stream.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3]),
+        _ => stream.write_all(b"GET /?token=\x1b[2J HTTP/1.1\r\nHost: evil\r\n\r\n"),
+    };
+    Some(stream)
+}
