@@ -61,7 +61,7 @@ impl KernelFile {
 pub struct Wanted {
     /// Its file.
     pub file: KernelFile,
-    /// Processes with a session of it.
+    /// Processes with a session of it, each by its number in its own PID namespace.
     pub sessions: BTreeSet<u32>,
 }
 
@@ -82,10 +82,10 @@ pub fn find(wanted: &[Wanted], segment: &str) -> Vec<Vec<ForeignProcess>> {
                 Some(open) if !open.contains(&wanted.file) => continue,
                 Some(_) => {
                     let loaded = *extension.get_or_insert_with(|| has_extension(pid, segment));
-                    access(loaded, wanted.sessions.contains(&pid))
+                    access(loaded, has_session(pid, &wanted.sessions))
                 }
                 None if locked.get(&pid).is_some_and(|files| files.contains(&wanted.file)) => {
-                    (!wanted.sessions.contains(&pid)).then_some(Access::Hidden)
+                    (!has_session(pid, &wanted.sessions)).then_some(Access::Hidden)
                 }
                 None => continue,
             };
@@ -108,6 +108,18 @@ fn access(has_extension: bool, has_session: bool) -> Option<Access> {
         (true, false) => Some(Access::NoSession),
         (true, true) => None,
     }
+}
+
+/// Whether one of the numbers of a process, which has one in each PID namespace that it is in, is that of a session. Another
+/// process in another namespace may have the same: then a process that should be named is not.
+fn has_session(pid: u32, sessions: &BTreeSet<u32>) -> bool {
+    let status = || std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    sessions.contains(&pid) || own_number(&status()).is_some_and(|number| sessions.contains(&number))
+}
+
+/// The number of a process in its own PID namespace, by its status file. Pure.
+fn own_number(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().last()?.parse().ok()
 }
 
 /// The files that a process has open; `None`: this user may not look.
@@ -189,6 +201,15 @@ mod tests {
         assert!(maps_extension(&line("/dev/shm/seg"), "seg"));
         assert!(!maps_extension(&line("/usr/lib/libsqlite3.so.0"), "seg"));
         assert!(!maps_extension(&line("/srv/libstandfast/app"), ""));
+    }
+
+    #[test]
+    fn a_process_of_a_container_is_known_by_its_number_there() {
+        assert_eq!(own_number("Name:\tapp\nPid:\t4242\nNSpid:\t4242\t17\t1\nNSpgid:\t4242\n"), Some(1));
+        assert_eq!(own_number("Name:\tapp\nPid:\t4242\nNSpid:\t4242\n"), Some(4242));
+        assert_eq!(own_number("Name:\tapp\n"), None);
+        let own = std::process::id();
+        assert!(has_session(own, &BTreeSet::from([own])) && !has_session(own, &BTreeSet::from([own + 1])));
     }
 
     #[test]

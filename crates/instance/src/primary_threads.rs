@@ -14,7 +14,7 @@ use crate::error::InstanceError;
 use crate::failed_files::FailedFiles;
 use crate::foreign_watch::{self, ForeignWatch};
 use crate::primary::{Primary, PrimaryShared, Step};
-use crate::sessions::SessionWatch;
+use crate::sessions::bury_until;
 use standfast_instruments::{Event, waiting};
 use standfast_log::{LogError, LogWriter, RedoLog, archive_group, remove_archived};
 use standfast_session::DatabaseState;
@@ -135,7 +135,7 @@ impl PrimaryThreads {
             }),
             ("pmon", {
                 let (segment, stop) = (shared.segment, wiring.stop.clone());
-                Box::new(move || SessionWatch::new(segment).run(&stop))
+                Box::new(move || bury_until(&stop, segment))
             }),
             ("fmon", {
                 let (environment, shared, stop) = (environment.clone(), shared.clone(), wiring.stop.clone());

@@ -4,7 +4,7 @@ use crate::bits::set_bits;
 use crate::futex;
 use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, OtherWriters, Published, Slot};
 use crate::segment::{Segment, SegmentConfig};
-use crate::session::{CLAIMING, WORD_WAITING};
+use crate::session::WORD_WAITING;
 use crate::sleepers::Sleepers;
 use crate::spin;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -12,6 +12,9 @@ use std::time::Duration;
 
 /// Longest look for a notice before the log writer sleeps: what a busy client needs for a transaction.
 const LOOK_MAX_US: u64 = 200;
+
+/// Slots that are freed by one call of [`Segment::bury_dead`].
+const BURIED_MAX: usize = 128;
 
 /// Databases that have noticed new frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -298,12 +301,13 @@ impl Segment {
         self.waiting(database).filter(|(_, slot)| slot.waits_for(u64::MAX)).count()
     }
 
-    /// Sessions attached: (slot, process, start time of the process in clock ticks).
+    /// Sessions that live: (slot, process, start time of the process in clock ticks). The process is what the session says, by
+    /// its number in its own PID namespace. Asks the system once for each slot that was ever taken.
     pub fn sessions(&self) -> impl Iterator<Item = (usize, u32, u64)> + '_ {
-        self.slots_used().iter().enumerate().filter_map(|(index, slot)| {
-            let pid = slot.pid.load(SeqCst);
-            (pid != 0 && pid != CLAIMING).then(|| (index, pid, slot.started.load(SeqCst)))
-        })
+        let slots = self.slots_used().iter().enumerate();
+        slots
+            .filter(|(index, _)| self.mapping.locks.is_held(*index))
+            .map(|(index, slot)| (index, slot.pid.load(SeqCst), slot.started.load(SeqCst)))
     }
 
     /// Database and process of each session.
@@ -311,8 +315,24 @@ impl Segment {
         self.sessions().map(|(slot, pid, _)| (self.slot(slot).database.load(SeqCst) as u16, pid))
     }
 
-    /// Frees the slot of a dead session and lets others past whatever it held.
-    pub fn bury(&self, slot: usize) {
+    /// Frees slots of sessions whose process has died, and lets others past whatever they held. Says how many there were, at most
+    /// [`BURIED_MAX`]: what stands in a slot may be garbage, for which others wait longest.
+    pub fn bury_dead(&self) -> usize {
+        let slots = self.slots_used().iter().enumerate();
+        // Who takes the lock has the slot: no session gets it meanwhile, and none that lives loses it.
+        let dead = slots.filter(|(index, slot)| {
+            slot.pid.load(SeqCst) != 0 && matches!(self.mapping.locks.take(*index), Ok(true))
+        });
+        dead.take(BURIED_MAX)
+            .map(|(index, _)| {
+                self.clear_slot(index);
+                self.mapping.locks.give(index);
+            })
+            .count()
+    }
+
+    /// Frees a slot whose session has died. The caller has its lock.
+    pub(crate) fn clear_slot(&self, slot: usize) {
         let database = self.slot(slot).database.load(SeqCst) as u16;
         if self.slot(slot).lock.writing.swap(0, SeqCst) != 0 {
             self.database(database).lock.orphans.fetch_add(1, SeqCst);

@@ -79,7 +79,8 @@ fn descriptor_of(file: Identity) -> Result<Option<c_int>> {
     Ok(found)
 }
 
-fn identity_of(descriptor: c_int) -> Option<Identity> {
+/// Of what a descriptor is open on; `None` when it is not open.
+pub(crate) fn identity_of(descriptor: c_int) -> Option<Identity> {
     let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: room for the answer; the kernel checks the descriptor.
     if unsafe { libc::fstat(descriptor, status.as_mut_ptr()) } != 0 {

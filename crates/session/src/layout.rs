@@ -11,7 +11,7 @@ use crate::durations::{Cell, SessionWait};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SFSHM001");
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Sessions (connections to protected databases) of one instance at a time.
 pub const SESSIONS_MAX: usize = 1024;
 pub const DATABASES: usize = standfast_types_databases();
@@ -238,10 +238,10 @@ pub struct WriteLockLine {
 
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Process that owns the slot; 0 free, `CLAIMING` while being taken.
+    /// Process that owns the slot, by its number in its own PID namespace; 0 free. A hint: who holds the lock of the slot has it.
     pub pid: AtomicU32,
     pub database: AtomicU32,
-    /// Start time of that process in clock ticks, against reuse of its number.
+    /// Start time of that process in clock ticks, for those who look.
     pub started: AtomicU64,
     /// Commit wait: 0 idle, 1 waiting, 2 asleep.
     pub commit_word: AtomicU32,

@@ -8,7 +8,8 @@
 //!
 //! - the fcntl lock of SQLite is the truth about who writes; `owner`, tickets and reservations are hints;
 //! - a wake that never comes costs one time-out of the sleeper, who then looks for himself;
-//! - `durable` is moved by the instance alone and only forwards.
+//! - `durable` is moved by the instance alone and only forwards;
+//! - whether a session lives is told by a lock on the byte of its slot, whatever stands in the slot (module `slot_locks`).
 //!
 //! Bitmaps and tickets only: no pointers, no lists in shared memory.
 
@@ -30,6 +31,7 @@ mod queue;
 mod segment;
 mod session;
 mod sleepers;
+mod slot_locks;
 mod spin;
 
 pub use beside::{journal_path, wal_index_path, wal_path};
@@ -44,7 +46,7 @@ pub use marker::{FileId, Foreign, Marker, MarkerError, marker_path};
 pub use published::{Repaired, Target};
 pub use queue::{Owner, TurnTicket};
 pub use segment::{Segment, SegmentConfig, SegmentError};
-pub use session::{CommitMode, Session, WaitOutcome};
+pub use session::{AttachError, CommitMode, Session, WaitOutcome};
 pub use sleepers::Sleepers;
 
 /// Name of the symbol of libraries with the shim that holds the address of a function of the SQLite that they serve, 0 while

@@ -59,19 +59,23 @@ impl Session {
         true
     }
 
-    /// Who holds or is about to take the write lock, by the hint, and the process that it is in: `None` when it is free.
-    pub fn owner(&self) -> Option<(Owner, u32)> {
+    /// Who holds or is about to take the write lock, by the hint: `None` when it is free.
+    pub fn owner(&self) -> Option<Owner> {
         let owner = self.segment.database(self.database).lock.owner.load(SeqCst);
-        let slot = owner.checked_sub(1)?;
-        Some((Owner(owner), self.segment.slot(slot as usize).pid.load(SeqCst)))
+        (owner != 0).then_some(Owner(owner))
     }
 
-    /// `owner` is of a process that has ended: it holds nothing any more.
-    pub fn owner_ended(&self, owner: Owner) {
+    /// Whether there is no such session, or its process has ended: then it holds nothing any more, and the hint is removed.
+    pub fn has_owner_ended(&self, owner: Owner) -> bool {
+        let slot = owner.0 as usize - 1;
+        if slot < SESSIONS_MAX && self.segment.mapping.locks.is_held(slot) {
+            return false;
+        }
         let hint = &self.segment.database(self.database).lock.owner;
         if hint.compare_exchange(owner.0, 0, SeqCst, SeqCst).is_ok() {
             self.segment.requests.counters.stale_heals.fetch_add(1, Relaxed);
         }
+        true
     }
 
     /// For a sleeper whom nobody woke: the owner hint may be stale, so the fcntl lock itself was asked, and taken.

@@ -6,12 +6,13 @@ use crate::layout::{
     Slot, VERSION,
 };
 use crate::mapping::{Mapped, Shared};
+use crate::slot_locks::SlotLocks;
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Why a segment cannot be used.
 #[derive(Debug)]
@@ -125,8 +126,8 @@ pub(crate) struct Mapping {
     files: [(u64, u64); 2],
     /// The paths have been seen to name other files.
     left: AtomicBool,
-    /// How often the file of the requests was truncated and mapped again: sessions of before have no slot any more.
-    pub(crate) restored: AtomicU32,
+    /// By which sessions have their slots.
+    pub(crate) locks: &'static SlotLocks,
     pub(crate) own: Option<Own>,
 }
 
@@ -135,7 +136,9 @@ impl Mapping {
     pub(crate) fn restore(&self, own: &Own) -> io::Result<bool> {
         let [published, requests] = self.files;
         let requests = restore(&self.requests, &own.path, requests)?;
-        self.restored.fetch_add(u32::from(requests), SeqCst);
+        if requests {
+            self.locks.forget();
+        }
         // An instance that starts, and sessions of other releases, look at it.
         begin(&self.requests.content.head, own.instance);
         Ok(restore(&self.published, &published_path(&own.path), published)? || requests)
@@ -216,7 +219,8 @@ impl Segment {
             path: path.to_owned(),
             instance,
         };
-        Ok((Segment::keep(published, requests, ids, Some(own)), new))
+        let locks = SlotLocks::of(ids[1], path);
+        Ok((Segment::keep(published, requests, ids, locks, Some(own)), new))
     }
 
     /// Maps the existing segment of `instance`, which is one of the users `owners` or root.
@@ -228,7 +232,7 @@ impl Segment {
         if !of_requests.is_file() {
             return Err(SegmentError::NotASegment);
         }
-        let path = published_path(path);
+        let (requests_path, path) = (path, published_path(path));
         let (published, of_published) = match files::open(&path, false) {
             // Of a release that had one file, or it is being made.
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(other_release(&requests)),
@@ -257,23 +261,19 @@ impl Segment {
         };
         let published = Mapped::of(&published, false).map_err(too_short)?;
         let requests = Mapped::of(&requests, true).map_err(too_short)?;
-        Ok(Segment::keep(published, requests, [id(&of_published), id(&of_requests)], None))
+        let files = [id(&of_published), id(&of_requests)];
+        let locks = SlotLocks::of(files[1], requests_path);
+        Ok(Segment::keep(published, requests, files, locks, None))
     }
 
     fn keep(
         published: Mapped<Published>,
         requests: Mapped<Requests>,
         files: [(u64, u64); 2],
+        locks: &'static SlotLocks,
         own: Option<Own>,
     ) -> Segment {
-        let mapping = Mapping {
-            published,
-            requests,
-            files,
-            left: AtomicBool::new(false),
-            restored: AtomicU32::new(0),
-            own,
-        };
+        let mapping = Mapping { published, requests, files, left: AtomicBool::new(false), locks, own };
         Segment {
             published: published.content,
             requests: requests.content,
@@ -361,14 +361,17 @@ impl Segment {
             return Err(SegmentError::NotASegment);
         }
         self.mapping.requests.map_again(&file)?;
-        self.mapping.restored.fetch_add(1, SeqCst);
+        self.mapping.locks.forget();
         Ok(())
     }
 
     /// Looks whether `path` still names the files that are mapped. An instance that finds no segment at its path, or
     /// none that it can use, makes a new one and has no means to tell those who have the old one mapped. A path that
     /// names nothing says nothing: the instance may still serve what was removed.
+    ///
+    /// And whether this process still has the descriptor by which its sessions hold their slots.
     pub fn check_path(&self, path: &Path) {
+        self.mapping.locks.check();
         let paths = [&published_path(path), path];
         let is_other = |(path, file): (&Path, &(u64, u64))| {
             std::fs::symlink_metadata(path).is_ok_and(|metadata| id(&metadata) != *file)

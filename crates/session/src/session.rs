@@ -10,7 +10,6 @@ use crate::spin;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-pub(crate) const CLAIMING: u32 = u32::MAX;
 pub(crate) const WORD_IDLE: u32 = 0;
 pub(crate) const WORD_WAITING: u32 = 1;
 pub(crate) const WORD_ASLEEP: u32 = 2;
@@ -54,61 +53,92 @@ pub enum WaitOutcome {
     Unknown,
 }
 
+/// Why a session cannot be had.
+#[derive(Debug)]
+pub enum AttachError {
+    /// All slots are taken.
+    Full,
+    /// The lock of a slot cannot be taken.
+    Io(std::io::Error),
+}
+
+impl std::fmt::Display for AttachError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            AttachError::Full => write!(f, "all {SESSIONS_MAX} sessions of the instance are taken"),
+            AttachError::Io(error) => write!(f, "cannot lock a slot in the shared memory: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {}
+
 /// One connection to one protected database.
 #[derive(Clone, Copy)]
 pub struct Session {
     pub(crate) segment: Segment,
     pub(crate) slot: usize,
     pub(crate) database: u16,
-    /// As the segment had it when the slot was taken.
-    restored: u32,
+    /// How often this process had lost its slots when this one was taken.
+    losses: u32,
 }
 
 impl Session {
-    /// Takes a free slot; `None` when all are taken. `started` is the start time of this process.
-    pub fn attach(segment: Segment, database: u16, pid: u32, started: u64) -> Option<Session> {
+    /// Takes a free slot. `pid` and `started` are number and start time of this process, for those who look.
+    ///
+    /// # Errors
+    /// When all are taken, or their locks cannot be taken.
+    pub fn attach(segment: Segment, database: u16, pid: u32, started: u64) -> Result<Session, AttachError> {
         let spread = (monotonic_ns() >> 8) as usize;
-        let restored = segment.mapping.restored.load(SeqCst);
-        // The lowest free slots first keep the bitmaps short; the second pass starts anywhere.
+        let locks = segment.mapping.locks;
+        let losses = locks.losses();
+        // The lowest slots that look free first: that keeps the bitmaps short and asks for few locks. What is written there is a
+        // hint; the second pass asks for all of them, from anywhere.
         for pass in 0..2 {
             for step in 0..SESSIONS_MAX {
                 let index = if pass == 0 { step } else { (spread + step) % SESSIONS_MAX };
                 let slot = segment.slot(index);
-                if slot.pid.load(Relaxed) == 0
-                    && slot.pid.compare_exchange(0, CLAIMING, SeqCst, SeqCst).is_ok()
+                if (pass == 0 && slot.pid.load(Relaxed) != 0)
+                    || !locks.take(index).map_err(AttachError::Io)?
                 {
-                    slot.database.store(u32::from(database), SeqCst);
-                    slot.started.store(started, SeqCst);
-                    slot.commit_word.store(WORD_IDLE, SeqCst);
-                    slot.target.store(0, SeqCst);
-                    slot.noticed_ns.store(0, SeqCst);
-                    slot.posted_ns.store(NOBODY_WAITS, SeqCst);
-                    slot.wait.forget();
-                    slot.lock.word.store(WORD_IDLE, SeqCst);
-                    slot.lock.queued.store(0, SeqCst);
-                    slot.lock.bypassed.store(0, SeqCst);
-                    slot.lock.writing.store(0, SeqCst);
-                    segment.requests.slots_used.fetch_max(index as u32 + 1, SeqCst);
-                    slot.pid.store(pid, SeqCst);
-                    return Some(Session { segment, slot: index, database, restored });
+                    continue;
                 }
+                // Its session has died, and the instance has not seen it yet.
+                if slot.pid.load(SeqCst) != 0 {
+                    segment.clear_slot(index);
+                }
+                slot.database.store(u32::from(database), SeqCst);
+                slot.started.store(started, SeqCst);
+                slot.commit_word.store(WORD_IDLE, SeqCst);
+                slot.target.store(0, SeqCst);
+                slot.noticed_ns.store(0, SeqCst);
+                slot.posted_ns.store(NOBODY_WAITS, SeqCst);
+                slot.wait.forget();
+                slot.lock.word.store(WORD_IDLE, SeqCst);
+                slot.lock.queued.store(0, SeqCst);
+                slot.lock.bypassed.store(0, SeqCst);
+                slot.lock.writing.store(0, SeqCst);
+                segment.requests.slots_used.fetch_max(index as u32 + 1, SeqCst);
+                slot.pid.store(pid, SeqCst);
+                return Ok(Session { segment, slot: index, database, losses });
             }
         }
-        None
+        Err(AttachError::Full)
     }
 
     /// Gives the slot back. The session must not be used after.
     pub fn detach(self) {
         if self.has_slot() {
             self.segment.forget_slot(self.slot);
+            self.segment.mapping.locks.give(self.slot);
         }
     }
 
-    /// False when the slots were lost since, because somebody has truncated their file: another session may have this one by
-    /// now. A commit that waits goes on, and looks for itself instead of being woken.
+    /// False when the slots were lost since, because somebody has truncated their file or closed the descriptor by which this
+    /// process has its own: another session may have this one by now. A commit that waits goes on, and looks for itself instead
+    /// of being woken.
     pub fn has_slot(&self) -> bool {
-        let mapping = self.segment.mapping;
-        mapping.restored.load(SeqCst) == self.restored && !self.segment.is_request_lost()
+        self.segment.mapping.locks.losses() == self.losses && !self.segment.is_request_lost()
     }
 
     /// Number of the database.
@@ -375,7 +405,7 @@ impl Segment {
         }
     }
 
-    /// Frees a slot and everything that could still point to it; used at detach and for dead owners.
+    /// Frees a slot, whose lock the caller has, and everything that could still point to it.
     pub(crate) fn forget_slot(&self, index: usize) {
         let slot = self.slot(index);
         let database = slot.database.load(SeqCst) as u16;

@@ -164,12 +164,22 @@ fn the_turn_of_one_who_took_the_lock_without_it_is_not_given_away() {
 #[test]
 fn a_dead_session_leaves_nothing_behind() {
     let (segment, path) = segment("bury");
-    let session = Session::attach(segment, 3, 4242, 99).unwrap();
-    assert!(session.try_turn());
-    assert!(segment.owned(3));
-    assert_eq!(segment.sessions().collect::<Vec<_>>(), [(0, 4242, 99)]);
-    segment.bury(0);
-    assert!(!segment.owned(3) && segment.sessions().next().is_none());
+    // SAFETY: the child only takes a session and ends; no other thread of this process holds a lock that it needs.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let session = Session::attach(segment, 3, 4242, 99);
+        let is_there =
+            session.is_ok_and(|it| it.try_turn()) && segment.sessions().eq([(0, 4242, 99)].into_iter());
+        // SAFETY: ends the child without running the parent's destructors.
+        unsafe { libc::_exit(i32::from(!is_there)) };
+    }
+    let mut status = 0;
+    // SAFETY: our child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child failed");
+    assert!(segment.owned(3) && segment.sessions().next().is_none());
+    assert_eq!((segment.bury_dead(), segment.bury_dead()), (1, 0));
+    assert!(!segment.owned(3));
     assert_eq!(segment.take_dirty().iter().collect::<Vec<_>>(), [3]);
     Segment::remove(&path);
 }

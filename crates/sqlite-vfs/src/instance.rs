@@ -5,7 +5,7 @@
 use crate::report::shield_with;
 use standfast_session::{Marker, Segment, SegmentError, liveness, marker_path};
 use std::fs::File;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -72,26 +72,7 @@ fn locked(file: &File) -> bool {
     rc != 0 || lock.l_type != libc::F_UNLCK as libc::c_short
 }
 
-/// Whether there is no process `number`, or it has ended and its parent has not asked for it yet: its locks are gone either way.
-/// Where that cannot be found out it is taken to run.
-pub(crate) fn has_ended(number: u32) -> bool {
-    if number == std::process::id() {
-        return false;
-    }
-    // SAFETY: takes a number and flags, and returns a new descriptor or an error.
-    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, number as libc::pid_t, 0) };
-    let Some(descriptor) = libc::c_int::try_from(descriptor).ok().filter(|descriptor| *descriptor >= 0)
-    else {
-        return std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-    };
-    // SAFETY: just opened, and owned by nothing else.
-    let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let mut poll = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one valid structure; no waiting.
-    unsafe { libc::poll(&mut poll, 1, 0) == 1 && poll.revents & libc::POLLIN != 0 }
-}
-
-/// Process number and start time in clock ticks: together they name a process for ever.
+/// Process number and start time in clock ticks, for those who look at sessions.
 pub(crate) fn this_process() -> (u32, u64) {
     let started = std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| start_time(&stat));
     (std::process::id(), started.unwrap_or(0))
@@ -135,20 +116,6 @@ mod tests {
         let stat = "71 (a) b (1) c) S 1 71 71 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 987654 1 1";
         assert_eq!(start_time(stat), Some(987_654));
         assert!(this_process().1 > 0);
-    }
-
-    #[test]
-    fn a_process_has_ended_when_it_is_killed_and_not_before() {
-        assert!(!has_ended(std::process::id()));
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        assert!(!has_ended(child.id()));
-        child.kill().unwrap();
-        // Not awaited: it is a zombie.
-        standfast_testkit::wait_until("it has ended", std::time::Duration::from_secs(10), || {
-            has_ended(child.id())
-        });
-        child.wait().unwrap();
-        assert!(has_ended(child.id()));
     }
 
     #[test]

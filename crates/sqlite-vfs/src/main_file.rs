@@ -8,8 +8,8 @@ use crate::report::{Cause, report};
 use crate::turn;
 use crate::writers_lock::WritersLock;
 use standfast_session::{
-    CommitMode, DatabaseState, FileId, Marker, Owner, Segment, SegmentError, Session, marker_path,
-    monotonic_ns,
+    AttachError, CommitMode, DatabaseState, FileId, Marker, Owner, Segment, SegmentError, Session,
+    marker_path, monotonic_ns,
 };
 use standfast_types::FrameRun;
 use std::cell::{Cell, RefCell};
@@ -297,21 +297,32 @@ impl MainFile {
 
     /// The session, attached now if need be. `None` without shared memory or without a free slot.
     pub fn attach(&self) -> Option<Session> {
+        let (marker, segment) = self.database.segment()?;
+        self.attach_to(marker, segment).ok()
+    }
+
+    /// As [`MainFile::attach`], to the shared memory that was just found.
+    fn attach_to(&self, marker: &Marker, segment: Segment) -> Result<Session, Refusal> {
         if let Some(session) = self.session().filter(Session::has_slot) {
-            return Some(session);
+            return Ok(session);
         }
         self.detach();
-        let (marker, segment) = self.database.segment()?;
         let (pid, started) = instance::this_process();
-        let session = Session::attach(segment, marker.database, pid, started)?;
+        let session =
+            Session::attach(segment, marker.database, pid, started).map_err(|error| match error {
+                AttachError::Full => Refusal::Full,
+                AttachError::Io(error) => unreachable(marker, error.into()),
+            })?;
         // With a session the number stays that of this file. One that the instance has given to another file since is not
         // this one's any more: the marker went before.
         if !self.database.is_still_protected() {
             session.detach();
-            return None;
+            return Err(Refusal::Marker(
+                "it is no longer protected, or under another number: close and reopen it".into(),
+            ));
         }
         self.session.set(Some((session, instance::forks())));
-        Some(session)
+        Ok(session)
     }
 
     /// Gives the session back. After a fork it is the parent's, who still uses it.
@@ -397,12 +408,7 @@ impl MainFile {
             DatabaseState::Fenced => Err(Refusal::Fenced),
             _ if !segment.running() => Err(Refusal::Down("it does not run".into())),
             _ if !self.recently_alive() => Err(Refusal::Down("its process is gone".into())),
-            DatabaseState::Open => self.attach().ok_or_else(|| match self.database.is_still_protected() {
-                true => Refusal::Full,
-                false => Refusal::Marker(
-                    "it is no longer protected, or under another number: close and reopen it".into(),
-                ),
-            }),
+            DatabaseState::Open => self.attach_to(marker, segment),
             DatabaseState::Recovering => Err(Refusal::Down("it is still recovering the database".into())),
             DatabaseState::Stopped => Err(Refusal::Down("it is stopping".into())),
             DatabaseState::Absent => Err(Refusal::Down("it does not serve the database".into())),

@@ -6,7 +6,6 @@
 
 use crate::bindings::{code, shm};
 use crate::commit::{self, Pending};
-use crate::instance;
 use crate::main_file::{LogPoint, MainFile, Refusal, WriteLock};
 use crate::report::{Cause, report};
 use crate::turn::{self, Turn};
@@ -230,7 +229,7 @@ impl MainFile {
     /// for as long as a hint is stale: of a process that was killed, or of a session that was given a turn and has not
     /// come for it.
     fn doubts_owner(&self, session: Session) -> bool {
-        let Some((owner, process)) = session.owner() else { return false };
+        let Some(owner) = session.owner() else { return false };
         let now = monotonic_ns();
         match self.owner_seen.get() {
             Some((seen, since)) if seen == owner => now.saturating_sub(since) >= OWNER_DOUBTED_NS,
@@ -241,11 +240,7 @@ impl MainFile {
                     return false;
                 }
                 self.owner_asked_ns.set(now);
-                let ended = instance::has_ended(process);
-                if ended {
-                    session.owner_ended(owner);
-                }
-                ended
+                session.has_owner_ended(owner)
             }
         }
     }

@@ -267,11 +267,19 @@ fn without_a_busy_timeout_a_stale_hint_is_not_taken_for_the_lock() {
     let connection = open(&path);
     insert(&connection).unwrap();
     connection.busy_timeout(Duration::ZERO).unwrap();
-    let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-    let owner = standfast_session::Session::attach(instance.segment, 3, process.id(), 1).unwrap();
-    assert!(owner.try_turn());
-    process.kill().unwrap();
-    process.wait().unwrap();
+    // SAFETY: the child only takes a session and ends; no other thread of this process holds a lock that it needs.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let owner = standfast_session::Session::attach(instance.segment, 3, std::process::id(), 1);
+        let is_owner = owner.is_ok_and(|owner| owner.try_turn());
+        // SAFETY: ends the child without running the parent's destructors.
+        unsafe { libc::_exit(i32::from(!is_owner)) };
+    }
+    let mut status = 0;
+    // SAFETY: our child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child failed");
+    assert!(instance.segment.owned(3), "by a session that has died");
     insert(&connection).unwrap();
     // One that lives has been given the turn, and does not come for it.
     let idle = standfast_session::Session::attach(instance.segment, 3, std::process::id(), 1).unwrap();
