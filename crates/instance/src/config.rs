@@ -104,8 +104,13 @@ pub struct InstanceConfig {
     /// instance. Only root and the instance's user administer it, whatever is said here.
     pub mode: String,
     /// A group, by name or number, that may use protected databases and look at the instance: it gets the shared memory and the
-    /// control socket, with the right to read and write. Empty: the group of the process, as `mode` says.
+    /// control socket, with the right to read and write. Empty: where `mode` gives no group a right, the group of the files of all
+    /// databases, if they have the same and it may write all of them. "none": no group but that of the process, as `mode` says.
     pub group: String,
+    /// Directory of the shared memory and of sockets, relative to the instance directory: one of this instance alone, on a tmpfs such as
+    /// `/run`, that can be mounted into containers. It is made if its parent is there. Empty: that of the systemd unit whose state
+    /// directory the instance directory is; without one, the shared memory is in `/dev/shm` and the sockets are in the instance directory.
+    pub runtime_directory: PathBuf,
     /// Processes that write to a protected database without the extension: "count", their commits are captured and counted, but
     /// wait for no standby; "refuse", they get `database is locked`, as on a standby, while the instance runs.
     pub foreign_writers: ForeignWriters,
@@ -146,6 +151,7 @@ impl Default for InstanceConfig {
             insecure: false,
             mode: "0600".into(),
             group: String::new(),
+            runtime_directory: PathBuf::new(),
             foreign_writers: ForeignWriters::Count,
             foreign_writers_of: BTreeMap::new(),
         }

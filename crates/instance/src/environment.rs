@@ -72,7 +72,7 @@ impl Environment {
         alert: AlertLog,
         control: Control,
     ) -> Environment {
-        let segment_path = crate::paths::segment_path(control.instance);
+        let segment_path = paths.segment(control.instance);
         let keeper = keeper_of(&config, &paths);
         let control = Mutex::new(control);
         let instruments = Arc::default();
@@ -219,6 +219,7 @@ impl Environment {
             name: self.config.instance.name.clone(),
             directory: self.paths.directory.clone(),
             segment: self.segment_path.clone(),
+            runtime: self.paths.runtime.clone(),
             owner: Some(standfast_session::own_user()),
             database: record.id.0,
             path: record.path.clone(),

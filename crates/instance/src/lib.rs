@@ -81,6 +81,7 @@ pub mod resolve;
 pub mod retention;
 pub mod rights;
 pub mod running;
+mod runtime;
 pub mod security;
 pub mod server;
 mod session_counts;

@@ -12,6 +12,7 @@ use standfast_session::liveness::{self, ALIVE};
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
 
 const LOCK: u32 = 0o600;
 const LOCK_MAX: u32 = 0o777;
@@ -20,17 +21,38 @@ const EVERYBODY: u32 = 0o666;
 
 /// The lock lives as long as the file is open; the kernel releases it when the process dies.
 pub(crate) fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
+    let running = || InstanceError::AlreadyRunning { directory: paths.directory.clone() };
+    take(&paths.lock, &paths.directory, running)
+}
+
+/// As [`lock_directory`], for a runtime directory, of which several instances may have the same by mistake.
+pub(crate) fn lock_runtime(directory: &Path) -> Result<File, InstanceError> {
+    let running = || {
+        let shown = directory.display();
+        InstanceError::refused(
+            format!("{shown} is the runtime directory of another instance, which runs"),
+            "name another one in `runtime_directory` in [instance]",
+        )
+    };
+    take(&directory.join("lock"), directory, running)
+}
+
+fn take(
+    path: &Path,
+    directory: &Path,
+    running: impl FnOnce() -> InstanceError,
+) -> Result<File, InstanceError> {
     let mut options = OpenOptions::new();
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     options.read(true).write(true).create(true).truncate(false).mode(LOCK).custom_flags(flags);
-    let failed = || InstanceError::io("open the lock file", &paths.lock);
-    let file = options.open(&paths.lock).map_err(failed())?;
+    let failed = || InstanceError::io("open the lock file", path);
+    let file = options.open(path).map_err(failed())?;
     let metadata = file.metadata().map_err(failed())?;
-    let shown = paths.lock.display();
+    let shown = path.display();
     let remove = format!("if no instance runs there, remove it (`rm {shown}`) and start again");
     // SAFETY: has no preconditions.
     let user = unsafe { libc::geteuid() };
-    let of_directory = paths.directory.metadata().map_err(failed())?.uid();
+    let of_directory = directory.metadata().map_err(failed())?.uid();
     if !metadata.is_file() || ![user, of_directory].contains(&metadata.uid()) {
         let what =
             format!("{shown} is not a lock file of this instance: it belongs to uid {}", metadata.uid());
@@ -49,14 +71,14 @@ pub(crate) fn lock_directory(paths: &Paths) -> Result<File, InstanceError> {
             let what = format!("{shown} is locked for reading by a process that is no instance");
             Err(InstanceError::refused(what, remove))
         }
-        _ => Err(InstanceError::AlreadyRunning { directory: paths.directory.clone() }),
+        _ => Err(running()),
     }
 }
 
 /// Shows to all that this process serves the directory, whose lock it has, for as long as the descriptor is open.
-pub(crate) fn show_alive(paths: &Paths) -> Result<OwnedFd, InstanceError> {
-    let path = paths.directory.join(ALIVE);
-    let fresh = paths.directory.join(format!("{ALIVE}.new"));
+pub(crate) fn show_alive(directory: &Path) -> Result<OwnedFd, InstanceError> {
+    let path = directory.join(ALIVE);
+    let fresh = directory.join(format!("{ALIVE}.new"));
     let show = || {
         let _ = std::fs::remove_file(&fresh);
         let socket = control_socket::bind(&fresh, libc::SOCK_SEQPACKET)?;
@@ -159,12 +181,12 @@ mod tests {
     fn an_instance_is_alive_until_its_process_lets_go() {
         let paths = paths("alive");
         assert_eq!(liveness::probe(&paths.directory), None, "nothing tells");
-        let socket = show_alive(&paths).unwrap();
+        let socket = show_alive(&paths.directory).unwrap();
         assert_eq!(liveness::probe(&paths.directory), Some(true));
         assert_eq!(paths.directory.join(ALIVE).metadata().unwrap().mode() & 0o777, EVERYBODY);
         drop(socket);
         assert_eq!(liveness::probe(&paths.directory), Some(false));
-        let _again = show_alive(&paths).unwrap();
+        let _again = show_alive(&paths.directory).unwrap();
         assert_eq!(liveness::probe(&paths.directory), Some(true));
         std::fs::remove_dir_all(&paths.directory).unwrap();
     }

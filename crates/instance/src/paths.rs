@@ -26,12 +26,29 @@ pub struct Paths {
     pub archive: PathBuf,
     /// Databases of a standby.
     pub databases: PathBuf,
+    /// Shared memory and sockets, for containers too; `None`: the former in `/dev/shm`.
+    pub runtime: Option<PathBuf>,
 }
 
 impl Paths {
     /// Snapshots for reports.
     pub fn repository(&self) -> PathBuf {
         self.directory.join(standfast_reports::FILE)
+    }
+
+    /// Where the shared memory of sessions is.
+    pub fn segment(&self, instance: standfast_types::InstanceId) -> PathBuf {
+        let place = segment_path(instance);
+        match (&self.runtime, place.file_name()) {
+            (Some(runtime), Some(name)) => runtime.join(name),
+            _ => place,
+        }
+    }
+
+    /// The control sockets.
+    pub fn sockets(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let of_runtime = self.runtime.iter().map(|runtime| runtime.join("control.sock"));
+        std::iter::once(self.socket.clone()).chain(of_runtime)
     }
 
     /// Of the instance in `directory`, which must exist.
@@ -50,12 +67,15 @@ impl Paths {
             members: config.redo.members.iter().map(|member| directory.join(member)).collect(),
             archive: directory.join(&config.redo.archive),
             databases: directory.join(&config.standby.directory),
+            runtime: Some(&config.instance.runtime_directory)
+                .filter(|path| !path.as_os_str().is_empty())
+                .map(|path| directory.join(path)),
             directory,
         })
     }
 }
 
-/// Shared memory of an instance.
+/// Shared memory of an instance without a runtime directory.
 pub fn segment_path(instance: standfast_types::InstanceId) -> PathBuf {
     PathBuf::from(format!("/dev/shm/standfast-{instance}"))
 }

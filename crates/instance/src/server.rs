@@ -22,6 +22,7 @@ use crate::paths::Paths;
 use crate::resolve::Keep;
 use crate::rights::{Administrators, Peer};
 use crate::running::{Running, TakenOver};
+use crate::runtime;
 use crate::verification::Wanted;
 use crate::view_request;
 use serde::{Deserialize, Serialize};
@@ -197,15 +198,17 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
 pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), InstanceError> {
     let signals = block_signals();
     let config = Config::load(directory)?;
-    let paths = Paths::new(directory, &config)
+    let mut paths = Paths::new(directory, &config)
         .map_err(InstanceError::io("find the instance directory", directory))?;
+    paths.runtime = runtime::place(&paths);
     let _lock = lock_directory(&paths)?;
     let tightened = modes::tighten(&paths, &config)?;
-    let _alive = show_alive(&paths)?;
+    let _alive = show_alive(&paths.directory)?;
     let _ = std::fs::remove_file(&paths.ready);
     raise_file_limit();
     let mut control = Control::load(&DirectDisk, &paths.control)?;
     settle(&paths, &mut control, adopt)?;
+    let _runtime = runtime::open(&paths, control.instance)?;
     crate::log_layout::check_configuration(&config, &control)?;
     let alert = AlertLog::new(&paths.alert, &config)?;
     alert.end_with_any_thread();
@@ -246,7 +249,7 @@ fn serve(
     let running = Running::start(environment.clone()).inspect_err(|error| {
         environment.alert.say(format!("cannot start: {error}"));
     })?;
-    let server = serve_socket(&running, paths, Access::of(&environment.config.instance)?)?;
+    let server = serve_sockets(&running, paths, Access::of(&environment.config.instance)?)?;
     outside::replace(&paths.ready, format!("{}\n", std::process::id()).as_bytes(), modes::FILE)
         .map_err(InstanceError::io("write", &paths.ready))?;
     notify_service_manager("READY=1");
@@ -384,17 +387,27 @@ impl Drop for SocketServer {
     }
 }
 
-fn serve_socket(
+fn serve_sockets(
     running: &Arc<Running>,
     paths: &Paths,
     access: Access,
+) -> Result<Vec<SocketServer>, InstanceError> {
+    let connections = Connections::default();
+    paths.sockets().map(|path| serve_socket(running, path, access, connections.clone())).collect()
+}
+
+fn serve_socket(
+    running: &Arc<Running>,
+    path: PathBuf,
+    access: Access,
+    connections: Connections,
 ) -> Result<SocketServer, InstanceError> {
-    let _ = std::fs::remove_file(&paths.socket);
-    let listener = control_socket::listen(&paths.socket, access.mode)
-        .map_err(InstanceError::io("listen on the control socket", &paths.socket))?;
-    access.give_socket(&paths.socket)?;
+    let _ = std::fs::remove_file(&path);
+    let listener = control_socket::listen(&path, access.mode)
+        .map_err(InstanceError::io("listen on the control socket", &path))?;
+    access.give_socket(&path)?;
     let running = running.clone();
-    let (administrators, connections) = (Administrators::of_this_process(), Connections::default());
+    let administrators = Administrators::of_this_process();
     let run = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
@@ -421,8 +434,8 @@ fn serve_socket(
     std::thread::Builder::new()
         .name("control-accept".into())
         .spawn(run)
-        .map_err(InstanceError::io("begin the thread of the control socket", &paths.socket))?;
-    Ok(SocketServer { path: paths.socket.clone() })
+        .map_err(InstanceError::io("begin the thread of the control socket", &path))?;
+    Ok(SocketServer { path })
 }
 
 /// Serves one connection, which is counted until `_served` goes.

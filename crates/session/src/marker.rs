@@ -5,7 +5,8 @@
 //! instance=0123456789abcdef0123456789abcdef
 //! name=orders-a
 //! directory=/var/lib/standfast
-//! segment=/dev/shm/standfast-0123456789abcdef0123456789abcdef
+//! segment=/run/standfast/orders-a/standfast-0123456789abcdef0123456789abcdef
+//! runtime=/run/standfast/orders-a
 //! owner=995
 //! database=3
 //! path=/srv/app/app.db
@@ -14,7 +15,7 @@
 //! ```
 //! Lines of unknown keys are ignored. It is written by `protect` and at every start of the instance, and removed by
 //! `unprotect`. The last three lines say for which file it was written: copied together with the database it does not
-//! make the copy a protected database. Version 1 had no such lines.
+//! make the copy a protected database. Version 1 had no such lines. Without `runtime` the sockets are in `directory`.
 
 use crate::beside::beside;
 use std::fmt;
@@ -38,6 +39,8 @@ pub struct Marker {
     pub directory: PathBuf,
     /// Its shared memory.
     pub segment: PathBuf,
+    /// Its runtime directory, if it has one: shared memory and sockets.
+    pub runtime: Option<PathBuf>,
     /// The user whose shared memory that is; earlier releases do not say.
     pub owner: Option<u32>,
     /// Number of the database.
@@ -176,13 +179,14 @@ impl Marker {
         let (mut instance, mut name, mut directory, mut segment, mut database) =
             (None, None, None, None, None);
         let (mut path, mut device, mut inode) = (PathBuf::new(), None, None);
-        let mut owner = None;
+        let (mut owner, mut runtime) = (None, None);
         for (key, value) in lines.filter_map(|line| line.split_once('=')) {
             match key {
                 "instance" => instance = parse_identity(value),
                 "name" => name = Some(value.to_owned()),
                 "directory" => directory = Some(PathBuf::from(value)),
                 "segment" => segment = Some(PathBuf::from(value)),
+                "runtime" => runtime = Some(PathBuf::from(value)),
                 "owner" => owner = value.parse().ok(),
                 "database" => database = value.parse().ok(),
                 "path" => path = PathBuf::from(value),
@@ -196,11 +200,30 @@ impl Marker {
             name: name.ok_or(MarkerError::Malformed("no `name`"))?,
             directory: directory.ok_or(MarkerError::Malformed("no `directory`"))?,
             segment: segment.ok_or(MarkerError::Malformed("no `segment`"))?,
+            runtime,
             owner,
             database: database.ok_or(MarkerError::Malformed("no valid `database`"))?,
             path,
             file: device.zip(inode).map(|(device, inode)| FileId { device, inode }),
         })
+    }
+
+    /// Where the instance has its sockets.
+    pub fn sockets(&self) -> &Path {
+        self.runtime.as_deref().unwrap_or(&self.directory)
+    }
+
+    /// As a process sees it that has runtime directories of instances at `mounted`: the one counts in which the shared memory is. If
+    /// it is in none of them, nor where the marker says, the first one counts, where it will be when the instance runs.
+    pub fn seen_from(mut self, mounted: &[PathBuf]) -> Marker {
+        let Some(name) = self.segment.file_name() else { return self };
+        let has_it = |directory: &&PathBuf| directory.join(name).exists();
+        let first = mounted.first().filter(|_| !self.segment.exists());
+        if let Some(directory) = mounted.iter().find(has_it).or(first) {
+            self.segment = directory.join(name);
+            self.runtime = Some(directory.clone());
+        }
+        self
     }
 
     /// Whether it was written for the database `file` at `path`.
@@ -251,6 +274,9 @@ impl fmt::Display for Marker {
         writeln!(f, "\nname={}", self.name)?;
         writeln!(f, "directory={}", self.directory.display())?;
         writeln!(f, "segment={}", self.segment.display())?;
+        if let Some(runtime) = &self.runtime {
+            writeln!(f, "runtime={}", runtime.display())?;
+        }
         if let Some(owner) = self.owner {
             writeln!(f, "owner={owner}")?;
         }
@@ -284,7 +310,8 @@ mod tests {
             instance: [0xa5; 16],
             name: "orders-a".into(),
             directory: "/srv/standfast".into(),
-            segment: "/dev/shm/standfast-x".into(),
+            segment: "/run/sf/standfast-x".into(),
+            runtime: Some("/run/sf".into()),
             owner: Some(995),
             database: 3,
             path: "/srv/app.db".into(),
@@ -299,6 +326,29 @@ mod tests {
         let old = Marker::parse(&old).unwrap();
         assert_eq!(old.check(path, FileId { device: 3, inode: 9 }), Err(Foreign::Unnamed));
         assert!(old.explain(path, &Foreign::Unnamed).contains("Restart instance orders-a"));
+    }
+
+    #[test]
+    fn an_instance_is_found_where_its_runtime_directory_is_mounted() {
+        let directory = std::env::temp_dir().join(format!("standfast-mounted-{}", std::process::id()));
+        let (here, there) = (directory.join("here"), directory.join("there"));
+        std::fs::create_dir_all(&here).unwrap();
+        std::fs::create_dir_all(&there).unwrap();
+        let marker = Marker { segment: directory.join("host/standfast-x"), ..marker() };
+        let seen = |mounted: &[&PathBuf]| {
+            let mounted: Vec<PathBuf> = mounted.iter().map(|path| (*path).clone()).collect();
+            marker.clone().seen_from(&mounted)
+        };
+        assert_eq!(seen(&[]), marker, "nothing is mounted elsewhere");
+        assert_eq!(marker.sockets(), Path::new("/i"));
+        assert_eq!(seen(&[&here, &there]).sockets(), here, "it does not run yet");
+        std::fs::write(there.join("standfast-x"), "").unwrap();
+        let found = seen(&[&here, &there]);
+        assert_eq!((found.sockets(), &found.segment), (there.as_path(), &there.join("standfast-x")));
+        std::fs::create_dir_all(directory.join("host")).unwrap();
+        std::fs::write(&marker.segment, "").unwrap();
+        assert_eq!(seen(&[&here]), marker, "another instance is mounted there");
+        std::fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]
@@ -319,6 +369,7 @@ mod tests {
             name: "n".into(),
             directory: "/i".into(),
             segment: "/s".into(),
+            runtime: None,
             owner: Some(995),
             database: 3,
             path: "/srv/app.db".into(),
@@ -383,6 +434,7 @@ mod tests {
             name: "n".into(),
             directory: "/i".into(),
             segment: "/s".into(),
+            runtime: None,
             owner: None,
             database: 3,
             path: "/srv/app.db".into(),

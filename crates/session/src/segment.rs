@@ -381,6 +381,31 @@ impl Segment {
         }
     }
 
+    /// The instance is known to have made a new one elsewhere.
+    pub fn leave(&self) {
+        self.mapping.left.store(true, SeqCst);
+    }
+
+    /// Whether both are the same mapping.
+    pub fn is(&self, other: Segment) -> bool {
+        std::ptr::eq(self.mapping, other.mapping)
+    }
+
+    /// Tells sessions that have the segment at `path` mapped that another one has come in its place, and removes it. Nothing is
+    /// done with files of others.
+    ///
+    /// # Errors
+    /// When it cannot be removed.
+    pub fn retire(path: &Path) -> Result<(), SegmentError> {
+        for path in [path, &published_path(path)] {
+            let place = Place::of(path)?;
+            if place.ours(0)?.is_some() {
+                place.clear()?;
+            }
+        }
+        Ok(())
+    }
+
     /// State of a database.
     pub fn state(&self, database: u16) -> DatabaseState {
         DatabaseState::from_u32(self.published_of(database).state.load(SeqCst))

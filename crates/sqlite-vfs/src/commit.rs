@@ -3,7 +3,6 @@
 
 use crate::bindings::code;
 use crate::connection::Deferred;
-use crate::instance;
 use crate::main_file::{Database, LogPoint, MainFile};
 use crate::report::{Cause, report};
 use standfast_session::{DatabaseState, Segment, Session, Target, WaitOutcome, monotonic_ns};
@@ -58,7 +57,7 @@ fn await_commit(database: &Database, pending: Pending) -> c_int {
     let Some(marker) = database.marker() else { return code::IOERR_FSYNC };
     let (outcome, state) = match pending {
         Pending::At { session, target } => {
-            let outcome = session.wait_commit(target, &|| instance::attends(marker, session.segment()));
+            let outcome = session.wait_commit(target, &|| database.attends(marker, session.segment()));
             (outcome, Some(session.state()))
         }
         Pending::Lost => (WaitOutcome::Replaced, None),
@@ -184,7 +183,7 @@ fn settled(file: &MainFile, point: LogPoint) -> Settled {
         return Settled::Yes;
     }
     let Some(session) = file.attach() else { return Settled::Unknown };
-    match session.wait_durable(target, &|| instance::attends(marker, session.segment())) {
+    match session.wait_durable(target, &|| file.database.attends(marker, session.segment())) {
         WaitOutcome::Durable => Settled::Yes,
         WaitOutcome::Failed => Settled::Failed,
         WaitOutcome::Replaced | WaitOutcome::NotTold | WaitOutcome::Unknown => Settled::Unknown,

@@ -37,12 +37,6 @@ pub(crate) fn segment(marker: &Marker, file: &Path) -> Result<Segment, SegmentEr
     Ok(segment)
 }
 
-/// As [`alive`], and notices when the instance no longer looks at `segment` because it has made a new one.
-pub(crate) fn attends(marker: &Marker, segment: Segment) -> bool {
-    segment.check_path(&marker.segment);
-    alive(marker)
-}
-
 /// Whether the instance process lives: its socket says so, see [`liveness`], or, of an instance of an earlier release, an
 /// open-file-description lock on byte 0 of its lock file. Where that cannot be found out (no permission), it is taken to
 /// live; the shared memory still tells of an orderly stop.
@@ -50,7 +44,8 @@ pub(crate) fn attends(marker: &Marker, segment: Segment) -> bool {
 /// Both are asked each time, once a second on the way of commits. A descriptor that is kept does not stay what it was: an
 /// application that becomes a daemon closes all that it has inherited, and opens others under the same numbers.
 pub(crate) fn alive(marker: &Marker) -> bool {
-    if let Some(alive) = liveness::probe(&marker.directory) {
+    let sockets = [marker.sockets(), &marker.directory];
+    if let Some(alive) = sockets.into_iter().find_map(liveness::probe) {
         return alive;
     }
     match File::open(marker.directory.join("lock")) {
@@ -127,6 +122,7 @@ mod tests {
             name: "n".into(),
             directory: directory.clone(),
             segment: "/nowhere".into(),
+            runtime: None,
             owner: None,
             database: 0,
             path: "/nowhere.db".into(),

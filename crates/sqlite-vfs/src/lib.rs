@@ -32,6 +32,7 @@ mod super_journal;
 mod turn;
 mod vfs;
 mod views;
+mod whereabouts;
 mod writers_lock;
 
 pub use bindings::Sqlite3;

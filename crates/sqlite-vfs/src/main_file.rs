@@ -6,6 +6,7 @@ use crate::connection::Connection;
 use crate::instance;
 use crate::report::{Cause, report};
 use crate::turn;
+use crate::whereabouts::{Whereabouts, read_marker};
 use crate::writers_lock::WritersLock;
 use standfast_session::{
     AttachError, CommitMode, DatabaseState, FileId, Marker, Owner, Segment, SegmentError, Session,
@@ -18,7 +19,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a writer waits when there is no shared memory to tell.
@@ -42,7 +43,7 @@ pub(crate) struct Database {
     /// The file that was opened.
     opened: Option<FileId>,
     /// The marker, once one has been found that was written for this file.
-    marker: OnceLock<Marker>,
+    marker: Whereabouts,
 }
 
 impl Database {
@@ -52,7 +53,7 @@ impl Database {
             file: path.to_owned(),
             path: path.to_string_lossy().into_owned(),
             opened: FileId::of(path),
-            marker: OnceLock::new(),
+            marker: Whereabouts::default(),
         };
         let _ = database.find_marker();
         database
@@ -74,7 +75,7 @@ impl Database {
         let path = &self.path;
         let anew =
             || format!("Run `standfast protect {path}` at its instance, or restart that, to write it anew");
-        let marker = match Marker::read(&self.file) {
+        let marker = match read_marker(&self.file) {
             Ok(Some(marker)) => marker,
             Ok(None) => return Err("it is no longer protected: close and reopen it to write to it".into()),
             Err(why) => return Err(format!("{why}. {}", anew())),
@@ -83,9 +84,14 @@ impl Database {
             return Err("what file it is cannot be found out: close and reopen it".into());
         };
         match marker.check(&self.file, opened) {
-            Ok(()) => Ok(self.marker.get_or_init(|| marker)),
+            Ok(()) => Ok(self.marker.note(marker)),
             Err(foreign) => Err(marker.explain(&self.file, &foreign)),
         }
+    }
+
+    /// One that was found instead of the known one.
+    pub fn note_marker(&self, marker: Marker) {
+        self.marker.note(marker);
     }
 
     /// Whether the marker that is known is the one beside the file now.
@@ -297,13 +303,16 @@ impl MainFile {
 
     /// The session, attached now if need be. `None` without shared memory or without a free slot.
     pub fn attach(&self) -> Option<Session> {
+        if let Some(session) = self.session().filter(Session::has_slot) {
+            return Some(session);
+        }
         let (marker, segment) = self.database.segment()?;
         self.attach_to(marker, segment).ok()
     }
 
     /// As [`MainFile::attach`], to the shared memory that was just found.
     fn attach_to(&self, marker: &Marker, segment: Segment) -> Result<Session, Refusal> {
-        if let Some(session) = self.session().filter(Session::has_slot) {
+        if let Some(session) = self.session().filter(|at| at.has_slot() && at.segment().is(segment)) {
             return Ok(session);
         }
         self.detach();
@@ -341,7 +350,7 @@ impl MainFile {
             return true;
         }
         let alive = self.database.marker().is_some_and(|marker| match self.session.get() {
-            Some((session, _)) => instance::attends(marker, session.segment()),
+            Some((session, _)) => self.database.attends(marker, session.segment()),
             None => instance::alive(marker),
         });
         let alive = alive && !self.database.is_replaced();
@@ -382,6 +391,7 @@ impl MainFile {
             if !matches!(refusal, Refusal::Down(_)) || waited >= self.write_wait() {
                 return Err(self.refuse(&refusal, waited));
             }
+            self.database.has_moved();
             // Whoever has not got the turn yet must not keep it while waiting for the instance.
             turn::forget(self.id);
             // There is nobody who could wake us: the awaited process does not exist.
@@ -675,6 +685,7 @@ mod tests {
             name: "south".into(),
             directory: "/nowhere".into(),
             segment: "/nowhere".into(),
+            runtime: None,
             owner: None,
             database: 0,
             path: "/nowhere.db".into(),

@@ -226,6 +226,7 @@ pub fn paths() -> Paths {
         members: vec![directory.join(MEMBER_NAMES[0])],
         archive: directory.join("archive"),
         databases: directory.join("db"),
+        runtime: None,
         directory: directory.to_owned(),
     }
 }

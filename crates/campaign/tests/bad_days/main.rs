@@ -12,6 +12,7 @@ mod attached;
 mod cascade;
 mod changed_files;
 mod commands;
+mod containers;
 mod creation;
 mod damage;
 mod delay;

@@ -222,9 +222,22 @@ pub struct Client {
 
 impl Client {
     fn start(place: &Place, extension: Option<&Path>, database: &Path) -> Client {
+        Client::begin(place, &[], extension, database)
+    }
+
+    /// An application with the extension that the words of `wrapper` start.
+    pub fn wrapped(place: &Place, wrapper: &[String], database: &Path) -> Client {
+        Client::begin(place, wrapper, Some(&place.programs.extension), database)
+    }
+
+    fn begin(place: &Place, wrapper: &[String], extension: Option<&Path>, database: &Path) -> Client {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let log = place.path(&format!("client-{}.err", NUMBER.fetch_add(1, Relaxed)));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_standfast-campaign"));
+        let program = env!("CARGO_BIN_EXE_standfast-campaign");
+        let mut command = Command::new(wrapper.first().map_or(program, String::as_str));
+        if let Some((_, arguments)) = wrapper.split_first() {
+            command.args(arguments).arg(program);
+        }
         command.arg("client").arg(database).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(std::fs::File::create(&log).unwrap());
         if let Some(extension) = extension {

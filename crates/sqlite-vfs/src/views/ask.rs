@@ -22,7 +22,7 @@ const PIECE_BYTES: usize = 64 << 10;
 pub(super) fn rows(marker: &Marker, view: &str) -> Result<Table, String> {
     let (name, directory) = (&marker.name, marker.directory.display());
     let end = Instant::now() + TIMEOUT;
-    let answer = exchange(&marker.directory.join("control.sock"), view, end).map_err(|why| match why {
+    let answer = exchange(&marker.sockets().join("control.sock"), view, end).map_err(|why| match why {
         Trouble::Connect(error) => cannot_connect(marker, &error),
         Trouble::Io(error) if is_timeout(&error) => format!(
             "instance {name} ({directory}) did not answer within {} s: look at `standfast status -D {directory}`",

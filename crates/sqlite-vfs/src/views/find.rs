@@ -2,6 +2,7 @@
 
 use crate::bindings::{Sqlite3, Statement, code};
 use crate::host::Host;
+use crate::whereabouts::read_marker;
 use standfast_session::{FileId, Marker};
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +35,7 @@ pub(super) unsafe fn marker(host: &Host, connection: *mut Sqlite3) -> Result<Mar
 
 fn marker_of(file: &Path) -> Result<Option<Marker>, String> {
     let shown = file.display();
-    let marker = match Marker::read(file) {
+    let marker = match read_marker(file) {
         Ok(None) => return Ok(None),
         Ok(Some(marker)) => marker,
         Err(why) => {

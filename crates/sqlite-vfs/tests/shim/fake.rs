@@ -80,6 +80,7 @@ impl FakeInstance {
             name: "fake".into(),
             directory: self.directory.clone(),
             segment: self.directory.join("segment"),
+            runtime: None,
             owner: Some(own_user()),
             database: number,
             path: path.canonicalize().unwrap(),

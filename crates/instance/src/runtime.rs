@@ -1,0 +1,185 @@
+//! The runtime directory: shared memory, sockets and a lock of their own, in a directory that can be mounted into containers.
+//!
+//! It is named by `runtime_directory` in `[instance]`, or made by systemd for the unit whose state directory the instance
+//! directory is. Without one the shared memory is in `/dev/shm` and the sockets are in the instance directory, where they are in any case:
+//! commands and sessions of this machine's own namespace find them there.
+
+use crate::error::InstanceError;
+use crate::lock;
+use crate::modes;
+use crate::paths::{Paths, segment_path};
+use standfast_io::outside;
+use standfast_session::{Segment, own_user};
+use standfast_types::InstanceId;
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Writable by others than the owner.
+const WRITE_OF_OTHERS: u32 = 0o022;
+
+/// What an instance has in its runtime directory for as long as it runs.
+pub(crate) struct Runtime {
+    _lock: File,
+    _alive: OwnedFd,
+}
+
+/// The runtime directory of an instance that is about to run: the one that is configured, or its unit's.
+pub(crate) fn place(paths: &Paths) -> Option<PathBuf> {
+    let of_unit = || of_unit(&paths.directory, |name| std::env::var_os(name));
+    paths.runtime.clone().or_else(of_unit)
+}
+
+/// The directory that systemd has made for the unit, if `directory` is the state directory of that: the variables are inherited
+/// by whatever a unit begins.
+fn of_unit(directory: &Path, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let state = variable("STATE_DIRECTORY")?;
+    let is_own = |path: PathBuf| path.canonicalize().is_ok_and(|path| path == directory);
+    if !std::env::split_paths(&state).any(is_own) {
+        return None;
+    }
+    std::env::split_paths(&variable("RUNTIME_DIRECTORY")?).next().filter(|path| path.is_absolute())
+}
+
+/// Takes the runtime directory, if there is one, for the instance whose directory is locked. Sessions that have the shared memory
+/// of another place mapped are told.
+///
+/// # Errors
+/// `Refused` when others may write there, or another instance runs in it.
+pub(crate) fn open(paths: &Paths, instance: InstanceId) -> Result<Option<Runtime>, InstanceError> {
+    let runtime = match &paths.runtime {
+        None => None,
+        Some(directory) => {
+            prepare(directory)?;
+            let _lock = lock::lock_runtime(directory)?;
+            Some(Runtime { _lock, _alive: lock::show_alive(directory)? })
+        }
+    };
+    remember(paths, instance)?;
+    Ok(runtime)
+}
+
+/// Keeps where the shared memory is: one that was elsewhere before has to go, and sessions do not see that by its path.
+fn remember(paths: &Paths, instance: InstanceId) -> Result<(), InstanceError> {
+    let (note, now) = (paths.directory.join("runtime"), paths.segment(instance));
+    let before = match std::fs::read(&note) {
+        Ok(path) => PathBuf::from(OsString::from_vec(path)),
+        Err(_) => segment_path(instance),
+    };
+    if before == now {
+        return Ok(());
+    }
+    match Segment::retire(&before) {
+        // Its directory was removed, as systemd does with those of services that have ended.
+        Err(standfast_session::SegmentError::Io(error)) if error.kind() == ErrorKind::NotFound => {}
+        retired => retired?,
+    }
+    outside::replace(&note, now.as_os_str().as_bytes(), modes::FILE)
+        .map_err(InstanceError::io("write", &note))
+}
+
+fn prepare(directory: &Path) -> Result<(), InstanceError> {
+    let failed = || InstanceError::io("make the runtime directory", directory);
+    match DirBuilder::new().mode(modes::DIRECTORY).create(directory) {
+        // The umask has taken something away.
+        Ok(()) => {
+            std::fs::set_permissions(directory, Permissions::from_mode(modes::DIRECTORY)).map_err(failed())?
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed()(error)),
+    }
+    let found = directory.symlink_metadata().map_err(failed())?;
+    if found.is_dir() && [0, own_user()].contains(&found.uid()) && found.mode() & WRITE_OF_OTHERS == 0 {
+        return Ok(());
+    }
+    let (shown, user) = (directory.display(), own_user());
+    Err(InstanceError::refused(
+        format!(
+            "{shown} is no runtime directory: others could put files of theirs in the place of those of the instance"
+        ),
+        format!(
+            "`chown {user} {shown} && chmod 711 {shown}`, or name a directory of its own in `runtime_directory`"
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use standfast_session::liveness;
+
+    fn paths(name: &str) -> Paths {
+        let directory = std::env::temp_dir().join(format!("standfast-runtime-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).unwrap();
+        let mut config = Config::default();
+        config.instance.runtime_directory = "run".into();
+        Paths::new(&directory, &config).unwrap()
+    }
+
+    const INSTANCE: InstanceId = InstanceId([0x5e; 16]);
+
+    #[test]
+    fn a_runtime_directory_serves_one_instance_at_a_time() {
+        let paths = paths("one");
+        let directory = paths.runtime.clone().unwrap();
+        let runtime = open(&paths, INSTANCE).unwrap();
+        assert_eq!(directory.metadata().unwrap().mode() & 0o777, 0o711);
+        assert_eq!(liveness::probe(&directory), Some(true));
+        let said = open(&paths, INSTANCE).err().unwrap().to_string();
+        assert!(said.contains("runtime_directory"), "{said}");
+        drop(runtime);
+        assert_eq!(liveness::probe(&directory), Some(false));
+        open(&paths, INSTANCE).unwrap();
+        std::fs::remove_dir_all(&paths.directory).unwrap();
+    }
+
+    #[test]
+    fn a_runtime_directory_in_which_others_write_is_refused() {
+        let paths = paths("wide");
+        let directory = paths.runtime.clone().unwrap();
+        std::fs::create_dir(&directory).unwrap();
+        for mode in [0o777, 0o1777, 0o770] {
+            std::fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
+            assert!(open(&paths, INSTANCE).is_err(), "{mode:o}");
+        }
+        std::fs::remove_dir(&directory).unwrap();
+        std::os::unix::fs::symlink(&paths.directory, &directory).unwrap();
+        assert!(open(&paths, INSTANCE).is_err(), "a link");
+        std::fs::remove_dir_all(&paths.directory).unwrap();
+    }
+
+    #[test]
+    fn sessions_of_shared_memory_in_another_place_are_told() {
+        let mut paths = paths("moved");
+        let _runtime = open(&paths, INSTANCE).unwrap();
+        let here = paths.segment(INSTANCE);
+        let (segment, _) = Segment::create(&here, INSTANCE.0, 0o600).unwrap();
+        remember(&paths, INSTANCE).unwrap();
+        assert!(!segment.retired() && here.exists());
+        paths.runtime = Some(paths.directory.clone());
+        remember(&paths, INSTANCE).unwrap();
+        assert!(segment.retired() && !here.exists());
+        std::fs::remove_dir_all(&paths.directory).unwrap();
+    }
+
+    #[test]
+    fn the_directory_of_a_unit_counts_for_the_instance_of_that_unit_only() {
+        let directory = std::env::temp_dir().canonicalize().unwrap();
+        let of = |state: &str, runtime: Option<&str>| {
+            of_unit(&directory, |name| match name {
+                "STATE_DIRECTORY" => Some(state.into()),
+                _ => runtime.map(Into::into),
+            })
+        };
+        let own = directory.to_str().unwrap();
+        assert_eq!(of(own, Some("/run/standfast/a:/run/b")), Some("/run/standfast/a".into()));
+        assert_eq!(of(own, None), None);
+        assert_eq!(of("/var/lib/another", Some("/run/another")), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! Where the instance of a database is, as this process sees it: what the marker says, and what has come in its place.
+
+use crate::instance;
+use crate::main_file::Database;
+use standfast_session::{Marker, Segment};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Directories, separated by colons, in which this process finds the runtime directories of instances that are mounted elsewhere
+/// than the marker says.
+const MOUNTED: &str = "STANDFAST_RUNTIME_DIRECTORY";
+
+/// The markers that were found for a file, one after the other: an instance may be started with another runtime directory.
+/// References to earlier ones stay valid.
+#[derive(Default)]
+pub(crate) struct Whereabouts(OnceLock<Box<Known>>);
+
+struct Known {
+    marker: Marker,
+    later: Whereabouts,
+}
+
+impl Whereabouts {
+    /// The newest one.
+    pub fn get(&self) -> Option<&Marker> {
+        let known = self.0.get()?;
+        known.later.get().or(Some(&known.marker))
+    }
+
+    /// Takes one that is newer than all before, and returns the newest.
+    pub fn note(&self, marker: Marker) -> &Marker {
+        match self.0.get() {
+            Some(known) => known.later.note(marker),
+            None => &self.0.get_or_init(|| Box::new(Known { marker, later: Whereabouts::default() })).marker,
+        }
+    }
+}
+
+/// As [`Marker::read`], with the places as this process sees them.
+pub(crate) fn read_marker(database: &Path) -> Result<Option<Marker>, standfast_session::MarkerError> {
+    Ok(Marker::read(database)?.map(|marker| marker.seen_from(&mounted())))
+}
+
+/// What the variable names. A program with more rights than its user takes nothing from his environment.
+fn mounted() -> Vec<PathBuf> {
+    // SAFETY: takes a number, and returns one.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return Vec::new();
+    }
+    let named = std::env::var_os(MOUNTED).unwrap_or_default();
+    std::env::split_paths(&named).filter(|path| path.is_absolute()).collect()
+}
+
+impl Database {
+    /// Whether the instance lives, for a session in `segment`; notices when it no longer looks at that, because it has made a new one, there or
+    /// elsewhere.
+    pub fn attends(&self, marker: &Marker, segment: Segment) -> bool {
+        segment.check_path(&marker.segment);
+        let alive = instance::alive(marker);
+        if alive && !marker.segment.exists() && self.has_moved() {
+            segment.leave();
+        }
+        alive
+    }
+
+    /// Whether the instance was started with its shared memory elsewhere since the marker was read; it is looked for there from now on.
+    pub fn has_moved(&self) -> bool {
+        let (Some(known), Ok(Some(found))) = (self.marker(), read_marker(&self.file)) else { return false };
+        let has_moved = (found.instance, found.database) == (known.instance, known.database)
+            && (&found.segment, &found.runtime) != (&known.segment, &known.runtime);
+        if has_moved {
+            self.note_marker(found);
+        }
+        has_moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_marker_counts_and_earlier_ones_stay_where_they_are() {
+        let marker = |segment: &str| Marker {
+            instance: [1; 16],
+            name: "n".into(),
+            directory: "/i".into(),
+            segment: segment.into(),
+            runtime: None,
+            owner: None,
+            database: 3,
+            path: "/srv/app.db".into(),
+            file: None,
+        };
+        let whereabouts = Whereabouts::default();
+        assert!(whereabouts.get().is_none());
+        let first = whereabouts.note(marker("/first"));
+        whereabouts.note(marker("/second"));
+        assert_eq!(whereabouts.note(marker("/third")).segment, Path::new("/third"));
+        assert_eq!(first.segment, Path::new("/first"));
+        assert_eq!(whereabouts.get().unwrap().segment, Path::new("/third"));
+    }
+}
