@@ -4,6 +4,7 @@ use crate::alert::AlertLog;
 use crate::config::Config;
 use crate::control::{Control, DatabaseRecord};
 use crate::error::InstanceError;
+use crate::group::Access;
 use crate::paths::Paths;
 use crate::places::Places;
 use crate::security::Keeper;
@@ -224,6 +225,31 @@ impl Environment {
             database: record.id.0,
             path: record.path.clone(),
             file,
+        }
+    }
+
+    /// Who may use the databases and look at the instance.
+    ///
+    /// # Errors
+    /// `Refused` when there is no such group.
+    pub(crate) fn access(&self) -> Result<Access, InstanceError> {
+        let databases: Vec<PathBuf> =
+            self.lock().databases.iter().map(|record| record.path.clone()).collect();
+        Access::of(&self.config.instance, &databases)
+    }
+
+    /// A database has come or gone while the instance runs: the group of the files may be another one.
+    pub(crate) fn give_access_again(&self) {
+        let given = self.access().and_then(|access| {
+            if access.is_narrower(&self.segment_path)
+                && let Some(differing) = access.told()
+            {
+                self.alert.say(format!("from the next start on: {differing}"));
+            }
+            access.give_again(&self.segment_path, self.paths.sockets())
+        });
+        if let Err(error) = given {
+            self.alert.say(format!("the group of the databases: {error}").replace("\nhint: ", " | hint: "));
         }
     }
 

@@ -1,19 +1,25 @@
 //! Who may use the databases of an instance beyond its own user: `mode` and `group` in `[instance]`, for the shared memory
-//! and the control socket.
+//! and the control sockets.
+//!
+//! Without `group` it is the group that may write the files of all databases: it could write to each of them before. Where they
+//! differ it is none: the shared memory is one for all databases, and lets its users disturb each other.
 
 use crate::config::InstanceConfig;
 use crate::error::InstanceError;
 use standfast_session::{Segment, SegmentError, published_mode, published_path};
+use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions, Permissions};
 use std::mem::MaybeUninit;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown, lchown};
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown, lchown};
+use std::path::{Path, PathBuf};
 
 /// What a group may do with what is given to it.
 const READ_AND_WRITE: u32 = 0o060;
 /// All that a group may do.
 const GROUP: u32 = 0o070;
+/// `group` that names none.
+const NO_GROUP: &str = "none";
 
 /// Group and permissions of the shared memory and the control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,17 +28,43 @@ pub struct Access {
     group: Option<u32>,
     /// The permissions.
     pub mode: u32,
+    /// Why the group has it.
+    given: Given,
+}
+
+/// How it was found out which group uses the databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    /// It is configured, or that there is none.
+    Configured,
+    /// By the files of the databases; there is none where no group may write any of them.
+    ByDatabases,
+    /// Their groups differ, or only some of them may be written by theirs.
+    Differing,
 }
 
 impl Access {
-    /// As configured.
+    /// As configured, or by the files at `databases`.
     ///
     /// # Errors
     /// `Refused` when there is no such group.
-    pub fn of(config: &InstanceConfig) -> Result<Access, InstanceError> {
+    pub fn of(config: &InstanceConfig, databases: &[PathBuf]) -> Result<Access, InstanceError> {
         let mode = config.mode_bits().unwrap_or(0o600);
-        if config.group.is_empty() {
-            return Ok(Access { group: None, mode });
+        let of_process = |given| Access { group: None, mode, given };
+        match config.group.as_str() {
+            "" if mode & GROUP == 0 => {
+                let found = databases.iter().filter_map(|path| Some(writers(&path.symlink_metadata().ok()?)));
+                let found: BTreeSet<Option<u32>> = found.collect();
+                return Ok(match (found.len(), found.first().copied().flatten()) {
+                    (1, Some(group)) if may_give(group) => {
+                        Access { group: Some(group), mode: mode | READ_AND_WRITE, given: Given::ByDatabases }
+                    }
+                    (0 | 1, _) => of_process(Given::ByDatabases),
+                    _ => of_process(Given::Differing),
+                });
+            }
+            "" | NO_GROUP => return Ok(of_process(Given::Configured)),
+            _ => {}
         }
         let Some(group) = number_of(&config.group) else {
             return Err(InstanceError::refused(
@@ -40,7 +72,21 @@ impl Access {
                 format!("make it (`groupadd {}`), or name another one or its number", config.group),
             ));
         };
-        Ok(Access { group: Some(group), mode: mode | READ_AND_WRITE })
+        Ok(Access { group: Some(group), mode: mode | READ_AND_WRITE, given: Given::Configured })
+    }
+
+    /// What an operator should know of it.
+    pub fn told(&self) -> Option<String> {
+        let remedy = "hint: `group` in [instance] says it for all of them; \"none\": nobody but root and the user of the instance";
+        match (self.given, self.group) {
+            (Given::ByDatabases, Some(group)) => Some(format!(
+                "group {group}, which may write the files of all databases, uses them and looks at the instance"
+            )),
+            (Given::Differing, _) => Some(format!(
+                "the files of the databases have different groups, or only some may be written by theirs: no group uses them\n{remedy}"
+            )),
+            _ => None,
+        }
     }
 
     /// The shared memory at `path`, see [`Segment::create`]; at no moment it is open to another group.
@@ -61,6 +107,32 @@ impl Access {
         Ok(made)
     }
 
+    /// As it is now for what an instance that runs has made before: a database has come or gone. A group that has it by the
+    /// databases keeps it until the next start, whatever comes: those who use the first ones go on.
+    ///
+    /// # Errors
+    /// When it cannot be given.
+    pub fn give_again(
+        &self,
+        segment: &Path,
+        sockets: impl Iterator<Item = PathBuf>,
+    ) -> Result<(), InstanceError> {
+        let (Given::ByDatabases, Some(group)) = (self.given, self.group) else { return Ok(()) };
+        self.give_file(segment, group, self.mode)?;
+        self.give_file(&published_path(segment), group, published_mode(self.mode))?;
+        for socket in sockets {
+            self.give_socket(&socket)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the shared memory at `segment` is for a group that this does not give it to: of databases that were there at the
+    /// start.
+    pub fn is_narrower(&self, segment: &Path) -> bool {
+        let is_given = |found: Metadata| found.mode() & GROUP != 0 && Some(found.gid()) != self.group;
+        self.given != Given::Configured && segment.symlink_metadata().is_ok_and(is_given)
+    }
+
     /// Gives a file of the shared memory to `group`.
     fn give_file(&self, path: &Path, group: u32, mode: u32) -> Result<(), InstanceError> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
@@ -70,12 +142,20 @@ impl Access {
         Ok(())
     }
 
-    /// Gives the control socket, which is in the instance's own directory, to the group.
+    /// The permissions of a control socket before it is given to the group.
+    pub fn mode_before(&self) -> u32 {
+        self.group.map_or(self.mode, |_| self.mode & !GROUP)
+    }
+
+    /// Gives a control socket, which is in a directory where only the instance makes files, to the group.
     ///
     /// # Errors
     /// When that is not allowed.
     pub fn give_socket(&self, path: &Path) -> Result<(), InstanceError> {
-        self.group.map_or(Ok(()), |group| lchown(path, None, Some(group)).map_err(self.cannot_give(path)))
+        let Some(group) = self.group else { return Ok(()) };
+        lchown(path, None, Some(group)).map_err(self.cannot_give(path))?;
+        std::fs::set_permissions(path, Permissions::from_mode(self.mode))
+            .map_err(InstanceError::io("set the permissions of", path))
     }
 
     fn cannot_give(&self, path: &Path) -> impl FnOnce(std::io::Error) -> InstanceError {
@@ -85,6 +165,22 @@ impl Access {
             InstanceError::refused(format!("{what}: {error}"), hint)
         }
     }
+}
+
+/// The group that may write a database file, if there is one.
+fn writers(file: &Metadata) -> Option<u32> {
+    (file.is_file() && file.mode() & READ_AND_WRITE == READ_AND_WRITE).then_some(file.gid())
+}
+
+/// Whether this process may give files to `group`.
+fn may_give(group: u32) -> bool {
+    const GROUPS_MAX: usize = 65_536;
+    let mut groups = vec![0; GROUPS_MAX];
+    // SAFETY: room for the number of groups given; the other calls have no preconditions.
+    let (user, own, found) = unsafe {
+        (libc::geteuid(), libc::getegid(), libc::getgroups(GROUPS_MAX as libc::c_int, groups.as_mut_ptr()))
+    };
+    user == 0 || own == group || groups[..usize::try_from(found).unwrap_or(0)].contains(&group)
 }
 
 /// The number of a group by its name, or by its number.
@@ -115,18 +211,54 @@ mod tests {
 
     #[test]
     fn a_group_may_use_what_is_given_to_it() {
-        assert_eq!(Access::of(&config("")).unwrap(), Access { group: None, mode: 0o600 });
-        assert_eq!(Access::of(&config("60005")).unwrap(), Access { group: Some(60_005), mode: 0o660 });
-        assert_eq!(Access::of(&config("root")).unwrap(), Access { group: Some(0), mode: 0o660 });
-        let said = Access::of(&config("no-such-group")).unwrap_err().to_string();
+        let of = |group: &str| Access::of(&config(group), &[]).map(|access| (access.group, access.mode));
+        assert_eq!(of("").unwrap(), (None, 0o600));
+        assert_eq!(of("60005").unwrap(), (Some(60_005), 0o660));
+        assert_eq!(of("root").unwrap(), (Some(0), 0o660));
+        let said = of("no-such-group").unwrap_err().to_string();
         assert!(said.contains("groupadd no-such-group"), "{said}");
+    }
+
+    #[test]
+    fn the_group_that_may_write_all_databases_uses_them() {
+        let directory = std::env::temp_dir().join(format!("standfast-groups-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let database = |name: &str, group: u32, mode: u32| {
+            let path = directory.join(name);
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            std::os::unix::fs::chown(&path, None, Some(group)).map(|()| path)
+        };
+        let Ok(first) = database("first", 60_005, 0o660) else {
+            eprintln!("skipped: files of other groups take root");
+            return;
+        };
+        let second = database("second", 60_005, 0o664).unwrap();
+        let readable = database("readable", 60_005, 0o640).unwrap();
+        let other = database("other", 60_006, 0o660).unwrap();
+        let gone = directory.join("gone");
+        let access = |config: &InstanceConfig, paths: &[&PathBuf]| {
+            let paths: Vec<PathBuf> = paths.iter().map(|path| (*path).clone()).collect();
+            let access = Access::of(config, &paths).unwrap();
+            (access.group, access.mode, access.told().is_some())
+        };
+        let auto = config("");
+        assert_eq!(access(&auto, &[&first, &second, &gone]), (Some(60_005), 0o660, true));
+        assert_eq!(access(&auto, &[&readable]), (None, 0o600, false), "it may not write");
+        for differing in [&other, &readable] {
+            assert_eq!(access(&auto, &[&first, differing]), (None, 0o600, true));
+        }
+        assert_eq!(access(&config("none"), &[&first]), (None, 0o600, false));
+        let of_process = InstanceConfig { mode: "0660".into(), ..auto };
+        assert_eq!(access(&of_process, &[&first]), (None, 0o660, false), "as configured");
+        std::fs::remove_dir_all(directory).unwrap();
     }
 
     #[test]
     fn shared_memory_gets_the_group_and_keeps_it() {
         let path = std::env::temp_dir().join(format!("standfast-group-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
-        let access = Access { group: Some(60_005), mode: 0o660 };
+        let access = Access { group: Some(60_005), mode: 0o660, given: Given::Configured };
         match access.segment(&path, [1; 16]) {
             Err(error) => assert!(error.to_string().contains("member of the group"), "not root: {error}"),
             Ok(_) => {

@@ -7,7 +7,6 @@ use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::foreign_watch;
-use crate::group::Access;
 use crate::members::note_members;
 use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
 use crate::primary_threads::{PrimaryThreads, archive_all};
@@ -87,7 +86,7 @@ pub fn open_primary(
         // A batch that was torn by a power loss: it was never acknowledged.
         writer.cut(scan.end, recovered.confirmed)?;
     }
-    let access = Access::of(&environment.config.instance)?;
+    let access = environment.access()?;
     let (segment, new) = access.segment(&environment.segment_path, control.instance.0)?;
     environment.count_sessions(segment);
     let buffer = Arc::new(LogBuffer::new(scan.end, environment.config.redo.buffer_bytes));

@@ -23,7 +23,6 @@ use crate::failover;
 use crate::far_sync::{self, FarSync};
 use crate::foreign_watch;
 use crate::forwarding::Forwarding;
-use crate::group::Access;
 use crate::history::SharedNotes;
 use crate::lag::Marks;
 use crate::live_watch::LiveWatch;
@@ -337,7 +336,7 @@ impl Running {
     fn open_as_standby(&self) -> Result<(), InstanceError> {
         let environment = &self.environment;
         let control = environment.control();
-        let access = Access::of(&environment.config.instance)?;
+        let access = environment.access()?;
         let (segment, _) = access.segment(&environment.segment_path, control.instance.0)?;
         // Before apply begins, which writes markers too when the redo brings a new database: two writers of one file
         // take its new version away from each other.

@@ -249,7 +249,9 @@ fn serve(
     let running = Running::start(environment.clone()).inspect_err(|error| {
         environment.alert.say(format!("cannot start: {error}"));
     })?;
-    let server = serve_sockets(&running, paths, Access::of(&environment.config.instance)?)?;
+    let access = environment.access()?;
+    access.told().into_iter().for_each(|text| alert.say(text));
+    let server = serve_sockets(&running, paths, access)?;
     outside::replace(&paths.ready, format!("{}\n", std::process::id()).as_bytes(), modes::FILE)
         .map_err(InstanceError::io("write", &paths.ready))?;
     notify_service_manager("READY=1");
@@ -403,7 +405,7 @@ fn serve_socket(
     connections: Connections,
 ) -> Result<SocketServer, InstanceError> {
     let _ = std::fs::remove_file(&path);
-    let listener = control_socket::listen(&path, access.mode)
+    let listener = control_socket::listen(&path, access.mode_before())
         .map_err(InstanceError::io("listen on the control socket", &path))?;
     access.give_socket(&path)?;
     let running = running.clone();

@@ -203,6 +203,58 @@ fn the_group_of_an_instance_uses_it_and_others_do_not_reach_it() {
     assert!(primary.last_words().contains("groupadd no-such-group"), "{}", primary.last_words());
 }
 
+/// A WAL database that `group` may write.
+fn database_of_group(place: &Place, name: &str, group: u32) -> PathBuf {
+    let path = place.database(name);
+    for end in ["", "-wal", "-shm"] {
+        let path = beside(&path, end);
+        if path.exists() {
+            chown(&path, None, Some(group)).unwrap();
+            set_mode(&path, 0o660);
+        }
+    }
+    path
+}
+
+#[test]
+fn without_a_setting_the_group_of_all_databases_uses_them() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new("group-of-files");
+    let mut primary = place.primary("south");
+    let socket = primary.directory.join("control.sock");
+    let access = |segment: &Path| {
+        [segment.to_owned(), published_path(segment), socket.clone()].map(|path| {
+            let found = fs::metadata(path).unwrap();
+            (found.gid(), found.mode() & 0o777)
+        })
+    };
+    let of_crew = [(CREW, 0o660), (CREW, 0o440), (CREW, 0o660)];
+    let first = database_of_group(&place, "first.db", CREW);
+    must(&primary, &["protect", &first.to_string_lossy()]);
+    let segment = segment_of(&first);
+    assert_eq!(access(&segment), of_crew, "of a database that came while it runs");
+    as_user(ALICE, CREW, || assert!(ask(&socket, &json!({ "op": "status" })).get("ok").is_some()));
+    primary.stop().unwrap();
+    start(&mut primary);
+    assert_eq!(access(&segment), of_crew, "after a start");
+    // Who uses the first one goes on until the next start, and an operator is told.
+    let other = database_of_group(&place, "other.db", MALLORY);
+    must(&primary, &["protect", &other.to_string_lossy()]);
+    assert_eq!(access(&segment), of_crew);
+    await_alert(&primary, "from the next start on: the files of the databases have different groups");
+    primary.stop().unwrap();
+    start(&mut primary);
+    assert_eq!(access(&segment).map(|(_, mode)| mode), [0o600, 0o400, 0o600]);
+    must(&primary, &["unprotect", "other.db"]);
+    assert_eq!(access(&segment), of_crew);
+    primary.stop().unwrap();
+    primary.configure("instance", "group", "none").unwrap();
+    start(&mut primary);
+    assert_eq!(access(&segment).map(|(_, mode)| mode), [0o600, 0o400, 0o600]);
+}
+
 #[test]
 fn control_connections_of_one_user_leave_the_others_theirs() {
     if !is_root() {

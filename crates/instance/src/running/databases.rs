@@ -146,6 +146,7 @@ impl Running {
         })?;
         foreign_watch::let_sessions_in(&self.environment, &shared.segment, &database);
         environment.alert.say(format!("database {} protected: {}", record.name, record.path.display()));
+        environment.give_access_again();
         Ok(record.name)
     }
 
@@ -185,6 +186,7 @@ impl Running {
             segment.set_other_writers(id.0, OtherWriters::CountedAgain);
             segment.wake_all(id.0);
             self.environment.alert.say(format!("database {} is no longer protected", record.name));
+            self.environment.give_access_again();
             Ok(record.name.clone())
         })
     }
