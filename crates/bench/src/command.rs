@@ -185,7 +185,8 @@ struct Document<T> {
 /// The way this program starts itself as an application process: `arguments` come before `worker`.
 pub fn this_program(arguments: &[&str]) -> Result<WorkerCommand> {
     let program = std::env::current_exe().during(|| "find the running program".into())?;
-    Ok(WorkerCommand { program, arguments: arguments.iter().map(|word| (*word).to_owned()).collect() })
+    let arguments = arguments.iter().map(|word| (*word).to_owned()).collect();
+    Ok(WorkerCommand { program, arguments, wrapped: false })
 }
 
 impl BenchCommand {

@@ -24,6 +24,8 @@ pub struct WorkerCommand {
     pub program: PathBuf,
     /// Arguments before `worker` or `echo`.
     pub arguments: Vec<String>,
+    /// It begins the program as its child.
+    pub wrapped: bool,
 }
 
 impl WorkerCommand {
@@ -112,7 +114,7 @@ pub fn drive(command: &WorkerCommand, config: &DriveConfig, observed: &[ProcessG
     let application = ProcessGroup {
         name: "application",
         pids: workers.iter().map(|w| w.process.pid()).collect(),
-        with_children: false,
+        with_children: command.wrapped,
     };
     let groups: Vec<&ProcessGroup> = std::iter::once(&application).chain(observed).collect();
 

@@ -57,6 +57,9 @@ const fn limits(bar: f64, aim: f64) -> (Option<f64>, Option<f64>) {
 /// peer tells no wrong latency, and one whose peer has a bad minute is no worse.
 const SLOWER: &str = "% slower (< 0 faster)";
 
+/// Of applications with users and namespaces of their own.
+const CONTAINERS: &str = "x the same namespaces, SYNC AFFIRM";
+
 /// All figures.
 pub const FIGURES: &[Figure] = &[
     figure(Commit, "affirm_40_one_db", "x FULL", 2, limits(3.0, 4.5), Higher, |m| speed(m, FORTY)),
@@ -310,6 +313,9 @@ pub const FIGURES: &[Figure] = &[
         Lower,
         |m| flood(m, SyncAffirmHttpFlood),
     ),
+    figure(Trust, "containers_1", CONTAINERS, 3, limits(0.95, 0.99), Higher, |m| containers(m, ONE)),
+    figure(Trust, "containers_8", CONTAINERS, 3, limits(0.95, 0.99), Higher, |m| containers(m, EIGHT)),
+    figure(Trust, "containers_40", CONTAINERS, 3, limits(0.95, 0.99), Higher, |m| containers(m, FORTY)),
 ];
 
 fn flood(measured: &Measured, system: SystemKind) -> Value {
@@ -318,6 +324,10 @@ fn flood(measured: &Measured, system: SystemKind) -> Value {
 
 fn tls(measured: &Measured, case: Case) -> Value {
     measured.trust.as_ref().map_err(Clone::clone)?.tls_ratio(case)
+}
+
+fn containers(measured: &Measured, case: Case) -> Value {
+    measured.trust.as_ref().map_err(Clone::clone)?.containers_ratio(case)
 }
 
 fn instruments(measured: &Measured, number: fn(&InstrumentsResult) -> Value) -> Value {

@@ -1,4 +1,4 @@
-//! Cost of authentication and encryption.
+//! Cost of authentication and encryption, and of applications in containers.
 
 use serde::Serialize;
 
@@ -6,7 +6,9 @@ use super::table::{EIGHT, FORTY, ONE};
 use crate::run::RunResult;
 use crate::suite::{Missing, Series, Suite};
 use crate::systems::Case;
-use crate::systems::SystemKind::{self, SyncAffirm, SyncAffirmFlood, SyncAffirmHttpFlood, SyncAffirmTls};
+use crate::systems::SystemKind::{
+    self, SyncAffirm, SyncAffirmContained, SyncAffirmFlood, SyncAffirmHttpFlood, SyncAffirmTls,
+};
 use crate::{Context, Result};
 
 /// What was measured of group `trust`.
@@ -16,6 +18,8 @@ pub struct TrustResult {
     pub tls: Vec<Series>,
     /// SYNC AFFIRM over TLS without and with 5,000 hostile connections a second to a listener of the primary, in turns.
     pub floods: Vec<Series>,
+    /// SYNC AFFIRM with applications in the same namespaces as the instance, and each in its own, in turns.
+    pub containers: Vec<Series>,
 }
 
 impl TrustResult {
@@ -23,6 +27,12 @@ impl TrustResult {
     pub(super) fn tls_ratio(&self, case: Case) -> std::result::Result<f64, Missing> {
         let rate = |system| median(&self.tls, system, case, |run| run.commits_per_second);
         Ok(rate(SyncAffirmTls)? / rate(SyncAffirm)?)
+    }
+
+    /// Commits a second of applications in containers, in those of the same namespaces: medians.
+    pub(super) fn containers_ratio(&self, case: Case) -> std::result::Result<f64, Missing> {
+        let rate = |system| median(&self.containers, system, case, |run| run.commits_per_second);
+        Ok(rate(SyncAffirmContained)? / rate(SyncAffirm)?)
     }
 
     /// The 99th percentile of commits during a flood, in that without one: medians.
@@ -48,6 +58,8 @@ pub(super) fn trust(context: &Context, rounds: usize) -> Result<TrustResult> {
     let mut found = TrustResult::default();
     for case in [ONE, EIGHT, FORTY] {
         found.tls.extend(suite.measure(context, case, &[SyncAffirm, SyncAffirmTls], rounds)?);
+        let contained = [SyncAffirm, SyncAffirmContained];
+        found.containers.extend(suite.measure(context, case, &contained, rounds)?);
     }
     let systems = [SyncAffirmTls, SyncAffirmFlood, SyncAffirmHttpFlood];
     found.floods = suite.measure(context, FORTY, &systems, rounds)?;

@@ -203,7 +203,7 @@ mod tests {
     fn context() -> Context {
         Context {
             base: "/var/tmp".into(),
-            worker: WorkerCommand { program: "false".into(), arguments: Vec::new() },
+            worker: WorkerCommand { program: "false".into(), arguments: Vec::new(), wrapped: false },
             measure: Duration::from_millis(10),
             warmup: Duration::ZERO,
             programs: crate::context::Programs::default(),

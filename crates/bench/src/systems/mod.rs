@@ -1,5 +1,6 @@
 //! The systems that are measured side by side.
 
+mod contained;
 mod flood;
 mod litestream;
 mod pgbench;
@@ -64,6 +65,8 @@ pub enum SystemKind {
     SyncAffirmFlood,
     /// The same while they connect to its HTTP port.
     SyncAffirmHttpFlood,
+    /// Sync-affirm with every application process as in a container: another user, namespaces and mounts of its own.
+    SyncAffirmContained,
     /// Standfast, acknowledged on receipt in memory.
     Fastsync,
     /// Standfast, nobody waits for the standby.
@@ -92,6 +95,10 @@ impl SystemKind {
             SystemKind::SyncAffirmTls => Box::new(
                 standfast::Standfast::new("Standfast SYNC AFFIRM, TLS", Some(Mode::SyncAffirm), 0)
                     .encrypted(),
+            ),
+            SystemKind::SyncAffirmContained => Box::new(
+                standfast::Standfast::new("Standfast SYNC AFFIRM, containers", Some(Mode::SyncAffirm), 0)
+                    .contained(),
             ),
             SystemKind::SyncAffirmFlood => Box::new(
                 standfast::Standfast::new("Standfast SYNC AFFIRM, TLS, flood", Some(Mode::SyncAffirm), 0)

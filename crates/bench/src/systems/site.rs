@@ -1,6 +1,6 @@
 //! Where an instance runs: on the loopback, or on a host of its own at the end of an emulated link.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -60,7 +60,8 @@ impl Hosts {
                 (format!("{}:{PORT}", node.address), Some((&**wan, node.name.as_str())))
             }
         };
-        Ok(Site { listen, insecure: true, http: None, behind: false, ack_delay_us, node })
+        let (http, environment) = (None, Vec::new());
+        Ok(Site { listen, insecure: true, http, behind: false, ack_delay_us, node, environment })
     }
 
     /// Says so when the emulated link was not what it should have been.
@@ -89,13 +90,22 @@ pub(crate) struct Site<'a> {
     behind: bool,
     ack_delay_us: u64,
     node: Option<(&'a Wan, &'a str)>,
+    environment: Vec<(String, PathBuf)>,
 }
 
 impl Site<'_> {
     /// The loopback, without any delay.
     pub(super) fn here() -> Result<Site<'static>> {
         let listen = format!("127.0.0.1:{}", free_port()?);
-        Ok(Site { listen, insecure: true, http: None, behind: false, ack_delay_us: 0, node: None })
+        Ok(Site {
+            listen,
+            insecure: true,
+            http: None,
+            behind: false,
+            ack_delay_us: 0,
+            node: None,
+            environment: Vec::new(),
+        })
     }
 
     /// A host at the end of an emulated link.
@@ -109,6 +119,7 @@ impl Site<'_> {
             behind: false,
             ack_delay_us: 0,
             node: Some((wan, node)),
+            environment: Vec::new(),
         })
     }
 
@@ -129,6 +140,12 @@ impl Site<'_> {
         Site { behind, ..self }
     }
 
+    /// With these variables for its programs.
+    pub(super) fn with_environment(self, variables: &[(&str, PathBuf)]) -> Self {
+        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        Site { environment, ..self }
+    }
+
     /// A command that will run there.
     pub(super) fn command(&self, program: &Path) -> Result<Command> {
         let first = if self.behind { Path::new("chrt") } else { program };
@@ -139,6 +156,7 @@ impl Site<'_> {
         if self.behind {
             command.args(["--idle", "0"]).arg(program);
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if self.ack_delay_us > 0
             && let Some(variable) = standfast_io::fault::DELAY_VARIABLE
         {

@@ -17,6 +17,7 @@ use crate::error::{During, parsed};
 use crate::process::{Process, Scratch, run, run_accepting};
 use crate::processes::ProcessGroup;
 use crate::run::RunResult;
+use crate::systems::contained::{self, Mounts};
 use crate::systems::flood::{Flood, RATE};
 use crate::systems::site::{Hosts, Site};
 use crate::systems::{Case, System, drive_config, free_port};
@@ -74,6 +75,7 @@ pub(super) struct Standfast {
     standby: Option<Mode>,
     rtt_us: u64,
     tls: bool,
+    contained: bool,
     flood: Option<Listener>,
 }
 
@@ -88,7 +90,7 @@ pub(super) enum Listener {
 
 impl Standfast {
     pub(super) fn new(name: &'static str, standby: Option<Mode>, rtt_us: u64) -> Standfast {
-        Standfast { name, standby, rtt_us, tls: false, flood: None }
+        Standfast { name, standby, rtt_us, tls: false, contained: false, flood: None }
     }
 
     /// With certificates and TLS between the instances.
@@ -100,6 +102,11 @@ impl Standfast {
     pub(super) fn flooded(self, listener: Listener) -> Standfast {
         Standfast { flood: Some(listener), ..self }
     }
+
+    /// With applications as in containers.
+    pub(super) fn contained(self) -> Standfast {
+        Standfast { contained: true, ..self }
+    }
 }
 
 impl System for Standfast {
@@ -109,7 +116,8 @@ impl System for Standfast {
 
     fn prepare(&mut self, context: &Context) -> Result<()> {
         need(&context.programs.standfast, BUILD)?;
-        need(&context.programs.extension, BUILD).map(|_| ())
+        need(&context.programs.extension, BUILD)?;
+        if self.contained { contained::possible() } else { Ok(()) }
     }
 
     fn run(&mut self, context: &Context, case: Case) -> Result<RunResult> {
@@ -121,7 +129,12 @@ impl System for Standfast {
             Some(Listener::Http) => Some(format!("127.0.0.1:{}", free_port()?)),
             _ => None,
         };
-        let site = hosts.primary()?.encrypted(self.tls).with_http(http.clone());
+        let mounts = self.contained.then(|| Mounts::new(scratch.path())).transpose()?;
+        let mut site = hosts.primary()?.encrypted(self.tls).with_http(http.clone());
+        if let Some(mounts) = &mounts {
+            contained::share(&databases)?;
+            site = site.with_environment(&mounts.environment(&scratch.path().join("primary")));
+        }
         let primary = Instance::start_at(&site, context, &scratch, "primary")?;
         primary.protect(&databases)?;
         let standby = match self.standby {
@@ -135,13 +148,16 @@ impl System for Standfast {
         let mut observed = vec![primary.group("instance")];
         observed.extend(standby.as_ref().map(|standby| standby.group("standby")));
         let config = drive_config(context, self, case, &databases);
+        let worker = match &mounts {
+            Some(mounts) => mounts.worker(&context.worker, &scratch.path().join("primary")),
+            None => context.worker.clone(),
+        };
         let flood = self.flood.map(|_| http.as_ref().unwrap_or(&primary.listen).parse().map(Flood::on));
         let flood = flood.transpose().map_err(|error| BenchError::Unreadable {
             what: "the address of a listener".into(),
             detail: format!("{error}"),
         })?;
-        let result =
-            drive(&context.worker, &DriveConfig { extension: Some(extension), ..config }, &observed)?;
+        let result = drive(&worker, &DriveConfig { extension: Some(extension), ..config }, &observed)?;
         if let Some(flood) = flood.filter(|flood| !flood.was_full()) {
             return Err(BenchError::Workload(format!(
                 "only {:.0} of {RATE} hostile connections a second were made",
