@@ -77,7 +77,7 @@ impl Access {
 
     /// What an operator should know of it.
     pub fn told(&self) -> Option<String> {
-        let remedy = "hint: `group` in [instance] says it for all of them; \"none\": nobody but root and the user of the instance";
+        let remedy = "hint: `group` in [instance] says it for all of them; \"none\": only root and the user of the instance";
         match (self.given, self.group) {
             (Given::ByDatabases, Some(group)) => Some(format!(
                 "group {group}, which may write the files of all databases, uses them and looks at the instance"

@@ -208,7 +208,6 @@ pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), 
     raise_file_limit();
     let mut control = Control::load(&DirectDisk, &paths.control)?;
     settle(&paths, &mut control, adopt)?;
-    let _runtime = runtime::open(&paths, control.instance)?;
     crate::log_layout::check_configuration(&config, &control)?;
     let alert = AlertLog::new(&paths.alert, &config)?;
     alert.end_with_any_thread();
@@ -236,6 +235,8 @@ fn serve(
         env!("CARGO_PKG_VERSION"),
         control.role
     ));
+    let cannot_start = |error: &InstanceError| alert.say(format!("cannot start: {error}"));
+    let _runtime = runtime::open(paths, control.instance).inspect_err(cannot_start)?;
     if let Some(armed) = standfast_io::fault::armed_by() {
         alert.say(format!("FAULT POINTS ARMED: {armed}; this instance fails on purpose, for tests only"));
     }
@@ -246,9 +247,7 @@ fn serve(
         Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert.clone(), control);
     environment.until_scn = until_scn;
     let environment = Arc::new(environment);
-    let running = Running::start(environment.clone()).inspect_err(|error| {
-        environment.alert.say(format!("cannot start: {error}"));
-    })?;
+    let running = Running::start(environment.clone()).inspect_err(cannot_start)?;
     let access = environment.access()?;
     access.told().into_iter().for_each(|text| alert.say(text));
     let server = serve_sockets(&running, paths, access)?;

@@ -168,8 +168,7 @@ fn a_dead_session_leaves_nothing_behind() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let session = Session::attach(segment, 3, 4242, 99);
-        let is_there =
-            session.is_ok_and(|it| it.try_turn()) && segment.sessions().eq([(0, 4242, 99)].into_iter());
+        let is_there = session.is_ok_and(|it| it.try_turn()) && segment.sessions().eq([(0, 4242, 99)]);
         // SAFETY: ends the child without running the parent's destructors.
         unsafe { libc::_exit(i32::from(!is_there)) };
     }
