@@ -72,7 +72,16 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
         CertCommand::Show { json } => show(&keeper, &config, json),
         CertCommand::Renew { from, issuer } => {
             let ask = Ask { from, issuer };
-            tell(&keeper.renew(&ask)?);
+            // The instance has open streams over which it may be had.
+            let by_instance = match ask {
+                Ask { from: None, issuer: None } => server::ask(directory, &Request::RenewCertificate),
+                _ => Err(InstanceError::NotRunning { directory: directory.into() }),
+            };
+            let told = match by_instance {
+                Err(InstanceError::NotRunning { .. }) => keeper.renew(&ask)?,
+                answer => serde_json::from_value(answer?["told"].take()).unwrap_or_default(),
+            };
+            tell(&told);
             renewed(&keeper)
         }
         CertCommand::Join { from, token_file } => {

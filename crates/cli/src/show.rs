@@ -1,6 +1,7 @@
 //! The state of an instance for people: 80 columns, no colour.
 
 use serde_json::Value;
+use standfast_live::Status;
 
 fn text(value: &Value) -> String {
     match value {
@@ -24,7 +25,21 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Prints the answer to a status request.
+/// Where the certificate stands; `None` without one.
+fn certificate(status: &Value) -> Option<String> {
+    let status = Status::of(status);
+    let certificate = status.certificate()?;
+    let state = certificate.state.as_deref()?;
+    let left = certificate.left(status.time_us).map_or_else(String::new, |left| format!(", {left} left"));
+    Some(match (state, &certificate.renewal_failure) {
+        ("valid" | "due", None) => format!("certificate: {state}{left}"),
+        (_, why) => {
+            let why = why.as_deref().unwrap_or("it was not renewed").replace(" | hint: ", "\n  hint: ");
+            format!("CERTIFICATE {}{left}: {why}", state.to_uppercase())
+        }
+    })
+}
+
 /// Mode and level, the latter only where it differs.
 pub fn protection(protection: &Value) -> String {
     let words = |key: &str| text(&protection[key]).replace('-', " ");
@@ -55,6 +70,9 @@ pub fn status(status: &Value) {
             "  hint: give each instance a certificate (`standfast cert join`), then take `insecure = true` out of"
         );
         println!("  [instance] at both ends and restart them");
+    }
+    if let Some(certificate) = certificate(status) {
+        println!("{certificate}");
     }
     if status["role"] == "primary" && !status["captured"].is_null() {
         println!(

@@ -50,6 +50,10 @@ pub enum FrameKind {
     /// From the standby, before the acknowledgement whose `applied` includes it: what verification has found of its
     /// databases. a: how many databases; b: pages that differ; payload JSON. Holds until the next one.
     Verified = 11,
+    /// From either end of a live stream over TLS: it wants a certificate. a: number of the request; payload JSON.
+    CertificateRequest = 12,
+    /// The answer to the request of that number. a: number of the request; payload JSON.
+    CertificateAnswer = 13,
     /// From the standby, on a connection for archived logs: it wants a unit. a: log sequence; b: first byte in the file;
     /// c: bytes; d: incarnation id, little-endian.
     Fetch = 20,
@@ -63,7 +67,21 @@ impl FrameKind {
     fn from_u16(value: u16) -> Option<FrameKind> {
         use FrameKind::*;
         [
-            Hello, Redo, Confirm, Switch, Ack, Refuse, Request, Data, Done, Stopped, Verified, Fetch, Unit,
+            Hello,
+            Redo,
+            Confirm,
+            Switch,
+            Ack,
+            Refuse,
+            Request,
+            Data,
+            Done,
+            Stopped,
+            Verified,
+            CertificateRequest,
+            CertificateAnswer,
+            Fetch,
+            Unit,
             UnitEnd,
         ]
         .into_iter()

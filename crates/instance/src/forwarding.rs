@@ -415,6 +415,14 @@ impl SenderObserver for Observer {
         (self.superseded)(peer, newer);
     }
 
+    fn certificate_channel(&self, channel: &Arc<transport::CertificateChannel>) {
+        self.environment.keeper.note_channel(channel);
+    }
+
+    fn certify(&self, wish: &transport::CertificateRequest) -> Result<transport::CertificateGrant, Refusal> {
+        self.environment.certify(wish, &transport::CertificateRight::Certificate)
+    }
+
     fn event(&self, _: usize, event: &SenderEvent) {
         self.environment.alert.say(format!("destination {}: {event}", self.name));
         note_synchronised(&self.environment, &self.name, event);

@@ -49,6 +49,7 @@ impl Request {
             | Request::SetDestinationState { .. }
             | Request::ProtectionMode { mode: Some(_) }
             | Request::IssueToken { .. }
+            | Request::RenewCertificate
             | Request::AllowMember { .. }
             | Request::RemoveMember { .. }
             | Request::RemoveDestination { .. } => ControlRight::Administer,

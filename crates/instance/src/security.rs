@@ -3,6 +3,7 @@
 //! `docs/security.md` says what protects against what, and how the files are handled.
 
 mod authorities;
+mod clocks;
 pub mod files;
 mod guard;
 pub mod members;
@@ -19,11 +20,11 @@ use standfast_tls::{
     first_certificate, unhex,
 };
 use standfast_transport::{
-    CertificateGrant, CertificateRequest, CertificateRight, Identities, MemberRights, Refusal, RefuseCode,
-    Rights, Security, now_seconds,
+    CertificateChannel, CertificateGrant, CertificateRequest, CertificateRight, Identities, MemberRights,
+    Refusal, RefuseCode, Rights, Security, now_seconds,
 };
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Everything about the certificates of one instance. Files may be replaced while it runs.
 pub struct Keeper {
@@ -36,6 +37,10 @@ pub struct Keeper {
     /// For how many seconds certificates are valid that are given out here.
     valid_seconds: u64,
     renewal: Mutex<renewal::Progress>,
+    /// Held while the certificate is renewed.
+    renewing: Mutex<()>,
+    /// Open streams over which other members can be asked for a certificate.
+    channels: Mutex<Vec<Weak<CertificateChannel>>>,
 }
 
 struct Loaded {
@@ -72,6 +77,8 @@ impl Keeper {
             members: Mutex::default(),
             valid_seconds: VALID_DAYS * 86_400,
             renewal: Mutex::default(),
+            renewing: Mutex::default(),
+            channels: Mutex::default(),
         }
     }
 
@@ -419,6 +426,7 @@ mod tests {
             name: "oslo".into(),
             request: standfast_tls::hex(request.der()),
             token: None,
+            time: None,
         };
         let right = CertificateRight::Token {
             number: standfast_tls::hex(&token.number),

@@ -23,6 +23,7 @@ use crate::resolve::Keep;
 use crate::rights::{Administrators, Peer};
 use crate::running::{Running, TakenOver};
 use crate::runtime;
+use crate::security::Ask;
 use crate::verification::Wanted;
 use crate::view_request;
 use serde::{Deserialize, Serialize};
@@ -164,6 +165,8 @@ pub enum Request {
         /// For how long it is good.
         ttl_s: u64,
     },
+    /// Renew the certificate now, over an open stream to the one who gives them if there is one.
+    RenewCertificate,
     /// Put a host on that list by hand.
     AllowMember {
         /// Its name.
@@ -577,6 +580,10 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
                 .alert
                 .say(format!("a token for `{name}` was made, good for {ttl_s} s: it may {rights}"));
             json!({ "token": token.reveal() })
+        }
+        Request::RenewCertificate => {
+            let told = running.environment.keeper.renew(&Ask::default())?;
+            json!({ "told": told })
         }
         Request::AllowMember { name, rights } => {
             running.environment.keeper.allow(&name, rights.clone())?;

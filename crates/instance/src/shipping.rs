@@ -654,6 +654,14 @@ impl SenderObserver for Observer {
         self.environment.may_claim(peer, newer, proven)
     }
 
+    fn certificate_channel(&self, channel: &Arc<transport::CertificateChannel>) {
+        self.environment.keeper.note_channel(channel);
+    }
+
+    fn certify(&self, wish: &transport::CertificateRequest) -> Result<transport::CertificateGrant, Refusal> {
+        self.environment.certify(wish, &transport::CertificateRight::Certificate)
+    }
+
     fn event(&self, _: usize, event: &SenderEvent) {
         let name = &self.name;
         self.environment.alert.say(format!("destination {name}: {event}"));

@@ -120,10 +120,7 @@ fn security(environment: &crate::environment::Environment) -> Value {
             "days_left": shown.info.days_left(now),
             "renew_at_us": shown.info.renew_at() * 1_000_000,
             "state": state.as_ref().map(RenewalState::word),
-            "renewal_failure": match &state {
-                Some(RenewalState::Failed(why)) => Some(why),
-                _ => None,
-            },
+            "renewal_failure": environment.keeper.renewal_failure(),
         })),
         "gives_certificates": shown.is_some_and(|shown| shown.is_issuer),
     })

@@ -45,6 +45,10 @@ pub(crate) fn start(running: &Arc<Running>) -> Result<Watchers, InstanceError> {
     let mut looked = None;
     let look = move |running: &Running| {
         let now = Instant::now();
+        if let Some(news) = running.environment.keeper.clock_was_set() {
+            running.environment.alert.say(news);
+            looked = None;
+        }
         if looked.is_none_or(|then| now.saturating_duration_since(then) >= running.certificate_pause()) {
             looked = Some(now);
             running.look_at_certificate();

@@ -188,20 +188,25 @@ pub fn findings(status: &Status, thresholds: &Thresholds) -> Vec<Finding> {
 /// One that was not renewed in time ends all replication with the next connection.
 fn of_certificate(status: &Status, find: &mut impl FnMut(Severity, String)) {
     let Some(certificate) = status.certificate() else { return };
-    let left = certificate.days_left.map_or_else(String::new, |days| format!(", {days} days left"));
+    let left = certificate.left(status.time_us).map_or_else(String::new, |left| format!(", {left} left"));
+    let why = certificate.renewal_failure.as_deref().and_then(|why| why.lines().next());
+    let why = why.unwrap_or("no cause given");
     match certificate.state.as_deref() {
         Some("expired") => {
-            find(Severity::Critical, "the certificate has expired: new connections are refused".into())
+            find(
+                Severity::Critical,
+                format!("the certificate has expired, new connections are refused: {why}"),
+            );
         }
         Some("not valid yet") => {
             find(
                 Severity::Critical,
-                "the certificate is not valid yet: compare the clocks of the hosts".into(),
+                format!(
+                    "the certificate is not valid yet by the clock of this host, compare the clocks of the hosts: {why}"
+                ),
             );
         }
         Some("renewal failed") => {
-            let why = certificate.renewal_failure.as_deref().and_then(|why| why.lines().next());
-            let why = why.unwrap_or("no cause given");
             find(Severity::Warning, format!("the certificate cannot be renewed{left}: {why}"));
         }
         Some("ending") => find(Severity::Warning, format!("the certificate ends and was not renewed{left}")),
@@ -417,7 +422,9 @@ mod tests {
         assert!(line.contains("the certificate cannot be renewed, 100 days left: away"), "{line}");
         assert!(with(json!({ "state": "ending", "days_left": 29 })).0 == Severity::Warning);
         for state in ["expired", "not valid yet"] {
-            assert!(with(json!({ "state": state, "days_left": -1 })).0 == Severity::Critical, "{state}");
+            let why = "the clock of this host is 24.0 h ahead of that of `paris`";
+            let (severity, line) = with(json!({ "state": state, "days_left": -1, "renewal_failure": why }));
+            assert!(severity == Severity::Critical && line.contains(why), "{line}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The state document of an instance (`standfast status --json`), typed. What is missing there, or is not understood, is
 //! `None` here.
 
+use crate::figure;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -339,6 +340,21 @@ document! {
     }
 }
 
+impl Certificate {
+    /// For how long it is valid yet when it is `now_us`, in words; `None`: it is over, or that is not known.
+    pub fn left(&self, now_us: Option<u64>) -> Option<String> {
+        let seconds = match (self.not_after_us, now_us, self.days_left) {
+            (Some(end_us), Some(now_us), _) => end_us.checked_sub(now_us)? / 1_000_000,
+            (_, _, days) => u64::try_from(days?).ok()? * 86_400,
+        };
+        Some(if seconds < 2 * 86_400 {
+            figure::seconds(seconds as f64)
+        } else {
+            format!("{} days", seconds / 86_400)
+        })
+    }
+}
+
 impl Status {
     /// The certificate, if there is one and it is known.
     pub fn certificate(&self) -> Option<&Certificate> {
@@ -438,6 +454,20 @@ impl Received {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_end_of_a_certificate_is_told_in_the_unit_in_which_it_is_near() {
+        let left = |seconds: i64| {
+            let not_after_us = Some(1_000_000_000_000_000);
+            let certificate = Certificate { not_after_us, ..Certificate::default() };
+            certificate.left(Some((1_000_000_000_i64 - seconds) as u64 * 1_000_000))
+        };
+        assert_eq!(left(243 * 86_400 + 5).as_deref(), Some("243 days"));
+        assert_eq!(left(1100).as_deref(), Some("18 min 20 s"));
+        assert_eq!(left(-1), None);
+        let days = |days_left| Certificate { days_left, ..Certificate::default() }.left(None);
+        assert_eq!((days(Some(100)).as_deref(), days(Some(-1)), days(None)), (Some("100 days"), None, None));
+    }
 
     #[test]
     fn a_field_that_is_not_understood_is_unknown_and_the_others_are_read() {

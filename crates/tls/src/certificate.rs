@@ -55,9 +55,14 @@ impl CertificateInfo {
         hex(&self.fingerprint)
     }
 
+    /// Second in which it was made, by the clock of who made it: its validity begins a day earlier.
+    pub fn made(&self) -> u64 {
+        (self.not_before + crate::authority::BEFORE_SECONDS).min(self.not_after)
+    }
+
     /// Second in which two thirds of its life are over, from when it was made: it is to be renewed from then on.
     pub fn renew_at(&self) -> u64 {
-        let made = (self.not_before + crate::authority::BEFORE_SECONDS).min(self.not_after);
+        let made = self.made();
         made + (self.not_after - made) / 3 * 2 + (self.not_after - made) % 3 * 2 / 3
     }
 

@@ -26,6 +26,21 @@ pub struct CertificateRequest {
     /// For the first certificate.
     #[serde(default)]
     pub token: Option<TokenProof>,
+    /// What the clock of who asks shows, seconds since the Unix epoch; for messages only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<u64>,
+}
+
+impl CertificateRequest {
+    /// By the right of the present certificate, which is for `name`; `request` is PKCS#10.
+    pub fn renewal(name: &str, request: &[u8]) -> CertificateRequest {
+        CertificateRequest {
+            name: name.into(),
+            request: hex(request),
+            token: None,
+            time: Some(now_seconds()),
+        }
+    }
 }
 
 /// That a token is there, without the token.
@@ -106,7 +121,7 @@ pub fn fetch_certificate(
     stream.set_read_timeout(Some(SILENCE)).map_err(&asking)?;
     stream.set_write_timeout(Some(SILENCE)).map_err(&asking)?;
     let token = token.map(|token| prove(&stream, token, name, request)).transpose()?;
-    let wish = CertificateRequest { name: name.into(), request: hex(request), token };
+    let wish = CertificateRequest { token, ..CertificateRequest::renewal(name, request) };
     let mut writer = FrameWriter::new(stream.clone());
     writer
         .write_json(FrameKind::Request, crate::PROTOCOL_VERSION, &Request::Certificate(wish))

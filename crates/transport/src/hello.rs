@@ -57,6 +57,9 @@ pub struct SenderHello {
     /// Where certificates are renewed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<IssuerAt>,
+    /// Requests for certificates are answered over this stream.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub renews: bool,
 }
 
 impl SenderHello {
@@ -106,6 +109,9 @@ pub struct ReceiverHello {
     /// Largest payload of a frame that it wants; 0 = as large as the protocol allows.
     #[serde(default)]
     pub sdu_bytes: u32,
+    /// Requests for certificates are answered over this stream.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub renews: bool,
 }
 
 /// What a standby holds. They do not move until the stream has begun.

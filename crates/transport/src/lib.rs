@@ -16,6 +16,7 @@
 
 mod ack;
 mod certificate;
+mod channel;
 mod destination;
 mod error;
 mod event;
@@ -49,6 +50,7 @@ pub use certificate::{
     AuthorityEndorsement, CertificateGrant, CertificateRequest, CertificateRight, TokenProof,
     fetch_certificate, now_seconds,
 };
+pub use channel::CertificateChannel;
 pub use destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
 pub use error::{
     PROTOCOL_VERSION, Refusal, RefusalKind, RefuseCode, SourceError, StationError, TransportError,

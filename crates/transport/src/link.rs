@@ -151,6 +151,13 @@ impl Link {
 #[derive(Clone)]
 pub struct LinkEnd(Arc<Link>);
 
+impl LinkEnd {
+    /// Whether both are the same connection.
+    pub(crate) fn is(&self, other: &LinkEnd) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl Deref for LinkEnd {
     type Target = Link;
 

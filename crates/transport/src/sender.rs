@@ -12,6 +12,7 @@ mod gap;
 
 pub use gap::Archivers;
 
+use crate::channel::OpenChannel;
 use crate::destination::{Destination, DestinationConfig, OnTimeout, Phase, Standing, TransportMode};
 use crate::error::TransportError;
 use crate::event::SenderEvent;
@@ -37,7 +38,7 @@ use standfast_io::fault::{self, Fault};
 use standfast_types::{IncarnationId, Scn};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -185,6 +186,7 @@ pub struct Sender {
 }
 
 pub(crate) struct Shared {
+    me: Weak<Shared>,
     index: usize,
     config: SenderConfig,
     source: Arc<dyn RedoSource>,
@@ -232,6 +234,8 @@ struct AckSide {
     reader: FrameReader<LinkEnd>,
     /// How long the other end took to answer our greeting, the way there and back included.
     greeted_in: Duration,
+    /// `None` over plain TCP.
+    channel: Option<OpenChannel>,
 }
 
 impl Sender {
@@ -247,7 +251,8 @@ impl Sender {
         observer: Arc<dyn SenderObserver>,
     ) -> Result<Sender, TransportError> {
         let destination = Destination::new(config.destination.clone(), config.counts, Duration::ZERO);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new_cyclic(|me| Shared {
+            me: me.clone(),
             index,
             required: AtomicBool::new(destination.is_required()),
             wait: AtomicU64::new(0),
@@ -496,6 +501,17 @@ impl Shared {
         }
         self.stats.frames_partial.fetch_add(1, Relaxed);
         Ok(Offer::Deferred)
+    }
+
+    /// Sends a whole frame beside the redo of `stream`, if that is still the stream.
+    fn send_beside(&self, stream: &LinkEnd, frame: &[u8]) -> std::io::Result<()> {
+        match lock(&self.wire).as_mut() {
+            Some(wire) if wire.stream().is(stream) => wire.send_frame(frame)?,
+            _ => return Err(std::io::ErrorKind::NotConnected.into()),
+        }
+        // What the socket did not take is flushed by the feeder.
+        self.wake_feeder();
+        Ok(())
     }
 
     /// For how long from now on no commit is acknowledged without this destination.

@@ -1,6 +1,8 @@
 //! What a sender needs from its instance.
 
-use crate::error::{Refusal, SourceError, StationError};
+use crate::certificate::{CertificateGrant, CertificateRequest};
+use crate::channel::CertificateChannel;
+use crate::error::{Refusal, RefuseCode, SourceError, StationError};
 use crate::event::SenderEvent;
 use crate::gap::ArchivedLogInfo;
 use crate::hello::{Hop, IssuerAt, LogGeometry};
@@ -244,6 +246,17 @@ pub trait SenderObserver: Send + Sync {
     /// The refusal it is told.
     fn may_claim(&self, _peer: &PeerIdentity, _newer: &Incarnation, _proven: bool) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    /// A stream over TLS has begun, over which the destination can be asked for a certificate while it lasts.
+    fn certificate_channel(&self, _channel: &Arc<CertificateChannel>) {}
+
+    /// The destination, which has proved to be what the request names, asks for a certificate.
+    ///
+    /// # Errors
+    /// The refusal it is told.
+    fn certify(&self, _wish: &CertificateRequest) -> Result<CertificateGrant, Refusal> {
+        Err(Refusal::new(RefuseCode::NotAllowed, "this instance gives no certificates"))
     }
 
     /// `peer` knows a newer incarnation than this instance, which is no primary: see [`crate::ReceiverService::superseded`].

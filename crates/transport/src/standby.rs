@@ -1,6 +1,7 @@
 //! What a receiver needs from its instance.
 
 use crate::certificate::{CertificateGrant, CertificateRequest, CertificateRight};
+use crate::channel::CertificateChannel;
 use crate::error::{Refusal, RefuseCode, StationError};
 use crate::event::ReceiverEvent;
 use crate::gap::{ArchivedLogInfo, Gap};
@@ -294,6 +295,9 @@ pub trait ReceiverService: Send + Sync {
 
     /// A stream of `hello.source`, which connects from there, has begun; it says who may do what. Over TLS only.
     fn vouched(&self, _hello: &SenderHello, _from: Option<SocketAddr>) {}
+
+    /// A stream over TLS has begun, over which its source can be asked for a certificate while it lasts.
+    fn certificate_channel(&self, _channel: &Arc<CertificateChannel>) {}
 
     /// A certificate is asked for.
     ///

@@ -182,6 +182,12 @@ impl Wire {
         self.send_header(FrameHeader::new(FrameKind::Switch, at, log.sequence, log.time_us, first_record))
     }
 
+    /// Sends a whole frame that has nothing to do with the redo.
+    pub fn send_frame(&mut self, frame: &[u8]) -> Result<()> {
+        self.outbox.push_back(Chunk { bytes: Bytes::Packed(frame.to_vec()), done: 0 });
+        self.flush().map(drop)
+    }
+
     /// Sends what is in the outbox. Returns whether the socket took all of it.
     pub fn flush(&mut self) -> Result<bool> {
         while !self.outbox.is_empty() {

@@ -249,6 +249,7 @@ fn archivers_that_belong_to_no_gap_or_to_another_primary_are_refused() {
             peers: Vec::new(),
             members: Vec::new(),
             issuer: None,
+            renews: false,
             compression: Compression::None,
             archives_to: Some(to),
         };

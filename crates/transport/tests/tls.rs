@@ -531,3 +531,108 @@ fn a_source_that_is_not_listed_sends_nothing_and_learns_all_the_same_that_it_was
         assert!(standby.read(|state| state.starts.is_empty()));
     }
 }
+
+/// Either end of a stream, as one that gives certificates and remembers where it can ask for one.
+struct Renewing {
+    inner: Arc<Service>,
+    channel: Watched<Option<Arc<CertificateChannel>>>,
+}
+
+impl Renewing {
+    fn new(name: &str) -> Arc<Renewing> {
+        let inner = Service::standby(name, &[incarnation(1, 4096)]);
+        Arc::new(Renewing { inner, channel: Watched::default() })
+    }
+
+    fn sign(wish: &CertificateRequest) -> CertificateGrant {
+        let request = standfast_tls::unhex(&wish.request).unwrap();
+        CertificateGrant {
+            certificate: authority().sign(&wish.name, &request, NOW).unwrap(),
+            authorities: authority().certificate_pem().into(),
+            issuer: "issuer".into(),
+            peers: Vec::new(),
+            members: Vec::new(),
+            endorsements: Vec::new(),
+        }
+    }
+
+    /// A certificate for `name` from the other end.
+    fn renew(&self, name: &str) -> Result<String, TransportError> {
+        self.channel.wait("there is a stream", |channel| channel.is_some());
+        let request = Request::create(name).unwrap();
+        let wish = CertificateRequest::renewal(name, request.der());
+        let grant = self.channel.read(|channel| channel.clone().unwrap().ask(&wish, TIMEOUT))?;
+        Ok(request.identity_pem(&grant.certificate, name).unwrap())
+    }
+}
+
+impl ReceiverService for Renewing {
+    fn identity(&self) -> PeerIdentity {
+        self.inner.identity()
+    }
+    fn source(&self) -> Option<Arc<dyn RedoSource>> {
+        None
+    }
+    fn status(&self, history: bool) -> String {
+        self.inner.status(history)
+    }
+    fn event(&self, event: &ReceiverEvent) {
+        self.inner.event(event);
+    }
+    fn certificate_channel(&self, channel: &Arc<CertificateChannel>) {
+        self.channel.change(|at| *at = Some(channel.clone()));
+    }
+    fn certify(&self, wish: &CertificateRequest, _: &CertificateRight) -> Result<CertificateGrant, Refusal> {
+        Ok(Renewing::sign(wish))
+    }
+}
+
+impl SenderObserver for Renewing {
+    fn acknowledged(&self, _: usize, _: Option<standfast_instruments::RemoteAnswer>) {}
+    fn event(&self, _: usize, _: &SenderEvent) {}
+    fn certificate_channel(&self, channel: &Arc<CertificateChannel>) {
+        ReceiverService::certificate_channel(self, channel);
+    }
+    fn certify(&self, wish: &CertificateRequest) -> Result<CertificateGrant, Refusal> {
+        Ok(Renewing::sign(wish))
+    }
+}
+
+#[test]
+fn certificates_are_renewed_over_the_stream_in_both_directions() {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let (standby, oslo, paris) = (empty_standby(), Renewing::new("oslo"), Renewing::new("paris"));
+    let config = ReceiverConfig {
+        listen: "127.0.0.1:0".into(),
+        security: member("oslo", true),
+        ..ReceiverConfig::default()
+    };
+    let receiver = Receiver::start(config, oslo.clone(), Some(Box::new(MemoryLog(standby.clone())))).unwrap();
+    let config = SenderConfig {
+        destination: destination(TransportMode::SyncAffirm),
+        address: receiver.local_addr().to_string(),
+        expected_name: Some("oslo".into()),
+        security: member("paris", true),
+        shape: StreamShape::default(),
+        delay: None,
+        archive: ArchiveTransport::default(),
+        counts: true,
+        siblings: Arc::default(),
+    };
+    let sender = Sender::start(0, config, source.clone(), paris.clone()).unwrap();
+    // Redo goes on meanwhile.
+    source.commit(&sender, &redo(Scn::START, 100_000, 1));
+    assert!(oslo.renew("oslo").unwrap().contains("PRIVATE KEY"), "of the source");
+    // Right at the begin of a stream the sender's half may not be there yet.
+    let end = source.end();
+    standby.wait("the redo is there", |state| state.end() == end);
+    assert!(paris.renew("paris").unwrap().contains("PRIVATE KEY"), "of the destination");
+    source.commit(&sender, &redo(end, 100_000, 2));
+    let end = source.end();
+    standby.wait("redo after that is there", |state| state.end() == end);
+    assert_eq!(receiver.counts().streams.load(Relaxed), 1, "the stream was not interrupted");
+    let channel = oslo.channel.read(|channel| channel.clone().unwrap());
+    drop(sender);
+    oslo.inner.wait_event("the stream ends", |event| matches!(event, ReceiverEvent::Ended { .. }));
+    assert!(channel.is_closed() && channel.peer() == "paris");
+}

@@ -123,6 +123,7 @@ impl Link {
             standby: peer_identity(&standby.environment, Role::Standby),
             positions: Some(held),
             sdu_bytes: 0,
+            renews: false,
         };
         let (from, keep) = match resolve(&view, &peer) {
             Verdict::Start { from, keep } => (from, keep),

@@ -11,6 +11,7 @@ mod archives;
 mod attached;
 mod cascade;
 mod changed_files;
+mod clocks;
 mod commands;
 mod containers;
 mod creation;

@@ -10,7 +10,7 @@ use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
 
 /// Certificates of this instance live so long from now on.
-fn short_lived(instance: &mut Instance, seconds: u64) {
+pub fn short_lived(instance: &mut Instance, seconds: u64) {
     let path = instance.directory.join("standfast.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, after) = ("certificate_valid_s = 31536000", format!("certificate_valid_s = {seconds}"));

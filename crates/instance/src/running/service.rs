@@ -90,6 +90,10 @@ impl ReceiverService for Service {
         self.environment.note_vouched(hello, from);
     }
 
+    fn certificate_channel(&self, channel: &Arc<transport::CertificateChannel>) {
+        self.environment.keeper.note_channel(channel);
+    }
+
     fn certify(
         &self,
         wish: &CertificateRequest,

@@ -1,11 +1,12 @@
 //! What peers may do at an instance: the list, and what the operator is told.
 
+use super::clocks;
 use super::members::as_said;
 use super::promotion::{Word, believed};
 use crate::environment::Environment;
 use standfast_transport::{
     CertificateGrant, CertificateRequest, CertificateRight, Incarnation, IssuerAt, MemberRights,
-    PeerIdentity, Refusal, RefuseCode, Right, Rights, SenderHello,
+    PeerIdentity, Refusal, RefuseCode, Right, Rights, SenderHello, now_seconds,
 };
 use std::net::SocketAddr;
 
@@ -150,9 +151,17 @@ impl Environment {
             CertificateRight::Token { .. } => "with its token",
             CertificateRight::Certificate => "in the place of the one it has",
         };
-        self.alert.say(format!("`{}` has got a certificate {how}", wish.name));
+        let clock =
+            wish.time.and_then(|theirs| differs(&wish.name, theirs, now_seconds())).unwrap_or_default();
+        self.alert.say(format!("`{}` has got a certificate {how}{clock}", wish.name));
         Ok(grant)
     }
+}
+
+/// What is said of a host whose clock shows `theirs` while the one here shows `ours`.
+fn differs(name: &str, theirs: u64, ours: u64) -> Option<String> {
+    let ahead = i64::try_from(ours).ok()?.checked_sub(i64::try_from(theirs).ok()?)?;
+    clocks::difference(ahead, name).map(|text| format!("; {text}: set the one that is wrong"))
 }
 
 fn unreadable(error: crate::InstanceError) -> Refusal {

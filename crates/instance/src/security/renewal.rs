@@ -1,19 +1,28 @@
 //! How an instance comes by a certificate: the first one with a token, the next ones by itself.
 //!
-//! Two thirds into its life a certificate is renewed: with the authority's key where that is, else over a new connection to the
-//! instance that has it. Its name and address are known since this one joined, and said by every source at the begin of a stream.
+//! Two thirds into its life a certificate is renewed: with the authority's key where that is, else by the instance that has it.
+//! That one is asked over a stream of redo if one is open between the two, in either direction, else over a new connection. Its
+//! name and address are known since this one joined, and said by every source at the begin of a stream.
 
 use super::authorities::{each, grow};
+use super::clocks::{self, ClockWatch, Got};
 use super::members::as_said;
 use super::{Keeper, clock, files, locked};
 use crate::error::InstanceError;
 use standfast_tls::{CertificateInfo, Identity, Request, Token, fingerprint, first_certificate, joining};
-use standfast_transport::{Identities, IssuerAt, Security, fetch_certificate, now_seconds};
+use standfast_transport::{
+    CertificateChannel, CertificateGrant, CertificateRequest, Identities, IssuerAt, Security, TransportError,
+    fetch_certificate, now_seconds,
+};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A certificate that ends within so many days, although it should have been renewed, is warned of.
 const WARN_DAYS: i64 = 30;
+/// How long an answer over a stream may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const SET_THE_CLOCK: &str =
+    "set the clock that is wrong (`timedatectl`) and nothing else: the certificate is renewed then";
 
 /// Whom to ask.
 #[derive(Clone, Debug, Default)]
@@ -25,12 +34,22 @@ pub struct Ask {
 }
 
 /// What has become of renewals.
-#[derive(Default)]
 pub struct Progress {
     /// Why the last one failed.
     failed: Option<String>,
+    /// The last certificate that came.
+    got: Option<Got>,
+    watch: ClockWatch,
     /// Day of the last warning, and what it said.
     warned: Option<(u64, String)>,
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        // A clock that is set right after the start is noticed as well.
+        let watch = ClockWatch::begin(Instant::now(), now_seconds());
+        Progress { failed: None, got: None, watch, warned: None }
+    }
 }
 
 /// What state says of a certificate, for monitoring.
@@ -69,8 +88,9 @@ fn state(info: &CertificateInfo, now: u64, failed: Option<&str>) -> RenewalState
     match failed {
         _ if now > info.not_after => RenewalState::Expired,
         _ if now < info.not_before => RenewalState::NotValidYet,
-        _ if now < info.renew_at() => RenewalState::Valid,
+        // Also where the clock here says that it is not due yet: it may be behind.
         Some(why) => RenewalState::Failed(why.to_owned()),
+        None if now < info.renew_at() => RenewalState::Valid,
         None if info.days_left(now) < WARN_DAYS && info.not_after - info.renew_at() > 86_400 => {
             RenewalState::Ending
         }
@@ -78,29 +98,94 @@ fn state(info: &CertificateInfo, now: u64, failed: Option<&str>) -> RenewalState
     }
 }
 
+/// A new key and certificate.
+struct Signed {
+    identity: String,
+    /// Which authorities are not trusted, in words.
+    told: Vec<String>,
+    /// Name of the instance by whose clock it was made.
+    by: String,
+}
+
 impl Keeper {
     /// A new key and certificate: from the authority's key if it is here, else from the instance that is to be asked.
-    /// Connections made from now on use it. Returns, in words, which authorities that were handed over are not trusted.
+    /// Connections made from now on use it. Returns, in words, which authorities that were handed over are not trusted, and that
+    /// the clocks of the two differ.
     ///
     /// # Errors
-    /// When neither is at hand, or it is refused.
+    /// When neither is at hand, or it is refused; when the new one is not valid by the clock of this host. It is used even so,
+    /// unless the present one is valid.
     pub fn renew(self: &Arc<Keeper>, ask: &Ask) -> Result<Vec<String>, InstanceError> {
-        let (identity, told) = match (self.authority()?, &ask.from) {
-            (Some(authority), None) => (self.signed_by(&authority)?, Vec::new()),
+        let _one = locked(&self.renewing);
+        let Signed { identity, mut told, by } = match (self.authority()?, &ask.from) {
+            (Some(authority), None) => {
+                Signed { identity: self.signed_by(&authority)?, told: Vec::new(), by: self.name.clone() }
+            }
             _ => self.ask_for_one(ask)?,
         };
-        files::replace(&self.files.identity, &identity)?;
-        locked(&self.renewal).failed = None;
+        let (new, now) = (CertificateInfo::of(&first_certificate(&identity)?)?, now_seconds());
+        let present = self.shown().ok().flatten();
+        let is_better =
+            clocks::holds(&new, now) || !present.is_some_and(|shown| clocks::holds(&shown.info, now));
+        if is_better {
+            files::replace(&self.files.identity, &identity)?;
+        }
+        let mut renewal = locked(&self.renewal);
+        renewal.got = Some(Got { at: Instant::now(), unfit: clocks::is_due_by_the_clock(&new, now) });
+        let ahead = clocks::ahead(&new, now);
+        let differs = clocks::difference(ahead, &by);
+        if !clocks::holds(&new, now) {
+            let differs = differs.unwrap_or_else(|| format!("the clocks of this host and of `{by}` differ"));
+            let what = format!(
+                "{differs}, by which the certificate that it has just given is valid, and by the one here not"
+            );
+            return Err(InstanceError::refused(what, SET_THE_CLOCK));
+        }
+        renewal.failed = None;
+        told.extend(
+            differs.map(|differs| format!("{differs} | hint: set the one that is wrong (`timedatectl`)")),
+        );
         Ok(told)
     }
 
-    fn ask_for_one(self: &Arc<Keeper>, ask: &Ask) -> Result<(String, Vec<String>), InstanceError> {
+    /// A stream over TLS is open.
+    pub fn note_channel(&self, channel: &Arc<CertificateChannel>) {
+        let mut channels = locked(&self.channels);
+        channels.retain(|channel| channel.strong_count() > 0);
+        channels.push(Arc::downgrade(channel));
+    }
+
+    /// An open stream to the instance of that name, the newest.
+    fn channel_to(&self, name: &str) -> Option<Arc<CertificateChannel>> {
+        let channels: Vec<_> = locked(&self.channels).iter().filter_map(std::sync::Weak::upgrade).collect();
+        channels.into_iter().rev().find(|channel| channel.peer() == name && !channel.is_closed())
+    }
+
+    /// The certificate over an open stream to `issuer`; `None` when there is no stream, or it has ended meanwhile.
+    fn ask_over_stream(
+        &self,
+        issuer: &str,
+        request: &Request,
+    ) -> Option<Result<CertificateGrant, InstanceError>> {
+        let wish = CertificateRequest::renewal(&self.name, request.der());
+        match self.channel_to(issuer)?.ask(&wish, ANSWER_TIMEOUT) {
+            Ok(grant) => Some(Ok(grant)),
+            Err(error @ TransportError::Refused(_)) => Some(Err(InstanceError::refused(
+                format!("no certificate from `{issuer}`, over the stream of redo: {error}"),
+                "`standfast cert show` there says whether it gives certificates, and whom it lists",
+            ))),
+            Err(_) => None,
+        }
+    }
+
+    fn ask_for_one(self: &Arc<Keeper>, ask: &Ask) -> Result<Signed, InstanceError> {
         let known = self.members()?.issuer().cloned();
         let address =
             ask.from.clone().or_else(|| Some(known.as_ref()?.address.clone())).ok_or_else(|| {
                 InstanceError::refused(
                     "this instance has no authority's key to sign with",
-                    "name the instance that has it: standfast cert renew --from HOST:PORT --issuer NAME",
+                    "put its ca.key back into the tls directory here (docs/security.md), or name the instance that has it: standfast cert \
+                     renew --from HOST:PORT --issuer NAME",
                 )
             })?;
         // Any member could answer there: only the expected issuer is asked.
@@ -111,10 +196,17 @@ impl Keeper {
             )
         })?;
         let request = Request::create(&self.name)?;
-        // Over TLS whatever is configured: plain TCP proves no name.
-        let security = self.security(false);
-        let grant = fetch_certificate(&address, &security, &self.name, request.der(), None, Some(&expected))
-            .map_err(|error| asking_failed(&address, &error))?;
+        let over_stream =
+            if ask.from.is_none() { self.ask_over_stream(&expected, &request).transpose()? } else { None };
+        let grant = over_stream.map_or_else(
+            || {
+                // Over TLS whatever is configured: plain TCP proves no name.
+                let security = self.security(false);
+                fetch_certificate(&address, &security, &self.name, request.der(), None, Some(&expected))
+                    .map_err(|error| asking_failed(&address, &error))
+            },
+            Ok,
+        )?;
         let identity = request.identity_pem(&grant.certificate, &self.name)?;
         let before = files::read(&self.files.authorities)?.unwrap_or_default();
         let (mut trusted, told) = grow(&before, &grant.authorities, &grant.endorsements)?;
@@ -129,8 +221,9 @@ impl Keeper {
             InstanceError::refused(format!("the certificate from {address} is of no use: {what}"), hint)
         })?;
         files::replace(&self.files.authorities, &trusted)?;
-        self.change_members(|members| members.set_issuer(IssuerAt { name: expected, address }))?;
-        Ok((identity, told))
+        let issuer = IssuerAt { name: expected.clone(), address };
+        self.change_members(|members| members.set_issuer(issuer))?;
+        Ok(Signed { identity, told, by: expected })
     }
 
     /// The first certificate of this instance, with a token of the instance at `from`. Returns, in words, which authorities
@@ -198,28 +291,57 @@ impl Keeper {
         Some(Duration::from_secs(3 * third))
     }
 
+    /// Why the certificate could not be renewed, or is of no use by the clock of this host.
+    pub fn renewal_failure(&self) -> Option<String> {
+        locked(&self.renewal).failed.clone()
+    }
+
+    /// Whether the clock of this host was set since the last call: then it is time to look at the certificate. Returns what an
+    /// operator should be told.
+    pub fn clock_was_set(&self) -> Option<String> {
+        let mut renewal = locked(&self.renewal);
+        let by = renewal.watch.moved(Instant::now(), now_seconds())?;
+        // A certificate that was of no use may be of use now, or a better one is to be had.
+        renewal.got.iter_mut().for_each(|got| got.unfit = false);
+        Some(format!(
+            "THE CLOCK OF THIS HOST WAS SET {} by {}, or the host was suspended: certificates are valid by it, here and at the \
+             others of the family | hint: compare it with those of the other hosts (`timedatectl`)",
+            if by > 0 { "AHEAD" } else { "BACK" },
+            clocks::rough(by)
+        ))
+    }
+
     /// Renews the certificate when it is time. Returns what an operator should be told: success, and every failure once a day.
     pub fn renew_when_due(self: &Arc<Keeper>) -> Option<String> {
         let shown = self.shown().ok()??;
-        let now = now_seconds();
-        if now < shown.info.renew_at() && now >= shown.info.not_before {
-            return None;
+        let (at, now) = (Instant::now(), now_seconds());
+        {
+            let mut renewal = locked(&self.renewal);
+            let got = renewal.got.map(|got| (at.saturating_duration_since(got.at), got.unfit));
+            if !clocks::is_due(&shown.info, now, got) {
+                if !clocks::is_due_by_the_clock(&shown.info, now) {
+                    renewal.failed = None;
+                }
+                return None;
+            }
         }
         let outcome = match self.renew(&Ask::default()) {
-            Ok(_) => self.shown().ok().flatten().map_or_else(String::new, |shown| {
-                format!("the certificate is renewed by itself, valid until {}", date(shown.info.not_after))
-            }),
+            Ok(told) => {
+                let until = self.shown().ok().flatten().map_or(0, |shown| shown.info.not_after);
+                let told: String = told.iter().map(|told| format!("; {told}")).collect();
+                format!("the certificate is renewed by itself, valid until {}{told}", date(until))
+            }
             Err(error) => {
                 let why = error.to_string().replace("\nhint: ", " | hint: ");
                 let what = match state(&shown.info, now, Some(&why)) {
                     RenewalState::Expired => {
-                        "THE CERTIFICATE HAS EXPIRED: new connections are refused, those that are open go on"
+                        "THE CERTIFICATE HAS EXPIRED by the clock of this host: new connections are refused, those that are open \
+                         go on"
                             .to_owned()
                     }
-                    RenewalState::NotValidYet => format!(
-                        "THE CERTIFICATE IS NOT VALID YET, it is from {}: compare the clocks of the hosts",
-                        date(shown.info.not_before)
-                    ),
+                    RenewalState::NotValidYet => "THE CERTIFICATE IS NOT VALID YET by the clock of this host: new connections are \
+                                                  refused, those that are open go on"
+                        .to_owned(),
                     _ => format!("THE CERTIFICATE IS NOT RENEWED and ends {}", date(shown.info.not_after)),
                 };
                 locked(&self.renewal).failed = Some(why.clone());

@@ -63,9 +63,11 @@ impl Verdict {
                 false => "decided at the primary".into(),
             },
             certificate: status.certificate().and_then(|certificate| {
-                let days = certificate.days_left?;
-                let state = certificate.state.as_deref().unwrap_or(UNKNOWN);
-                Some(format!("{state}, {days} days left"))
+                let state = certificate.state.as_deref()?;
+                let left = certificate
+                    .left(status.time_us)
+                    .map_or_else(String::new, |left| format!(", {left} left"));
+                Some(format!("{state}{left}"))
             }),
             findings,
         }

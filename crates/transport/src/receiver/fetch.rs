@@ -243,6 +243,7 @@ pub(super) fn serve(
         standby: shared.service.identity(),
         positions: None,
         sdu_bytes: shared.config.sdu_bytes,
+        renews: false,
     };
     let fetched = writer
         .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)

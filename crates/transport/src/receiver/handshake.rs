@@ -151,7 +151,7 @@ impl Greeting<'_> {
         let identity = self.shared.service.identity();
         if !may_send(&identity, &hello.source) {
             // Nothing of our log is touched, but the sender must learn who we are: it may be fenced.
-            let answer = ReceiverHello { standby: identity, positions: None, sdu_bytes: 0 };
+            let answer = ReceiverHello { standby: identity, positions: None, sdu_bytes: 0, renews: false };
             self.writer
                 .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
                 .map_err(TransportError::io("greeting the primary"))?;
@@ -202,7 +202,8 @@ impl Greeting<'_> {
         self.give_up_gap(log)?;
         let positions = positions(log).map_err(|error| standby_log(&*error))?;
         let (standby, sdu_bytes) = (self.shared.service.followed(), self.shared.config.sdu_bytes);
-        let answer = ReceiverHello { standby, positions: Some(positions), sdu_bytes };
+        let renews = self.stream.is_tls();
+        let answer = ReceiverHello { standby, positions: Some(positions), sdu_bytes, renews };
         self.writer
             .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
             .map_err(TransportError::io("greeting the primary"))?;

@@ -40,6 +40,12 @@ impl Outgoing {
         lock(&self.line).sender.send(frame)
     }
 
+    /// What sends whole frames beside the acknowledgements, from any thread.
+    pub fn beside(&self) -> impl Fn(&[u8]) -> Result<()> + Send + Sync + 'static {
+        let line = self.line.clone();
+        move |frame| lock(&line).sender.send(frame)
+    }
+
     pub fn acknowledge(&self, ack: Ack) -> Result<()> {
         let mut line = lock(&self.line);
         line.newest = Some(ack);

@@ -4,6 +4,8 @@ use super::Shared;
 use super::fetch::Fetch;
 use super::outgoing::Outgoing;
 use crate::ack::{Ack, AckSender, AckTimes};
+use crate::certificate::CertificateRight;
+use crate::channel::{CertificateChannel, OpenChannel};
 use crate::destination::TransportMode;
 use crate::error::{Refusal, RefuseCode, StationError, TransportError};
 use crate::event::ReceiverEvent;
@@ -44,10 +46,13 @@ pub(super) fn receive(
     };
     reader.allow_redo();
     let passing = log.passing();
+    let acks = Outgoing::new(acks, passing);
+    let channel = open_channel(shared, stream, hello, &acks);
     let mut intake = Intake {
         shared,
         log,
-        acks: Outgoing::new(acks, passing),
+        acks,
+        channel,
         ack_on_receipt: hello.mode == TransportMode::FastSync,
         position: start.first(),
         gap: gap.cloned(),
@@ -107,10 +112,29 @@ fn silent(net_timeout: Duration) -> TransportError {
     TransportError::Protocol(format!("nothing heard for {:.1} s (net_timeout)", net_timeout.as_secs_f64()))
 }
 
+/// Over TLS certificates are asked for and given beside the redo.
+fn open_channel(
+    shared: &Shared,
+    stream: &LinkEnd,
+    hello: &SenderHello,
+    acks: &Outgoing,
+) -> Option<OpenChannel> {
+    let peer = stream.peer_name()?;
+    let service = shared.service.clone();
+    let certify = move |wish: &_| service.certify(wish, &CertificateRight::Certificate);
+    let channel = CertificateChannel::open(peer, Box::new(acks.beside()), Box::new(certify));
+    if hello.renews {
+        shared.service.certificate_channel(&channel);
+    }
+    Some(channel)
+}
+
 struct Intake<'a> {
     shared: &'a Shared,
     log: &'a mut dyn StandbyLog,
     acks: Outgoing,
+    /// `None` over plain TCP.
+    channel: Option<OpenChannel>,
     ack_on_receipt: bool,
     /// End of what this stream has delivered. What the log holds beyond is from before and not yet compared.
     position: Scn,
@@ -166,7 +190,7 @@ impl Intake<'_> {
                     redo.push(unpacked.map_or(Cow::Borrowed(frame.payload), Cow::Owned));
                     if redo.is_enough() { self.harden(&redo.take()) } else { Ok(()) }
                 }
-                Item::Confirm => Ok(()),
+                Item::Confirm | Item::Certificate => Ok(()),
                 Item::Switch(log) => {
                     self.harden(&redo.take())?;
                     self.switch(&log)
@@ -213,6 +237,13 @@ impl Intake<'_> {
                     .map_err(|_| protocol("a switch with an impossible record offset"))?,
             }),
             FrameKind::Refuse => return Err(TransportError::Refused(hello::decode(frame)?)),
+            FrameKind::CertificateRequest | FrameKind::CertificateAnswer => {
+                // It has no time that could be answered.
+                if !redo_came {
+                    self.echo_us = 0;
+                }
+                return self.certificate(frame).map(|()| Item::Certificate);
+            }
             other => return Err(protocol(&format!("{other:?} in the middle of a stream"))),
         };
         if header.a != expected.0 {
@@ -231,6 +262,14 @@ impl Intake<'_> {
             self.waits_until = (!wait.is_zero()).then(|| made + wait);
         }
         Ok(item)
+    }
+
+    fn certificate(&self, frame: &Frame<'_>) -> Result<(), TransportError> {
+        match (&self.channel, frame.header.kind) {
+            (Some(channel), FrameKind::CertificateRequest) => channel.take_request(frame),
+            (Some(channel), _) => channel.take_answer(frame),
+            (None, kind) => Err(protocol(&format!("{kind:?} over plain TCP"))),
+        }
     }
 
     /// Makes `redo`, which begins at `position`, durable here.
@@ -410,6 +449,7 @@ impl<'f> Gathered<'f> {
 enum Item {
     Redo,
     Confirm,
+    Certificate,
     Switch(LogSwitch),
 }
 

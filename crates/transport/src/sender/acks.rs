@@ -4,6 +4,7 @@ use super::current::Ended;
 use super::gap;
 use super::{AckSide, Shared};
 use crate::ack::AckTimes;
+use crate::channel::OpenChannel;
 use crate::destination::TransportMode;
 use crate::error::TransportError;
 use crate::framing::{FrameReader, FramingError};
@@ -79,7 +80,8 @@ impl Ticks {
 }
 
 fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
-    let AckSide { mut reader, greeted_in } = acks;
+    // The channel is closed when this function returns.
+    let AckSide { mut reader, greeted_in, channel } = acks;
     // Reads end with every tick. If that cannot be set the socket is dead and the read says so.
     let _ = reader.inner().set_read_timeout(Some(clock.apart));
     let mut remote = RemoteTimes::new(greeted_in);
@@ -89,7 +91,7 @@ fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
         drop(idle);
         match filled {
             Ok(()) => {
-                if let Err(ended) = take_frames(shared, &mut reader, &mut remote) {
+                if let Err(ended) = take_frames(shared, &mut reader, channel.as_ref(), &mut remote) {
                     return ended;
                 }
             }
@@ -109,6 +111,7 @@ fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
 fn take_frames(
     shared: &Shared,
     reader: &mut FrameReader<LinkEnd>,
+    channel: Option<&OpenChannel>,
     remote: &mut RemoteTimes,
 ) -> Result<(), Ended> {
     let arrived = Arrived { at_ns: monotonic_ns(), at_us: now_us() };
@@ -127,6 +130,9 @@ fn take_frames(
                 Ok(verified) => shared.with_destination(|at, _| at.verified(verified)),
                 Err(error) => ended = Err(Ended::Lost(error.to_string())),
             },
+            FrameKind::CertificateRequest | FrameKind::CertificateAnswer => {
+                ended = certificate(channel, &frame).map_err(|error| Ended::Lost(error.to_string()));
+            }
             FrameKind::Refuse => ended = Err(refusal(&frame)),
             other => {
                 ended =
@@ -144,6 +150,14 @@ fn take_frames(
         gap::hardened(shared, hardened);
     }
     ended
+}
+
+fn certificate(channel: Option<&OpenChannel>, frame: &Frame<'_>) -> Result<(), TransportError> {
+    match (channel, frame.header.kind) {
+        (Some(channel), FrameKind::CertificateRequest) => channel.take_request(frame),
+        (Some(channel), _) => channel.take_answer(frame),
+        (None, kind) => Err(TransportError::Protocol(format!("{kind:?} over plain TCP"))),
+    }
 }
 
 /// The same moment by two clocks.

@@ -2,6 +2,7 @@
 
 use super::gap::{self, OpenGap};
 use super::{AckSide, Shared};
+use crate::channel::{CertificateChannel, OpenChannel};
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, TransportError};
 use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, ReceiverHello, SenderHello};
@@ -150,6 +151,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         peers: if stream.is_tls() { shared.source.peers() } else { Vec::new() },
         members: if stream.is_tls() { shared.source.members() } else { Vec::new() },
         issuer: if stream.is_tls() { shared.source.issuer() } else { None },
+        renews: stream.is_tls(),
         archives_to: None,
     };
     let greet = TransportError::io("greeting the standby");
@@ -174,7 +176,8 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
     match decided {
         Ok((start, held)) => {
             writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).map_err(&greet)?;
-            let acks = AckSide { reader, greeted_in };
+            let channel = open_channel(shared, stream, peer.renews);
+            let acks = AckSide { reader, greeted_in, channel };
             Ok(Agreed { start, held, acks, sdu_bytes: sdu(shape.sdu_bytes, peer.sdu_bytes) })
         }
         Err(failure) => {
@@ -185,6 +188,23 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
             Err(failure)
         }
     }
+}
+
+/// Over TLS certificates are asked for and given beside the acknowledgements.
+fn open_channel(shared: &Shared, stream: &LinkEnd, renews: bool) -> Option<OpenChannel> {
+    let peer = stream.peer_name()?;
+    let (sender, stream) = (shared.me.clone(), stream.clone());
+    let send = move |frame: &[u8]| {
+        let sender = sender.upgrade().ok_or(std::io::ErrorKind::NotConnected)?;
+        sender.send_beside(&stream, frame)
+    };
+    let observer = shared.observer.clone();
+    let certify = move |wish: &_| observer.certify(wish);
+    let channel = CertificateChannel::open(peer, Box::new(send), Box::new(certify));
+    if renews {
+        shared.observer.certificate_channel(&channel);
+    }
+    Some(channel)
 }
 
 fn decide(

@@ -281,6 +281,7 @@ fn converse(
         peers: Vec::new(),
         members: Vec::new(),
         issuer: None,
+        renews: false,
         via: shared.source.via(),
         delay_ms: None,
         logs: None,

@@ -378,6 +378,7 @@ impl ByHand {
             peers: Vec::new(),
             members: Vec::new(),
             issuer: None,
+            renews: false,
             compression: self.compression,
             archives_to: None,
         };
