@@ -97,6 +97,9 @@ pub enum Command {
         /// The directory is a copy, or was restored, and the original will never be started again.
         #[arg(long)]
         adopt: bool,
+        /// As root also in the directory of another user, who can then make it write anywhere.
+        #[arg(long)]
+        allow_root: bool,
     },
     /// Stop the running instance in good order.
     Stop,

@@ -1,10 +1,12 @@
 //! `standfast cert` and join tokens.
 
 use crate::args::{CertCommand, UseArgs};
+use crate::service_user;
 use serde_json::json;
 use standfast_instance::config::Config;
 use standfast_instance::control::Control;
 use standfast_instance::environment::keeper_of;
+use standfast_instance::modes::{self, Readers};
 use standfast_instance::paths::Paths;
 use standfast_instance::security::{Ask, Keeper};
 use standfast_instance::server::{self, Request};
@@ -27,9 +29,7 @@ pub fn token(file: Option<&Path>) -> Result<Option<Token>, InstanceError> {
                 .map_err(InstanceError::io("read the token from", Path::new("standard input")))?;
             Some(text)
         }
-        Some(path) => {
-            Some(std::fs::read_to_string(path).map_err(InstanceError::io("read the token in", path))?)
-        }
+        Some(path) => Some(modes::read_secret(path, Readers::Owner)?),
         None => std::env::var(TOKEN_VARIABLE).ok(),
     };
     Ok(text.map(|text| Token::parse(&text)).transpose()?)
@@ -40,6 +40,7 @@ pub fn issue(directory: &Path, name: String, uses: UseArgs, ttl: &str) -> Result
     let ttl_s = seconds(ttl)?;
     let answer =
         server::ask(directory, &Request::IssueToken { name: name.clone(), rights: uses.rights(), ttl_s })?;
+    modes::narrow_output();
     println!("{}", answer["token"].as_str().unwrap_or_default());
     eprintln!(
         "good once, for `{name}`, for {ttl}; hand it over in a file or on standard input, not as an argument"
@@ -78,18 +79,23 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
                 _ => Err(InstanceError::NotRunning { directory: directory.into() }),
             };
             let told = match by_instance {
-                Err(InstanceError::NotRunning { .. }) => keeper.renew(&ask)?,
+                Err(InstanceError::NotRunning { .. }) => {
+                    service_user::refuse_root(directory, false)?;
+                    keeper.renew(&ask)?
+                }
                 answer => serde_json::from_value(answer?["told"].take()).unwrap_or_default(),
             };
             tell(&told);
             renewed(&keeper)
         }
         CertCommand::Join { from, token_file } => {
+            service_user::refuse_root(directory, false)?;
             let token = token(token_file.as_deref())?.ok_or_else(no_token)?;
             tell(&keeper.join(&from, &token)?);
             renewed(&keeper)
         }
         CertCommand::Init => {
+            service_user::refuse_root(directory, false)?;
             let disk = standfast_io::DirectDisk;
             let family = Control::load(&disk, &paths.control)?.family;
             keeper.found_family(&family.to_string())?;
@@ -99,7 +105,10 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
             let rights = uses.rights();
             let request = Request::AllowMember { name: name.clone(), rights: rights.clone() };
             match server::ask(directory, &request) {
-                Err(InstanceError::NotRunning { .. }) => keeper.allow(&name, rights)?,
+                Err(InstanceError::NotRunning { .. }) => {
+                    service_user::refuse_root(directory, false)?;
+                    keeper.allow(&name, rights)?;
+                }
                 answer => drop(answer?),
             }
             println!("listed: {name}");
@@ -108,7 +117,10 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
         CertCommand::Revoke { name } => {
             // The instance may run or not; both change one file under the same rules.
             match server::ask(directory, &Request::RemoveMember { name: name.clone() }) {
-                Err(InstanceError::NotRunning { .. }) => keeper.remove(&name)?,
+                Err(InstanceError::NotRunning { .. }) => {
+                    service_user::refuse_root(directory, false)?;
+                    keeper.remove(&name)?;
+                }
                 answer => drop(answer?),
             }
             println!("no longer listed: {name}");

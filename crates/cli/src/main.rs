@@ -17,6 +17,7 @@ mod hints;
 mod live;
 mod log_groups;
 mod reports;
+mod service_user;
 mod show;
 mod sql;
 mod verify;
@@ -128,11 +129,15 @@ fn run(args: Args) -> Result<bool, InstanceError> {
                 config.redo.members = members;
             }
             let config = Config::parse(&config.to_toml(), Path::new("command line"))?;
+            service_user::refuse_root(&directory, false)?;
             let id = init(&directory, &config)?;
             println!("instance {id} in {}", directory.display());
             eprintln!("next: standfast start -D {}", directory.display());
         }
-        Command::Start { until_scn, adopt } => {
+        Command::Start { until_scn, adopt, allow_root } => {
+            if !allow_root {
+                service_user::refuse_root(&directory, true)?;
+            }
             server::run(&directory, until_scn.map(standfast_types::Scn), adopt)?;
         }
         Command::Stop => {
@@ -157,6 +162,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
         }
         Command::Cert { command } => certificates::run(&directory, command)?,
         Command::Fence { command: FenceCommand::Lift { yes } } => {
+            service_user::refuse_root(&directory, false)?;
             let lines = standfast_instance::fence::lift(&directory, yes)?;
             lines.iter().for_each(|line| println!("{line}"));
             if yes {
@@ -170,6 +176,7 @@ fn run(args: Args) -> Result<bool, InstanceError> {
             command:
                 StandbyCommand::Create { from, name, listen, insecure, tls: _, token_file, members, far_sync },
         } => {
+            service_user::refuse_root(&directory, false)?;
             let token = certificates::token(token_file.as_deref())?;
             let mut config = Config::default();
             apply_names(&mut config, name, listen, insecure);

@@ -10,7 +10,7 @@ use self::request::{Access, Answer, Decision, Request};
 use crate::config::HttpConfig;
 use crate::error::InstanceError;
 use crate::live_watch::Latest;
-use crate::modes::check_secret;
+use crate::modes::{Readers, read_secret};
 use crate::running::Running;
 use crate::security::files;
 use standfast_io::listening::lengthen_queue;
@@ -141,9 +141,7 @@ fn access(
             own
         }
     };
-    check_secret(&path)?;
-    let token =
-        std::fs::read_to_string(&path).map_err(InstanceError::io("read the token of [http]", &path))?;
+    let token = read_secret(&path, Readers::Group)?;
     let token = token.trim();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.~".contains(c);
     if token.len() < TOKEN_MIN || !token.chars().all(plain) {

@@ -7,7 +7,9 @@ use crate::config::{CONFIG_FILE, Config};
 use crate::error::InstanceError;
 use crate::paths::Paths;
 use standfast_io::outside;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +23,9 @@ pub const DATABASES: u32 = 0o750;
 pub const FILE: u32 = 0o600;
 /// Of the alert log.
 pub const ALERT: u32 = 0o640;
+
+/// In the directory of certificates.
+const SECRETS: [&str; 5] = ["ca.key", "ca.crt", "identity.pem", "members.json", "authorities.json"];
 
 /// Bits that let the group or everybody write.
 const WRITE_OF_OTHERS: u32 = 0o022;
@@ -41,17 +46,16 @@ fn places(paths: &Paths, config: &Config) -> Vec<(PathBuf, u32)> {
         places.push((format!("{}{suffix}", repository.display()).into(), FILE));
     }
     places.push((paths.alert.clone(), ALERT));
-    let secrets = ["ca.key", "ca.crt", "identity.pem", "members.json"];
-    places.extend(secrets.map(|name| (certificates.join(name), FILE)));
+    places.extend(SECRETS.map(|name| (certificates.join(name), FILE)));
     places
 }
 
 /// Narrows what is wider than it should be. Returns what was done, for the alert log.
 ///
 /// # Errors
-/// `Refused` when the directory belongs to another user than the one who runs the instance as root.
+/// `Refused` when a file by which the instance decides belongs to another user.
 pub fn tighten(paths: &Paths, config: &Config) -> Result<Vec<String>, InstanceError> {
-    refuse_directory_of_another(&paths.directory)?;
+    refuse_files_of_others(paths, config)?;
     let said = places(paths, config).into_iter().filter_map(|(path, widest)| {
         // Not there, or a link that the owner of the directory has made.
         let file = open(&path)?;
@@ -70,45 +74,170 @@ pub fn tighten(paths: &Paths, config: &Config) -> Result<Vec<String>, InstanceEr
     Ok(said.collect())
 }
 
-/// The owner of the directory can replace every file in it: an instance of root would write wherever that owner chooses.
-fn refuse_directory_of_another(directory: &Path) -> Result<(), InstanceError> {
-    let owner = directory.metadata().map_err(InstanceError::io("look at", directory))?.uid();
-    // SAFETY: has no preconditions.
-    if owner == 0 || unsafe { libc::geteuid() } != 0 {
-        return Ok(());
+/// Whoever could write in a directory that was too wide may have put files there: settings, keys and roots of trust count only
+/// from root, the owner of the directory and this user.
+fn refuse_files_of_others(paths: &Paths, config: &Config) -> Result<(), InstanceError> {
+    let certificates = paths.directory.join(&config.security.directory);
+    let mut all = vec![paths.directory.join(CONFIG_FILE), paths.control.clone(), certificates.clone()];
+    all.extend(SECRETS.map(|name| certificates.join(name)));
+    let owner_of = |path: &Path| path.symlink_metadata().ok().map(|found| found.uid());
+    let trusted = [Some(0), Some(user()), owner_of(&paths.directory)];
+    for path in all {
+        let Some(owner) = owner_of(&path) else { continue };
+        if !trusted.contains(&Some(owner)) {
+            let shown = path.display();
+            return Err(InstanceError::refused(
+                format!("{shown} belongs to uid {owner}, who could make this instance do what he likes"),
+                format!(
+                    "find out how it came there; if it is what it should be, take it over (`chown -h {} {shown}`)",
+                    user()
+                ),
+            ));
+        }
     }
+    Ok(())
+}
+
+/// Refuses root in the instance directory of another user, a service user as a rule: that one can replace every file in it, so
+/// root would write wherever that user chooses, and leave files there that it cannot read. `typed`: what root has typed behind
+/// `standfast`; `is_start`: it takes `--allow-root`. A directory that is root's, or does not exist, is free.
+///
+/// # Errors
+/// `Refused`, with the command that runs as that user.
+pub fn refuse_root(directory: &Path, typed: &str, is_start: bool) -> Result<(), InstanceError> {
+    let Some((owner, group)) = service_user(directory)? else { return Ok(()) };
     let shown = directory.display();
+    let (who, run) = match name_of(owner) {
+        Some(name) => (format!("user {name} (uid {owner})"), format!("runuser -u {name} --")),
+        None => {
+            let run = format!("setpriv --reuid={owner} --regid={group} --clear-groups");
+            (format!("uid {owner}"), run)
+        }
+    };
+    let or = match is_start {
+        true => format!(", or, if you trust that user with root: `standfast {typed} --allow-root`"),
+        false => String::new(),
+    };
     Err(InstanceError::refused(
-        format!("{shown} belongs to uid {owner}, who could make an instance of root write wherever he likes"),
-        format!(
-            "run it as that user (`sudo -u '#{owner}' standfast start -D {shown}`), or make it root's (`chown -R 0:0 {shown}`)"
-        ),
+        format!("{shown} belongs to {who}, who could make root write wherever he likes"),
+        format!("run it as that user: `{run} standfast {typed}`{or}"),
     ))
+}
+
+/// Owner and group of the directory, when it is another user's and this process is root's.
+///
+/// # Errors
+/// The system's, but for a directory that does not exist.
+pub fn service_user(directory: &Path) -> Result<Option<(u32, u32)>, InstanceError> {
+    match directory.metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(InstanceError::io("look at", directory)(error)),
+        Ok(found) => Ok((user() == 0 && found.uid() != 0).then(|| (found.uid(), found.gid()))),
+    }
+}
+
+fn user() -> u32 {
+    // SAFETY: has no preconditions.
+    unsafe { libc::geteuid() }
+}
+
+/// Login name of a user, if it has one that can stand in a command.
+fn name_of(uid: u32) -> Option<String> {
+    let mut entry = std::mem::MaybeUninit::<libc::passwd>::uninit();
+    let mut text = [0 as libc::c_char; 4096];
+    let mut found: *mut libc::passwd = std::ptr::null_mut();
+    // SAFETY: all three point to memory of the sizes said, which lives until the end of this function.
+    let rc =
+        unsafe { libc::getpwuid_r(uid, entry.as_mut_ptr(), text.as_mut_ptr(), text.len(), &raw mut found) };
+    if rc != 0 || found.is_null() {
+        return None;
+    }
+    // SAFETY: it was found, so `found` points to `entry`, and the name to a C string in `text`.
+    let name = unsafe { std::ffi::CStr::from_ptr((*found).pw_name) }.to_str().ok()?;
+    let is_plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    is_plain.then(|| name.to_owned())
 }
 
 /// A file or directory that belongs to this user; never waits.
 fn open(path: &Path) -> Option<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    // SAFETY: has no preconditions.
-    (file.metadata().ok()?.uid() == unsafe { libc::geteuid() }).then_some(file)
+    (file.metadata().ok()?.uid() == user()).then_some(file)
 }
 
-/// Checks that a file with a secret that somebody else has made is not open to everybody, and is not written by others.
+/// Who may read a file with a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// Its owner: a join token. Its group, too, where root has made the file for a user that is not root.
+    Owner,
+    /// Its owner and its group: the token of the pages, which monitoring uses as well.
+    Group,
+}
+
+/// Reads a short secret out of a file that was made for it.
 ///
 /// # Errors
-/// `Refused` when it is.
-pub fn check_secret(path: &Path) -> Result<(), InstanceError> {
-    const TOO_WIDE: u32 = 0o027;
-    let mode = path.metadata().map_err(InstanceError::io("look at", path))?.mode() & 0o777;
-    if mode & TOO_WIDE == 0 {
+/// `Refused` when it is no regular file, too long, or others than `readers` may read it, or write it.
+pub fn read_secret(path: &Path, readers: Readers) -> Result<String, InstanceError> {
+    const BYTES_MAX: u64 = 64 * 1024;
+    let shown = path.display();
+    let file = outside::open(path).map_err(|error| match error.raw_os_error() {
+        // Found out here, not by the system.
+        None => InstanceError::refused(
+            format!("{shown} is not read as a secret: {error}"),
+            "name the regular file itself, not a link, a pipe or a device; a join token may also come on standard input \
+             (`--token-file -`)",
+        ),
+        Some(_) => InstanceError::io("read the secret in", path)(error),
+    })?;
+    let metadata = file.metadata().map_err(InstanceError::io("look at", path))?;
+    check_secret(path, &metadata, readers)?;
+    let mut text = String::new();
+    file.take(BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(InstanceError::io("read the secret in", path))?;
+    if text.len() as u64 > BYTES_MAX {
+        return Err(InstanceError::refused(
+            format!("{shown} is too long for a secret: more than {BYTES_MAX} bytes"),
+            "name the file that holds the token and nothing else",
+        ));
+    }
+    Ok(text)
+}
+
+/// Checks that the file, open already, is not open to others.
+fn check_secret(path: &Path, found: &Metadata, readers: Readers) -> Result<(), InstanceError> {
+    let (mode, owner, me) = (found.mode() & 0o777, found.uid(), user());
+    let shown = path.display();
+    if owner != 0 && owner != me {
+        return Err(InstanceError::refused(
+            format!("{shown} holds a secret and belongs to uid {owner}, who may read it and write it"),
+            format!(
+                "make another secret if that user is not to have it, and run `chown {me} {shown}; chmod 600 {shown}`"
+            ),
+        ));
+    }
+    let for_group = readers == Readers::Group || (owner == 0 && me != 0);
+    let too_wide = if for_group { 0o027 } else { 0o077 };
+    if mode & too_wide == 0 {
         return Ok(());
     }
-    let shown = path.display();
     Err(InstanceError::refused(
         format!("{shown} holds a secret and has the permissions {mode:04o}: others may read it or write it"),
         format!("make another secret if they may have read it, and run `chmod 600 {shown}`"),
     ))
+}
+
+/// Makes standard output, if it leads to a file of this user, one that others cannot read: before a secret is written there.
+pub fn narrow_output() {
+    // A descriptor of its own, which is closed again; without one nothing is done.
+    let Ok(output) = std::io::stdout().as_fd().try_clone_to_owned() else { return };
+    let output = File::from(output);
+    let Ok(found) = output.metadata() else { return };
+    if found.is_file() && found.uid() == user() && found.mode() & 0o077 != 0 {
+        // Where it cannot be done the reader of the file refuses it.
+        let _ = outside::set_mode(&output, FILE);
+    }
 }
 
 #[cfg(test)]
@@ -118,6 +247,10 @@ mod tests {
 
     fn set_mode(path: &Path, mode: u32) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn read(path: &Path) -> Result<String, InstanceError> {
+        read_secret(path, Readers::Owner)
     }
 
     fn mode(path: &Path) -> u32 {
@@ -164,13 +297,34 @@ mod tests {
     #[test]
     fn root_does_not_run_an_instance_in_the_directory_of_a_user() {
         let (directory, paths, config) = place("owner");
-        if std::os::unix::fs::chown(&directory, Some(60_001), None).is_err() {
+        assert!(refuse_root(&directory, "start", true).is_ok(), "one's own");
+        assert!(refuse_root(&directory.join("none"), "init", false).is_ok());
+        if std::os::unix::fs::chown(&directory, Some(60_001), Some(60_002)).is_err() {
             eprintln!("skipped: directories of other users take root");
         } else {
+            let refused = |is_start| refuse_root(&directory, "-D x start", is_start).unwrap_err().to_string();
+            let run = "`setpriv --reuid=60001 --regid=60002 --clear-groups standfast -D x start`";
+            assert!(refused(true).contains(run), "{}", refused(true));
+            assert!(refused(true).contains("`standfast -D x start --allow-root`"), "{}", refused(true));
+            assert!(!refused(false).contains("--allow-root"));
+            // Files of the owner are what the owner's instance has.
+            std::os::unix::fs::chown(&directory, Some(60_001), None).unwrap();
+            std::fs::write(paths.directory.join(CONFIG_FILE), "").unwrap();
+            assert!(tighten(&paths, &config).is_ok());
+            std::os::unix::fs::chown(paths.directory.join(CONFIG_FILE), Some(60_002), None).unwrap();
             let said = tighten(&paths, &config).unwrap_err().to_string();
-            assert!(said.contains("uid 60001") && said.contains("chown -R 0:0"), "{said}");
+            assert!(
+                said.contains("standfast.toml belongs to uid 60002") && said.contains("chown -h"),
+                "{said}"
+            );
         }
         std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn a_user_with_a_name_is_named_in_the_remedy() {
+        assert_eq!(name_of(0).as_deref(), Some("root"));
+        assert_eq!(name_of(60_001), None);
     }
 
     #[test]
@@ -178,11 +332,36 @@ mod tests {
         let (directory, _, _) = place("secret");
         let path = directory.join("token");
         std::fs::write(&path, "secret").unwrap();
-        for (mode, good) in [(0o600, true), (0o640, true), (0o400, true), (0o644, false), (0o660, false)] {
+        for (mode, good) in [(0o600, true), (0o400, true), (0o640, false), (0o644, false), (0o660, false)] {
             set_mode(&path, mode);
-            assert_eq!(check_secret(&path).is_ok(), good, "{mode:o}");
+            assert_eq!(read(&path).is_ok(), good, "{mode:o}");
+            let for_group = read_secret(&path, Readers::Group).is_ok();
+            assert_eq!(for_group, good || mode == 0o640, "{mode:o}");
         }
-        assert!(check_secret(&path).unwrap_err().to_string().contains("chmod 600"));
+        assert!(read(&path).unwrap_err().to_string().contains("chmod 600"));
+        set_mode(&path, 0o600);
+        if std::os::unix::fs::chown(&path, Some(60_001), None).is_ok() {
+            assert!(read(&path).unwrap_err().to_string().contains("uid 60001"));
+        }
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_no_secret_and_is_not_waited_for() {
+        let (directory, _, _) = place("special");
+        let (path, fifo, link) = (directory.join("token"), directory.join("fifo"), directory.join("link"));
+        std::fs::write(&path, "secret").unwrap();
+        set_mode(&path, 0o600);
+        symlink(&path, &link).unwrap();
+        let name = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
+        // SAFETY: a C string.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        for path in [fifo.as_path(), &link, &directory, Path::new("/dev/zero")] {
+            let said = read(path).unwrap_err().to_string();
+            assert!(said.contains("regular file"), "{}: {said}", path.display());
+        }
+        std::fs::write(&path, "x".repeat(70_000)).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("too long"));
         std::fs::remove_dir_all(directory).unwrap();
     }
 }

@@ -215,6 +215,9 @@ pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), 
     let alert = AlertLog::new(&paths.alert, &config)?;
     alert.end_with_any_thread();
     tightened.into_iter().for_each(|line| alert.say(line));
+    if let Some((owner, _)) = modes::service_user(directory)? {
+        alert.say(format!("RUNS AS ROOT in a directory of uid {owner}, as --allow-root says: what this instance makes is root's"));
+    }
     let outcome = serve(config, &paths, control, &signals, until_scn, &alert);
     if let Err(error) = &outcome {
         alert.print(&format!("error: {error}"));

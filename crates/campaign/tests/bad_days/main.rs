@@ -51,6 +51,7 @@ mod resolve;
 mod rights;
 mod roles;
 mod security;
+mod service_user;
 mod shared_memory;
 mod standby;
 mod standby_files;

@@ -6,6 +6,7 @@ use crate::support::{
 use crate::writers::Writers;
 use standfast_campaign::instance::{INSECURE, Instance, free_address};
 use standfast_campaign::status::Status;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -24,8 +25,14 @@ pub fn primary(place: &Place) -> (Instance, PathBuf) {
 pub fn token(place: &Place, issuer: &Instance, name: &str, more: &[&str]) -> PathBuf {
     let text = must(issuer, &[&["standby", "token", "--name", name], more].concat());
     let path = place.path(&format!("token-{name}"));
-    std::fs::write(&path, text).unwrap();
+    write_secret(&path, &text);
     path
+}
+
+/// A file for this user alone.
+pub fn write_secret(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
 pub fn create(place: &Place, from: &str, name: &str, address: &str, more: &[&str]) -> Output {
@@ -117,7 +124,7 @@ fn a_token_that_is_wrong_used_or_late_opens_nothing_and_plain_tcp_is_refused_wit
     // Without a token; with garbage; with one for another name.
     refused(&[], &["no token", "standfast standby token --name north", "--token-file token"]);
     let file = place.path("garbage");
-    std::fs::write(&file, "sft1.0123").unwrap();
+    write_secret(&file, "sft1.0123");
     refused(&["--token-file", &file.to_string_lossy()], &["not a join token"]);
     let other = token(&place, &south, "west", &[]);
     refused(&["--token-file", &other.to_string_lossy()], &["not for `north`"]);

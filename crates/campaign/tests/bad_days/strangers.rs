@@ -161,7 +161,7 @@ fn flood() {
     let database = place.database("app.db");
     must(&south, &["protect", &database.to_string_lossy()]);
     let token = place.path("token-north");
-    std::fs::write(&token, must(&south, &["standby", "token", "--name", "north"])).unwrap();
+    crate::security::write_secret(&token, &must(&south, &["standby", "token", "--name", "north"]));
     let mut north = place.instance("north");
     std::fs::remove_dir_all(&north.directory).unwrap();
     let north_at =
