@@ -262,6 +262,12 @@ impl Client {
         self.input.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
+    /// As [`Client::send`]; whether the process is there to take it.
+    pub fn offer(&mut self, sql: &str) -> bool {
+        let line = format!("{}\n", serde_json::json!(sql));
+        self.input.as_mut().is_some_and(|input| input.write_all(line.as_bytes()).is_ok())
+    }
+
     /// The answer, if it comes within `limit`.
     pub fn answer_within(&self, limit: Duration) -> Option<Answer> {
         self.answers.recv_timeout(limit).ok()
