@@ -18,9 +18,9 @@ const ALICE: u32 = 60_001;
 /// A user who has nothing to do with it.
 const MALLORY: u32 = 60_002;
 /// A group of users who may use the databases.
-const CREW: u32 = 60_005;
+pub const CREW: u32 = 60_005;
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     // SAFETY: has no preconditions.
     let root = unsafe { libc::geteuid() } == 0;
     if !root {
@@ -31,7 +31,7 @@ fn is_root() -> bool {
 
 /// Runs `work` in a thread that is that user, for files and at the other end of sockets.
 #[track_caller]
-fn as_user<T: Send>(uid: u32, gid: u32, work: impl FnOnce() -> T + Send) -> T {
+pub fn as_user<T: Send>(uid: u32, gid: u32, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let become_user = || {
             // SAFETY: system calls on numbers. Not through the C library, which would change all threads.
@@ -50,12 +50,12 @@ fn as_user<T: Send>(uid: u32, gid: u32, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-fn set_mode(path: &Path, mode: u32) {
+pub fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
 /// A directory of that user.
-fn directory_of(place: &Place, name: &str, uid: u32) -> PathBuf {
+pub fn directory_of(place: &Place, name: &str, uid: u32) -> PathBuf {
     let path = place.path(name);
     fs::create_dir(&path).unwrap();
     chown(&path, Some(uid), Some(uid)).unwrap();
@@ -87,7 +87,7 @@ fn is_untouched(secret: &Path) {
     assert_eq!((found.mode() & 0o777, found.uid()), (0o600, 0));
 }
 
-fn ask(socket: &Path, request: &Value) -> Value {
+pub fn ask(socket: &Path, request: &Value) -> Value {
     let mut stream = UnixStream::connect(socket).unwrap();
     // An answer may come before the request is taken.
     let _ = writeln!(stream, "{request}");
@@ -97,7 +97,7 @@ fn ask(socket: &Path, request: &Value) -> Value {
 }
 
 /// A request of each kind that takes the right to administer.
-fn administering() -> Vec<Value> {
+pub fn administering() -> Vec<Value> {
     let destination = json!({ "name": "mallory", "address": "127.0.0.1:9" });
     vec![
         json!({ "op": "issue-token", "name": "x", "rights": ["status"], "ttl_s": 3600 }),
@@ -114,12 +114,26 @@ fn administering() -> Vec<Value> {
         json!({ "op": "remove-kept", "file": "x" }),
         json!({ "op": "register-logfile", "path": "/etc/shadow" }),
         json!({ "op": "switch-logfile" }),
+        json!({ "op": "change-log", "change": { "change": "add-group", "bytes": null } }),
         json!({ "op": "checkpoint" }),
         json!({ "op": "snapshot" }),
         json!({ "op": "verify", "database": null, "repair": true, "bytes_per_s": null }),
         json!({ "op": "apply", "on": false, "no_delay": false }),
         json!({ "op": "failover", "wait_s": 0, "force": true }),
         json!({ "op": "stop" }),
+    ]
+}
+
+/// A request of each kind that shows something.
+pub fn looking() -> Vec<Value> {
+    vec![
+        json!({ "op": "status" }),
+        json!({ "op": "observe" }),
+        json!({ "op": "view", "name": "v$database" }),
+        json!({ "op": "list-destinations" }),
+        json!({ "op": "kept" }),
+        json!({ "op": "verification" }),
+        json!({ "op": "protection-mode", "mode": null }),
     ]
 }
 
@@ -150,13 +164,7 @@ fn a_user_of_databases_looks_and_does_not_administer() {
             assert!(answer["hint"].as_str().unwrap().contains("sudo -u '#0'"), "{answer}");
             assert_eq!(answer["code"], 3);
         }
-        for request in [
-            json!({ "op": "status" }),
-            json!({ "op": "observe" }),
-            json!({ "op": "view", "name": "v$database" }),
-            json!({ "op": "list-destinations" }),
-            json!({ "op": "protection-mode", "mode": null }),
-        ] {
+        for request in looking() {
             let answer = ask(&socket, &request);
             assert!(answer.get("ok").is_some(), "{request}: {answer}");
         }
@@ -447,7 +455,7 @@ fn table() -> Vec<(String, u32)> {
 }
 
 /// The name in the table, of a file in the directory of an instance.
-fn row_of(relative: &Path) -> String {
+pub fn row_of(relative: &Path) -> String {
     let text = relative.to_string_lossy().into_owned();
     if text.ends_with("-standfast") {
         return "NAME-standfast".to_owned();

@@ -39,6 +39,7 @@ mod log_groups;
 mod log_volume;
 mod lost_members;
 mod marker;
+mod matrix;
 mod members;
 mod network;
 mod permissions;

@@ -1,0 +1,108 @@
+//! The commands of the program, given by everybody.
+
+use super::{ACTORS, Actor, Host, Table, Tried, logs};
+use crate::local_users::is_root;
+use standfast_campaign::process::run;
+use std::collections::BTreeSet;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// The commands that are about an instance, each with all its words: those whose manual page knows `-D`, and that have no
+/// commands below them but do something by themselves. `tcptest` has options of its own and takes that one for its own.
+fn known(host: &Host) -> BTreeSet<String> {
+    let pages = host.place.path("man");
+    let mut command = Command::new(&host.place.programs.standfast);
+    command.arg("man").arg("--output").arg(&pages);
+    run(command).unwrap().ok().unwrap();
+    let names: Vec<(String, String)> = logs(&pages)
+        .iter()
+        .map(|page| {
+            let name = page.file_stem().unwrap().to_string_lossy().into_owned();
+            (name, std::fs::read_to_string(page).unwrap())
+        })
+        .collect();
+    let is_group = |name: &str| names.iter().any(|(other, _)| other.starts_with(&format!("{name}-")));
+    let about_an_instance = names.iter().filter(|(name, page)| {
+        (!is_group(name) || name == "standfast-snapshot")
+            && page.contains("\\-\\-directory\\fR")
+            && *name != "standfast-tcptest"
+    });
+    about_an_instance.map(|(name, _)| name.trim_start_matches("standfast-").to_owned()).collect()
+}
+
+/// What must not change by a command that is refused.
+fn state(directory: &Path) -> Vec<(String, Vec<u8>)> {
+    const KEPT: [&str; 6] = [
+        "standfast.toml",
+        "tls/ca.crt",
+        "tls/ca.key",
+        "tls/identity.pem",
+        "tls/members.json",
+        "tls/authorities.json",
+    ];
+    let mut all: Vec<(String, Vec<u8>)> = KEPT
+        .iter()
+        .map(|name| ((*name).to_owned(), std::fs::read(directory.join(name)).unwrap_or_default()))
+        .collect();
+    // The files of the repository come and go with its readers, and what is being written with its writer.
+    let names =
+        logs(directory).into_iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+    all.extend(
+        names
+            .filter(|name| !name.starts_with("repository") && !name.ends_with(".new"))
+            .map(|name| (name, Vec::new())),
+    );
+    all
+}
+
+/// The words of a row, as `actor` would write them.
+fn words(host: &Host, actor: Actor, row: &str) -> Vec<String> {
+    let word = |word: &str| match word {
+        "DATABASE" => host.database.to_string_lossy().into_owned(),
+        "ADDRESS" => host.south.address.clone(),
+        "ARCHIVED" => host.archived(actor).to_string_lossy().into_owned(),
+        "QUERY" => "SELECT * FROM v$database".to_owned(),
+        word => word.to_owned(),
+    };
+    row.split(' ').map(word).collect()
+}
+
+#[test]
+fn every_command_is_carried_out_or_refused_as_the_matrix_says() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::new("matrix-commands");
+    let table = Table::read("commands");
+    for known in known(&host) {
+        let is_it = |row: &String| {
+            let dashed = row.replace(' ', "-");
+            dashed == known || dashed.starts_with(&format!("{known}-"))
+        };
+        assert!(table.rows.iter().any(is_it), "docs/matrix.md has no row for `standfast {known}`");
+    }
+    let (before, mut tried) = (state(&host.south.directory), Tried::default());
+    for actor in ACTORS {
+        for row in &table.rows {
+            let mut command = Command::new(&host.place.programs.standfast);
+            command.args(words(&host, actor, row)).arg("-D").arg(host.directory(actor));
+            command.uid(actor.uid).gid(actor.gid).current_dir(host.home(actor));
+            command.env_remove("STANDFAST_TOKEN").env_remove("STANDFAST_DIR");
+            let finished = run(command).unwrap();
+            let said = format!("{}{}", finished.stderr, finished.stdout);
+            assert!(finished.code < 100, "{row} as {actor:?}: {} {said}", finished.code);
+            // Its exit code says whether it has found something.
+            let has_findings = row.starts_with("diagnose") && !finished.stdout.is_empty();
+            let is_done = finished.code == 0 || has_findings;
+            tried.note(row, actor, if is_done { "done" } else { "refused" });
+            assert!(
+                state(&host.south.directory) == before,
+                "{row} as {actor:?} changed the instance: {said}"
+            );
+        }
+    }
+    table.compare(&tried);
+    let status = host.south.status().unwrap();
+    assert!(status.text("/state") == "open" && status.database_state("app.db") == "open");
+}

@@ -1,0 +1,253 @@
+//! What is asked over the replication port: by members with fewer rights, by the holder of a stolen certificate, and by those
+//! who have none.
+
+use super::{
+    ACTORS, APPLICATION, ARCHIVE, Actor, BACKUP, FAR_SYNC, NEVER_PRIMARY, STRANGER, Table, Tried, logs,
+};
+use crate::security::{joined, primary, standby};
+use crate::support::{INSERT, Place, add_destination, await_alert, await_status, must, start};
+use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
+use standfast_campaign::status::Status;
+use standfast_instance::config::Config;
+use standfast_instance::environment::{keeper_of, security_of};
+use standfast_instance::paths::Paths;
+use standfast_tls::{Request, Token};
+use standfast_transport::hello;
+use standfast_transport::{
+    DatabaseInfo, Manifest, Security, SnapshotInfo, SnapshotSink, StationError, TransportError,
+    fetch_certificate, fetch_database, fetch_snapshot, fetch_status,
+};
+use standfast_types::{DatabaseId, PageNo};
+use std::path::Path;
+use std::time::Duration;
+
+const WITHIN: Duration = Duration::from_secs(60);
+/// Whose redo a stranger, or a member that was broken into, may have got hold of.
+const EVIL: &str = "evil";
+
+/// A copy that is thrown away.
+struct Nothing {
+    with_databases: bool,
+}
+
+impl SnapshotSink for Nothing {
+    fn wants_databases(&self) -> bool {
+        self.with_databases
+    }
+    fn manifest(&mut self, _: &Manifest) -> Result<(), StationError> {
+        Ok(())
+    }
+    fn begin(&mut self, _: &DatabaseInfo) -> Result<(), StationError> {
+        Ok(())
+    }
+    fn pages(&mut self, _: DatabaseId, _: PageNo, _: &[u8]) -> Result<(), StationError> {
+        Ok(())
+    }
+    fn end(&mut self, _: &SnapshotInfo) -> Result<(), StationError> {
+        Ok(())
+    }
+}
+
+struct Family {
+    place: Place,
+    south: Instance,
+    north: Instance,
+    reports: Instance,
+    near: Instance,
+    /// A token of `south` that nobody has used.
+    token: String,
+}
+
+impl Family {
+    fn new() -> Family {
+        let place = Place::new("matrix-members");
+        let (south, database) = primary(&place);
+        let north = standby(&place, &south, "north", &[]);
+        let reports = standby(&place, &south, "reports", &["--never-primary"]);
+        let mut near = joined(&place, &south, "near", &["--far-sync"], &["--far-sync"]);
+        start(&mut near);
+        add_destination(&south, &north, &["--mode", "sync-affirm"]);
+        add_destination(&south, &reports, &["--mode", "async"]);
+        add_destination(&south, &near, &["--mode", "async"]);
+        place.application(&database).run(INSERT);
+        await_status(&south, "the standby follows", |status| status.streams() && Status::settled(status));
+        let token = must(&south, &["standby", "token", "--name", "late"]);
+        Family { place, south, north, reports, near, token }
+    }
+
+    /// What `actor` can show, and as whom.
+    fn security(&self, actor: Actor) -> (Security, &'static str) {
+        let (directory, name) = match actor {
+            NEVER_PRIMARY => (&self.reports.directory, "reports"),
+            FAR_SYNC => (&self.near.directory, "near"),
+            BACKUP => (&self.south.directory, "south"),
+            _ => return (Security::insecure(), "late"),
+        };
+        let config = Config::load(directory).unwrap();
+        let paths = Paths::new(directory, &config).unwrap();
+        (security_of(&config, &keeper_of(&config, &paths)), name)
+    }
+
+    /// Who is asked: the primary, and by who has its certificate a standby.
+    fn asked(&self, actor: Actor) -> &Instance {
+        if actor == BACKUP { &self.north } else { &self.south }
+    }
+}
+
+/// What becomes of a request. A guess costs its address time: a connection that is closed without a word is made again.
+fn outcome<T>(mut ask: impl FnMut() -> Result<T, TransportError>) -> &'static str {
+    let mut found = "refused";
+    await_condition("an answer", WITHIN, || {
+        Ok(match ask() {
+            Ok(_) => {
+                found = "given";
+                Ok(())
+            }
+            // A standby is asked for what it has: one database.
+            Err(TransportError::Refused(refusal)) => {
+                if refusal.to_string().contains("not a primary") {
+                    found = "given by a primary";
+                }
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        })
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+    found
+}
+
+/// The rows of requests: each kind that there is begins with its name.
+fn ask_everything(family: &Family, actor: Actor, tried: &mut Tried) {
+    let (security, name) = family.security(actor);
+    let address = family.asked(actor).address.as_str();
+    let copy = |with_databases| {
+        outcome(|| fetch_snapshot(address, &security, name, &mut Nothing { with_databases }))
+    };
+    tried.note("snapshot", actor, copy(true));
+    tried.note("snapshot without databases", actor, copy(false));
+    let mut sink = Nothing { with_databases: true };
+    let one = outcome(|| fetch_database(address, &security, name, DatabaseId(0), &mut sink));
+    tried.note("snapshot of one database", actor, one);
+    tried.note("status", actor, outcome(|| fetch_status(address, &security, false, WITHIN)));
+    // Certificates are given by the primary.
+    let address = family.south.address.as_str();
+    for (row, wanted) in [("certificate", name), ("certificate of another name", "north")] {
+        let request = Request::create(wanted).unwrap();
+        let given = outcome(|| fetch_certificate(address, &security, wanted, request.der(), None, None));
+        tried.note(row, actor, given);
+    }
+    let request = Request::create(EVIL).unwrap();
+    let token = Token::parse(&family.token).unwrap();
+    let given = fetch_certificate(address, &security, EVIL, request.der(), Some(&token), None);
+    tried.note("certificate by the token of another", actor, given.map_or("refused", |_| "given"));
+}
+
+#[test]
+fn every_request_to_another_host_is_answered_as_the_matrix_says() {
+    let family = Family::new();
+    let error = serde_json::from_str::<hello::Request>(r#"{"request":"?"}"#).unwrap_err().to_string();
+    let (_, names) = error.split_once("expected one of").unwrap();
+    let table = Table::read("members");
+    for name in names.split('`').skip(1).step_by(2) {
+        assert!(
+            table.rows.iter().any(|row| row.split(' ').next() == Some(name)),
+            "no row for the request {name}"
+        );
+    }
+    let mut tried = Tried::default();
+    for actor in ACTORS {
+        ask_everything(&family, actor, &mut tried);
+    }
+    let mut family = family;
+    for actor in [NEVER_PRIMARY, FAR_SYNC] {
+        claim(&mut family, actor, &mut tried);
+    }
+    claim_without_a_certificate(&mut family, &mut tried);
+    claim_as_the_primary(&mut family, &mut tried);
+    table.compare(&tried);
+}
+
+const SENDS: &str = "redo";
+const CLAIMS: &str = "a newer incarnation";
+
+/// Puts what `from` can show in the place of what `instance` has.
+fn steal(instance: &Instance, from: &Path, name: &str) {
+    let tls = instance.directory.join("tls");
+    std::fs::remove_dir_all(&tls).unwrap();
+    std::fs::create_dir(&tls).unwrap();
+    for path in logs(&from.join("tls")) {
+        std::fs::copy(&path, tls.join(path.file_name().unwrap())).unwrap();
+    }
+    instance.configure("instance", "name", name).unwrap();
+}
+
+/// A host with a copy of all redo, as who has broken into a standby has it, that says it is the primary. It does not run.
+fn claimant(family: &Family, nth: usize) -> Instance {
+    let mut evil = standby(&family.place, &family.south, &format!("{EVIL}-{nth}"), &[]);
+    evil.stop().unwrap();
+    evil
+}
+
+fn take_over(family: &Family, evil: &mut Instance, name: Option<&str>) {
+    start(evil);
+    if let Some(name) = name {
+        must(evil, &["cert", "allow", name]);
+    }
+    must(evil, &["failover", "--wait", "0"]);
+    let north = ["destination", "add", "north", &family.north.address, "--mode", "async", "--no-wait"];
+    must(evil, &north);
+}
+
+/// The primary is open, and what it commits is at the standby.
+fn goes_on(family: &Family) {
+    family.place.application(&family.place.path("app.db")).run(INSERT);
+    let status = await_status(&family.south, "all is applied", |status| status.streams() && status.settled());
+    assert_eq!(status.text("/state"), "open", "{}", status.brief());
+}
+
+/// A member that may not send redo, or may not begin an incarnation.
+fn claim(family: &mut Family, actor: Actor, tried: &mut Tried) {
+    let (member, name) =
+        if actor == FAR_SYNC { (&mut family.near, "near") } else { (&mut family.reports, "reports") };
+    member.stop().unwrap();
+    let directory = member.directory.clone();
+    let mut evil = claimant(family, actor.uid as usize);
+    steal(&evil, &directory, name);
+    take_over(family, &mut evil, Some(name));
+    if actor == FAR_SYNC {
+        // It may send, and not begin what it would send.
+        await_alert(&evil, "is not believed: `near` may not become primary");
+        tried.note(SENDS, actor, "of its source");
+    } else {
+        await_alert(&evil, "`reports` may not send redo at `north`");
+        tried.note(SENDS, actor, "refused");
+    }
+    goes_on(family);
+    tried.note(CLAIMS, actor, "refused");
+}
+
+/// Redo without a certificate, by who has no other one: plain TCP.
+fn claim_without_a_certificate(family: &mut Family, tried: &mut Tried) {
+    let mut evil = claimant(family, 0);
+    std::fs::remove_dir_all(evil.directory.join("tls")).unwrap();
+    evil.configure("instance", "insecure", true).unwrap();
+    take_over(family, &mut evil, None);
+    await_alert(&evil, "takes no plain TCP");
+    goes_on(family);
+    for actor in [STRANGER, APPLICATION, ARCHIVE] {
+        tried.note(SENDS, actor, "refused");
+        tried.note(CLAIMS, actor, "refused");
+    }
+}
+
+/// With the certificate of the primary one is the primary, until its name is off the list.
+fn claim_as_the_primary(family: &mut Family, tried: &mut Tried) {
+    let mut evil = claimant(family, 1);
+    steal(&evil, &family.south.directory, "south");
+    take_over(family, &mut evil, Some("south"));
+    await_alert(&family.north, "nothing of an older one is acknowledged here");
+    tried.note(SENDS, BACKUP, "as that instance");
+    tried.note(CLAIMS, BACKUP, "as that instance");
+}
