@@ -70,7 +70,7 @@ pub struct CommitMark {
 pub enum CaptureOutcome {
     /// Everything published is captured.
     UpToDate,
-    /// The output reached its limit; call again.
+    /// The output reached its limit, or others are to have their turn; call again.
     More,
     /// A writer is between the two copies of the header, or died there.
     Torn,
@@ -112,6 +112,9 @@ pub struct Capture {
     committed_frame: u32,
     /// Pages beyond the database's old end written by the transaction being captured.
     new_pages: Vec<PageNo>,
+    /// Of these pages that the transaction being captured adds without writing them, the first that is not in the redo; `None`: it
+    /// is not at its last frames.
+    next_skipped: Option<PageNo>,
     chunk: Vec<u8>,
     recent: RecentPages,
     /// Of each frame of the chunk, whether its page is likely to change again soon.
@@ -153,6 +156,7 @@ impl Capture {
             file_is_base: false,
             committed_frame: position.frame,
             new_pages: Vec::new(),
+            next_skipped: None,
             chunk: Vec::new(),
             recent: RecentPages::new(page_size.bytes()),
             is_hot: Vec::new(),
@@ -241,7 +245,9 @@ impl Capture {
             if !self.generation_recorded {
                 self.anchor(out);
             }
-            self.capture_chunk(last, epoch, now_us, out, marks)?;
+            if !self.capture_chunk(last, epoch, now_us, out, marks)? {
+                return Ok(CaptureOutcome::More);
+            }
         }
         if self.in_transaction() {
             let what = format!("frame {last}, the last one that it publishes, ends no transaction");
@@ -267,11 +273,12 @@ impl Capture {
 
     /// Whether a transaction has been captured in part.
     pub fn in_transaction(&self) -> bool {
-        self.frame != self.committed_frame
+        self.frame != self.committed_frame || self.next_skipped.is_some()
     }
 
     /// Reads as many frames as fit a record and captures the whole transactions among them, or one piece of
-    /// a transaction that does not fit.
+    /// a transaction that does not fit. False when there are more pages that a transaction adds without writing them than are
+    /// captured at once.
     fn capture_chunk(
         &mut self,
         last: u32,
@@ -279,7 +286,7 @@ impl Capture {
         now_us: u64,
         out: &mut Vec<u8>,
         marks: &mut Vec<CommitMark>,
-    ) -> Result<(), CaptureError> {
+    ) -> Result<bool, CaptureError> {
         fault::check(Fault::Capture)?;
         let first = self.frame + 1;
         let frames = ((PIECE_BYTES / self.frame_bytes()).max(1)).min((last - self.frame) as usize);
@@ -292,11 +299,17 @@ impl Capture {
             return Err(CaptureError::ForeignFrame { frame: first });
         }
         self.is_hot.clear();
-        let mut at = 0;
+        let (mut at, mut done) = (0, true);
         while at < frames {
             let span = self.next_span(&chunk, first, at, frames)?;
             let ends_transaction = span.commit_pages.is_some();
             if !ends_transaction && at > 0 {
+                break;
+            }
+            if let Some(pages) = span.commit_pages
+                && !self.capture_skipped_pages(&chunk, first, &span, pages, out)?
+            {
+                done = false;
                 break;
             }
             self.capture_span(&chunk, first, &span, epoch, now_us, out, marks)?;
@@ -304,6 +317,6 @@ impl Capture {
         }
         self.keep_newest(&chunk, first, at);
         self.chunk = chunk;
-        Ok(())
+        Ok(done)
     }
 }

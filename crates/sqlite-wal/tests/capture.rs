@@ -202,6 +202,36 @@ fn pages_that_a_growing_commit_skipped_are_recorded() {
     rig.run(FILL);
 }
 
+/// Somebody has put a size into the index, and an application commits upon that: the pages are there then, as zeros.
+#[test]
+fn pages_that_a_commit_skipped_are_recorded_in_turns() {
+    let mut rig = Rig::new("many-skipped", 1024);
+    rig.run(FILL);
+    let before = rig.capture.database_pages();
+    write_index(&rig, 5, before + 20_000);
+    rig.app.execute_batch("INSERT INTO t(x) VALUES('upon that')").unwrap();
+    let raw_salts = Guard::of(&rig.keeper).unwrap().wal_header().unwrap().raw_salts();
+    let (epoch, mut turns, mut marks) = (Epoch { number: 1, raw_salts }, 0, Vec::new());
+    loop {
+        let mut out = Vec::new();
+        let outcome = rig.capture.capture(epoch, 7, usize::MAX, &mut out, &mut marks).unwrap();
+        rig.replay(&out);
+        if outcome == CaptureOutcome::UpToDate {
+            break;
+        }
+        assert!(rig.capture.in_transaction() && marks.is_empty(), "its commit comes last");
+        assert!(out.len() < 128 << 10, "{} bytes at once", out.len());
+        turns += 1;
+    }
+    assert!(rig.capture.database_pages() >= before + 20_000 && turns >= 20_000 / 512, "{turns}");
+    assert!(!rig.capture.in_transaction() && marks.len() == 1);
+    // What page 1 says of the size is what it was.
+    let primary = pages_of(&rig.keeper);
+    assert_eq!(rig.standby.len() as u32, rig.capture.database_pages());
+    assert!(rig.standby[..primary.len()] == primary[..]);
+    assert!(rig.standby[primary.len()..].iter().flatten().all(|byte| *byte == 0));
+}
+
 #[test]
 fn a_reset_log_starts_a_generation_and_an_unannounced_one_waits() {
     let mut rig = Rig::new("reset", 4096);

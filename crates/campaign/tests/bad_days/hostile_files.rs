@@ -33,9 +33,9 @@ const CHANGES_MAX: usize = 6;
 const PAUSE: Duration = Duration::from_millis(2);
 /// What is asked of the answer to a commit in a database that is attacked: nothing, but there may be one.
 const MOMENT: Duration = Duration::from_millis(20);
-/// Pages of a database that a wal-index is made to tell. An application that commits then makes it true, and capture records all
-/// pages of such a commit on the thread of the log writer, one by one: of millions, that holds the others up for many seconds.
-const PAGES_MAX: u64 = 1 << 12;
+/// Pages of a database that a wal-index is made to tell. An application that commits then makes it true, and each of them is
+/// recorded.
+const PAGES_MAX: u64 = 1 << 18;
 /// What SQLite and Standfast keep of a database.
 const FILES: [&str; 4] = ["-shm", "-wal", "-standfast", ""];
 /// Bytes at the begin of each that say what the rest is: two copies of the header of a wal-index with its marks, the header of a

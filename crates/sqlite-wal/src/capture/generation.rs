@@ -46,6 +46,7 @@ impl Capture {
         self.file_is_base = false;
         self.committed_frame = position.frame;
         self.new_pages.clear();
+        self.next_skipped = None;
         self.load_pages()
     }
 
