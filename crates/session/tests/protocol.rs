@@ -117,7 +117,7 @@ fn turns_go_to_everyone() {
                 session.lock_taken();
                 begun.fetch_add(1, Relaxed);
                 turns += 1;
-                std::hint::black_box((0..2000u64).sum::<u64>());
+                std::hint::black_box((0..2000u64).map(std::hint::black_box).sum::<u64>());
                 drop(guard);
                 session.release_turn();
             } else {

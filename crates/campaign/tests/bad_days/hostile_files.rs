@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const MOMENT: Duration = Duration::from_millis(20);
 /// Pages of a database that a wal-index is made to tell. An application that commits then makes it true, and each of them is
 /// recorded.
-const PAGES_MAX: u64 = 1 << 18;
+const PAGES_MAX: u64 = 1 << 15;
 /// What SQLite and Standfast keep of a database.
 const FILES: [&str; 4] = ["-shm", "-wal", "-standfast", ""];
 /// Bytes at the begin of each that say what the rest is: two copies of the header of a wal-index with its marks, the header of a
