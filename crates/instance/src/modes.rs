@@ -114,13 +114,14 @@ pub fn refuse_root(directory: &Path, typed: &str, is_start: bool) -> Result<(), 
             (format!("uid {owner}"), run)
         }
     };
+    let command = format!("standfast {typed}");
     let or = match is_start {
-        true => format!(", or, if you trust that user with root: `standfast {typed} --allow-root`"),
+        true => format!(", or, if you trust that user with root: `{command} --allow-root`"),
         false => String::new(),
     };
     Err(InstanceError::refused(
         format!("{shown} belongs to {who}, who could make root write wherever he likes"),
-        format!("run it as that user: `{run} standfast {typed}`{or}"),
+        format!("run it as that user: `{run} {command}`{or}"),
     ))
 }
 

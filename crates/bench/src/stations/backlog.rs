@@ -161,7 +161,12 @@ fn capture_one(
     marks: &mut Vec<CommitMark>,
 ) -> Result<()> {
     let epoch = Epoch { number: 1, raw_salts };
-    match capture.capture(epoch, 0, usize::MAX, redo, marks).map_err(capture_failed)? {
+    // Pages that were there before are captured in turns.
+    let mut outcome = CaptureOutcome::More;
+    while outcome == CaptureOutcome::More {
+        outcome = capture.capture(epoch, 0, usize::MAX, redo, marks).map_err(capture_failed)?;
+    }
+    match outcome {
         CaptureOutcome::UpToDate => Ok(()),
         other => Err(BenchError::Workload(format!("capture of a finished commit says {other:?}"))),
     }
