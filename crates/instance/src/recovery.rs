@@ -130,10 +130,8 @@ impl<'a> Recovery<'a> {
             let (position, scn) = (header.position(), self.end);
             let database_pages = committed_pages(connection, header)?;
             let anchor = Anchor { position, scn, database_pages, ..Anchor::default() };
-            // A note is no proof: its pages are what older redo says, too.
-            if self.is_state_at(header, &anchor)? {
-                return Ok(Plan::Capture(anchor));
-            }
+            // A page that differs here was damaged on its disk, and is not to be taken for what another process has written.
+            return Ok(Plan::Capture(anchor));
         }
         let plan = reconcile::decide(&self.history, found, self.begin);
         let (Plan::Capture(anchor) | Plan::Reapply(anchor)) = plan else { return Ok(plan) };

@@ -107,6 +107,7 @@ pub fn administering() -> Vec<Value> {
         json!({ "op": "remove-destination", "name": "x" }),
         json!({ "op": "allow-member", "name": "x", "rights": ["status"] }),
         json!({ "op": "remove-member", "name": "x" }),
+        json!({ "op": "renew-certificate" }),
         json!({ "op": "protection-mode", "mode": "maximum-performance" }),
         json!({ "op": "protect", "path": "/etc", "name": null }),
         json!({ "op": "unprotect", "name": "app.db" }),
