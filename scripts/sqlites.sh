@@ -10,6 +10,9 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}/sqlite
 mkdir -p "$target"
+# Tests that run at the same time each ask for the libraries; one makes them while the others wait.
+exec 9>"$target/.lock"
+flock 9
 options=(-O0 -w -fPIC -shared -DSQLITE_THREADSAFE=1 -DHAVE_USLEEP=1 -DSQLITE_ENABLE_SNAPSHOT=1
   -DSQLITE_ENABLE_DBPAGE_VTAB=1 -DSQLITE_ENABLE_RTREE=1 -DSQLITE_ENABLE_FTS5=1 -DSQLITE_ENABLE_COLUMN_METADATA=1)
 
