@@ -25,7 +25,7 @@ fn nothing_acknowledged_is_lost_wherever_the_power_fails() {
 /// Histories that have found something once.
 #[test]
 fn what_was_lost_once_is_kept() {
-    // A log that was written anew, of which capture had not heard, was taken for one that SQLite had reset.
+    // A rewritten WAL that capture had not entered was taken for one that SQLite had reset.
     let report = campaign(5024..5025, Sabotage::Nothing);
     assert!(report.passed(), "{report}");
     // A database whose file held everything stayed out after a start without it: recovery began behind its last change.

@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         }
         command => Args { command, ..args },
     };
-    server::end_on_broken_pipe();
+    standfast_instance::process::end_on_broken_pipe();
     let outcome = match args.command {
         Command::Diagnose(diagnose) => reports::diagnose(&args.directory, &diagnose),
         Command::Doctor(args) => doctor::doctor(args)

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,19 +37,4 @@ int clock_gettime(clockid_t clock, struct timespec *out) {
     return done;
 }
 
-time_t time(time_t *out) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (out != NULL)
-        *out = now.tv_sec;
-    return now.tv_sec;
-}
-
-int gettimeofday(struct timeval *restrict out, void *restrict zone) {
-    struct timespec now;
-    (void)zone;
-    clock_gettime(CLOCK_REALTIME, &now);
-    out->tv_sec = now.tv_sec;
-    out->tv_usec = now.tv_nsec / 1000;
-    return 0;
-}
+#include "../../testkit/preload/wall_clock.h"

@@ -663,8 +663,8 @@ pub fn committed_pages(connection: &Connection, header: &WalIndexHeader) -> Resu
 }
 
 /// Whether SQLite has reset the WAL since the last commit that was `captured`: then all of that is in the database file, synced.
-/// `epoch` is that of the generation with these salts, which is there now. One that the instance wrote anew is none that SQLite
-/// began: it has what the file lacks.
+/// `epoch` is that of the generation with these salts, which is there now. A rewritten WAL is not a
+/// reset: it holds what the file lacks.
 fn is_reset_since(captured: ReleasePosition, epoch: u32, salts: WalSalts) -> bool {
     captured.0 != 0 && captured.epoch() != epoch && !salts.is_of_rewritten_log()
 }
@@ -688,7 +688,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_that_the_instance_wrote_anew_is_no_sign_that_the_file_holds_everything() {
+    fn a_rewritten_wal_is_no_sign_that_the_file_holds_everything() {
         let captured = ReleasePosition::new(4, 78);
         let next = WalSalts(8, 5);
         assert!(is_reset_since(captured, 5, next), "SQLite has reset it");

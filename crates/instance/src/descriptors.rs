@@ -84,6 +84,18 @@ fn needed_by_primary(databases: usize) -> u64 {
     (databases as u64).saturating_mul(IN_A_FAILOVER).saturating_add(RESERVE / 2)
 }
 
+/// Raises the limit of this process as far as a thousand databases need and the system lets it.
+pub(crate) fn raise_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: valid structures for both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_max.min(65_536);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

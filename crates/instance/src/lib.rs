@@ -66,6 +66,7 @@ pub mod paths;
 pub mod places;
 pub mod primary;
 pub mod primary_threads;
+pub mod process;
 pub mod protect;
 pub mod protection;
 pub mod query;

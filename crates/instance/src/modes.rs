@@ -74,7 +74,7 @@ pub fn tighten(paths: &Paths, config: &Config) -> Result<Vec<String>, InstanceEr
     Ok(said.collect())
 }
 
-/// Whoever could write in a directory that was too wide may have put files there: settings, keys and roots of trust count only
+/// Users who could write in a directory that was too wide may have put files there: settings, keys and roots of trust count only
 /// from root, the owner of the directory and this user.
 fn refuse_files_of_others(paths: &Paths, config: &Config) -> Result<(), InstanceError> {
     let certificates = paths.directory.join(&config.security.directory);

@@ -461,8 +461,8 @@ fn not_descended(record: &DatabaseRecord, page: PageNo, scn: Scn) -> InstanceErr
 }
 
 /// Whether SQLite may have made `later` out of `earlier` by resetting the WAL: each reset adds one to the first salt and draws
-/// the second. A WAL that is made for a file without one has two random ones, and one that the instance wrote anew has what
-/// the file lacks.
+/// the second. A WAL that is made for a file without one has two random ones, and a rewritten one holds what the file
+/// lacks.
 pub fn may_follow(earlier: WalSalts, later: WalSalts) -> bool {
     !later.is_of_rewritten_log() && (1..=RESETS_MAX).contains(&later.0.wrapping_sub(earlier.0))
 }
@@ -565,9 +565,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_log_that_sqlite_began_follows_another_one() {
+    fn a_wal_follows_another_only_by_a_reset_of_sqlite() {
         assert!(may_follow(A, WalSalts(2, 77)) && !may_follow(A, WalSalts(1 + RESETS_MAX + 1, 77)));
-        assert!(!may_follow(A, A.of_rewritten_log(0)), "written anew, with what the file lacks");
+        assert!(!may_follow(A, A.of_rewritten_log(0)), "rewritten, with what the file lacks");
     }
 
     #[test]

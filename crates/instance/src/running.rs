@@ -29,9 +29,9 @@ use crate::live_watch::LiveWatch;
 use crate::local_archive::LocalStatus;
 use crate::open_primary::{OpenedPrimary, open_primary};
 use crate::primary_threads::{PrimaryThreads, Wiring};
+use crate::process;
 use crate::protection::TransportMonitor;
 use crate::refusals::Refusals;
-use crate::server;
 use crate::shipping::{Destinations, PrimarySource};
 use crate::snapshots::Snapshots;
 use crate::standby::{LentLog, ReceivedLog, Standby};
@@ -247,7 +247,7 @@ impl Running {
             "maximum protection: no standby with SYNC AFFIRM can be reached, and none could for too long";
         if self.stops_for.set(why.into()).is_ok() {
             self.environment.alert.say(format!("STOPPING for the safety of the data: {why}"));
-            server::stop_this_process();
+            process::stop_this_process();
         }
     }
 

@@ -11,6 +11,7 @@ use crate::control_connections::{
     Connections, LOOKING_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_TIMEOUT, Served, read_request,
 };
 use crate::control_socket;
+use crate::descriptors::raise_limit;
 use crate::destination_config::State;
 use crate::environment::Environment;
 use crate::error::InstanceError;
@@ -19,6 +20,7 @@ use crate::lock::{is_locked, lock_directory, show_alive};
 use crate::log_changes::LogChange;
 use crate::modes;
 use crate::paths::Paths;
+use crate::process::{block_signals, notify_service_manager, stop_this_process, wait_for_signal};
 use crate::resolve::Keep;
 use crate::rights::{Administrators, Peer};
 use crate::running::{Running, TakenOver};
@@ -33,7 +35,7 @@ use standfast_transport::Rights;
 use standfast_transport::protection::ProtectionMode;
 use standfast_types::Scn;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,7 +210,7 @@ pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), 
     let tightened = modes::tighten(&paths, &config)?;
     let _alive = show_alive(&paths.directory)?;
     let _ = std::fs::remove_file(&paths.ready);
-    raise_file_limit();
+    raise_limit();
     let mut control = Control::load(&DirectDisk, &paths.control)?;
     settle(&paths, &mut control, adopt)?;
     crate::log_layout::check_configuration(&config, &control)?;
@@ -312,76 +314,6 @@ fn settle(paths: &Paths, control: &mut Control, adopt: bool) -> Result<(), Insta
         None => control.home = Some(found),
     }
     control.store(&DirectDisk, &paths.control)
-}
-
-/// Signals that end or stop a process unless it says otherwise: a reader that is gone, a terminal that takes no output of
-/// jobs in the background, a limit on the size of files (the write fails then), and those without a meaning of their own.
-const IGNORED: [libc::c_int; 6] =
-    [libc::SIGPIPE, libc::SIGTTOU, libc::SIGTTIN, libc::SIGXFSZ, libc::SIGUSR1, libc::SIGUSR2];
-
-fn block_signals() -> libc::sigset_t {
-    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigemptyset initialises the set before it is used; the mask of the calling thread, and so of all
-    // threads started later, is changed.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGHUP);
-        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
-        for signal in IGNORED {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-        set.assume_init()
-    }
-}
-
-/// Ends this process in good order.
-pub(crate) fn stop_this_process() {
-    // SAFETY: a signal to this very process; the main thread waits for it.
-    unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
-}
-
-fn wait_for_signal(set: &libc::sigset_t) -> libc::c_int {
-    let mut signal = 0;
-    // SAFETY: an initialised set and room for the number.
-    unsafe { libc::sigwait(set, &mut signal) };
-    signal
-}
-
-/// For commands that print: a reader that closes the pipe ends them quietly.
-pub fn end_on_broken_pipe() {
-    // SAFETY: restores the default action of a signal; called before any thread is started.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-}
-
-/// A thousand databases have a handful of descriptors each.
-fn raise_file_limit() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: valid structures for both calls.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_max.min(65_536);
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-        }
-    }
-}
-
-/// sd_notify: tells systemd, when it is there, in what state the service is.
-fn notify_service_manager(state: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let Ok(socket) = UnixDatagram::unbound() else { return };
-    let text = path.to_string_lossy().into_owned();
-    let sent = match text.strip_prefix('@') {
-        Some(name) => {
-            use std::os::linux::net::SocketAddrExt;
-            std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes())
-                .and_then(|address| socket.send_to_addr(state.as_bytes(), &address))
-        }
-        None => socket.send_to(state.as_bytes(), &path),
-    };
-    // Nobody to tell is no reason to stop.
-    let _ = sent;
 }
 
 struct SocketServer {

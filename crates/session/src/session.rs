@@ -134,7 +134,7 @@ impl Session {
         }
     }
 
-    /// False when the slots were lost since, because somebody has truncated their file or closed the descriptor by which this
+    /// False when the slots were lost since, because their file was truncated, or the descriptor was closed by which this
     /// process has its own: another session may have this one by now. A commit that waits goes on, and looks for itself instead
     /// of being woken.
     pub fn has_slot(&self) -> bool {

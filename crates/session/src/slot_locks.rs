@@ -38,7 +38,7 @@ pub(crate) struct SlotLocks {
     file: Identity,
     /// By which it is opened again.
     path: PathBuf,
-    /// [`NONE`], or open on the file unless somebody else has closed it.
+    /// [`NONE`], or open on the file unless other code of this process has closed it.
     descriptor: AtomicI32,
     /// Slots of sessions of this process.
     here: [AtomicU64; SESSION_WORDS],
@@ -138,7 +138,7 @@ impl SlotLocks {
         result != 0 || c_int::from(asked.l_type) != libc::F_UNLCK
     }
 
-    /// Whether the descriptor is still there, if there was one. When somebody else has closed it the locks are gone, and the
+    /// Whether the descriptor is still there, if there was one. When other code of this process has closed it the locks are gone, and the
     /// sessions need other slots.
     pub fn check(&self) {
         let descriptor = self.descriptor.load(SeqCst);
@@ -169,7 +169,7 @@ impl SlotLocks {
     /// Closes it if it is still that of the file: the number may be of something else by now.
     fn close(&self, descriptor: c_int) {
         if identity_of(descriptor) == Some(self.file) {
-            // SAFETY: it is ours, and whoever has taken it out of the field is the only one who closes it.
+            // SAFETY: it is ours, and only the thread that has taken it out of the field closes it.
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     }

@@ -186,7 +186,7 @@ fn lock_all(file: &File) -> usize {
 }
 
 #[test]
-fn whoever_locks_all_slots_wastes_them_and_ends_no_session() {
+fn a_process_that_locks_all_slots_ends_no_session() {
     let memory = Memory::new("wasted");
     let session = Session::attach(open(&memory.path), 3, 1, 1).unwrap();
     let hostile = File::options().read(true).write(true).open(&memory.path).unwrap();

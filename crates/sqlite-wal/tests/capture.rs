@@ -202,7 +202,7 @@ fn pages_that_a_growing_commit_skipped_are_recorded() {
     rig.run(FILL);
 }
 
-/// Somebody has put a size into the index, and an application commits upon that: the pages are there then, as zeros.
+/// Another process has put a size into the index, and an application commits upon that: the pages are there then, as zeros.
 #[test]
 fn pages_that_a_commit_skipped_are_recorded_in_turns() {
     let mut rig = Rig::new("many-skipped", 1024);

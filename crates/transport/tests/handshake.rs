@@ -142,14 +142,7 @@ fn strangers_are_refused_by_both_ends() {
     let observer = Arc::new(Observer::default());
     let config = SenderConfig {
         destination: destination(TransportMode::Async),
-        address: receiver.local_addr().to_string(),
-        expected_name: Some("rome".into()),
-        security: Security::insecure(),
-        shape: StreamShape::default(),
-        delay: None,
-        counts: true,
-        siblings: Arc::default(),
-        archive: ArchiveTransport::default(),
+        ..sender_config(receiver.local_addr(), Security::insecure(), Some("rome"))
     };
     let _sender = Sender::start(0, config, source, observer.clone()).unwrap();
     let SenderEvent::Refused(refusal) = observer.wait_refused(RefuseCode::WrongPeer) else { panic!() };

@@ -163,17 +163,11 @@ fn plain_tcp_is_spoken_where_both_ends_allow_it() {
         let (_, _, receiver) = standby(member("oslo", !receives));
         let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
         let observer = Arc::new(Observer::default());
-        let config = SenderConfig {
-            destination: destination(TransportMode::SyncAffirm),
-            address: format!("127.0.0.1:{}", receiver.local_addr().port()),
-            expected_name: None,
-            security: member("paris", !sends),
-            shape: StreamShape::default(),
-            delay: None,
-            archive: ArchiveTransport::default(),
-            counts: true,
-            siblings: Arc::default(),
-        };
+        let config = sender_config(
+            ([127, 0, 0, 1], receiver.local_addr().port()).into(),
+            member("paris", !sends),
+            None,
+        );
         let _sender = Sender::start(0, config, source, observer.clone()).unwrap();
         if sends && !receives {
             let refusal = observer.wait_refused(RefuseCode::Tls).to_string();

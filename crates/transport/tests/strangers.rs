@@ -81,17 +81,7 @@ fn broken_handshakes_do_not_silence_what_is_said_of_a_member() {
     }
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let observer = Arc::new(Observer::default());
-    let config = SenderConfig {
-        destination: destination(TransportMode::SyncAffirm),
-        address: receiver.local_addr().to_string(),
-        expected_name: Some("oslo".into()),
-        security: member("paris", true),
-        shape: StreamShape::default(),
-        delay: None,
-        archive: ArchiveTransport::default(),
-        counts: true,
-        siblings: Arc::default(),
-    };
+    let config = sender_config(receiver.local_addr(), member("paris", true), Some("oslo"));
     let _sender = Sender::start(0, config, source.clone(), observer.clone()).unwrap();
     let told = service
         .wait_event("a member is spoken of", |event| event.refused() == Some(RefuseCode::NotAllowed))

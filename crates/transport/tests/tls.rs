@@ -53,17 +53,7 @@ fn sending(
     expected: Option<&str>,
 ) -> (Sender, Arc<Observer>) {
     let observer = Arc::new(Observer::default());
-    let config = SenderConfig {
-        destination: destination(TransportMode::SyncAffirm),
-        address: address.to_string(),
-        expected_name: expected.map(str::to_owned),
-        security,
-        shape: StreamShape::default(),
-        delay: None,
-        archive: ArchiveTransport::default(),
-        counts: true,
-        siblings: Arc::default(),
-    };
+    let config = sender_config(address, security, expected);
     (Sender::start(0, config, source.clone(), observer.clone()).unwrap(), observer)
 }
 
@@ -608,17 +598,7 @@ fn certificates_are_renewed_over_the_stream_in_both_directions() {
         ..ReceiverConfig::default()
     };
     let receiver = Receiver::start(config, oslo.clone(), Some(Box::new(MemoryLog(standby.clone())))).unwrap();
-    let config = SenderConfig {
-        destination: destination(TransportMode::SyncAffirm),
-        address: receiver.local_addr().to_string(),
-        expected_name: Some("oslo".into()),
-        security: member("paris", true),
-        shape: StreamShape::default(),
-        delay: None,
-        archive: ArchiveTransport::default(),
-        counts: true,
-        siblings: Arc::default(),
-    };
+    let config = sender_config(receiver.local_addr(), member("paris", true), Some("oslo"));
     let sender = Sender::start(0, config, source.clone(), paris.clone()).unwrap();
     // Redo goes on meanwhile.
     source.commit(&sender, &redo(Scn::START, 100_000, 1));

@@ -60,8 +60,7 @@ impl Hosts {
                 (format!("{}:{PORT}", node.address), Some((&**wan, node.name.as_str())))
             }
         };
-        let (http, environment) = (None, Vec::new());
-        Ok(Site { listen, insecure: true, http, behind: false, ack_delay_us, node, environment })
+        Ok(Site { ack_delay_us, ..Site::at(listen, node) })
     }
 
     /// Says so when the emulated link was not what it should have been.
@@ -93,34 +92,30 @@ pub(crate) struct Site<'a> {
     environment: Vec<(String, PathBuf)>,
 }
 
-impl Site<'_> {
-    /// The loopback, without any delay.
-    pub(super) fn here() -> Result<Site<'static>> {
-        let listen = format!("127.0.0.1:{}", free_port()?);
-        Ok(Site {
+impl<'a> Site<'a> {
+    fn at(listen: String, node: Option<(&'a Wan, &'a str)>) -> Site<'a> {
+        Site {
             listen,
             insecure: true,
             http: None,
             behind: false,
             ack_delay_us: 0,
-            node: None,
+            node,
             environment: Vec::new(),
-        })
+        }
+    }
+
+    /// The loopback, without any delay.
+    pub(super) fn here() -> Result<Site<'static>> {
+        let listen = format!("127.0.0.1:{}", free_port()?);
+        Ok(Site::at(listen, None))
     }
 
     /// A host at the end of an emulated link.
     pub(crate) fn of_node<'w>(wan: &'w Wan, node: &'w str) -> Result<Site<'w>> {
         let address = wan.node(node).map_err(failed)?.address;
         let listen = format!("{address}:{PORT}");
-        Ok(Site {
-            listen,
-            insecure: true,
-            http: None,
-            behind: false,
-            ack_delay_us: 0,
-            node: Some((wan, node)),
-            environment: Vec::new(),
-        })
+        Ok(Site::at(listen, Some((wan, node))))
     }
 
     /// With TLS, if `tls` says so.

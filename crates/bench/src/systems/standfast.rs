@@ -524,7 +524,7 @@ fn serve_http(directory: &Path, address: &str) -> Result<()> {
     let during = || format!("configure HTTP of {}", directory.display());
     let mut options = OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(token).during(during)?;
-    file.write_all(b"a-token-that-nobody-uses").during(during)?;
+    file.write_all(b"a-token-without-a-reader").during(during)?;
     let text = std::fs::read_to_string(&config).during(during)?;
     let served = format!("[http]\nlisten = \"{address}\"\ntoken_file = \"http-token\"\n");
     let (before, after) = text.split_once(NO_HTTP).ok_or_else(|| BenchError::Unreadable {

@@ -1,4 +1,4 @@
-//! Whoever may write a database may write anything into its file, its WAL, its wal-index and its marker, or put something else
+//! A user with write permission to a database can write anything into its file, its WAL, its wal-index and its marker, or put something else
 //! in their places. That is the failure of that database and of no other one.
 //!
 //! `STANDFAST_HOSTILE_FILES=10000` is how many changes are made, few by default; `STANDFAST_HOSTILE_SEED` repeats a run.
@@ -29,8 +29,6 @@ const FEW: usize = 48;
 const VICTIMS: usize = 4;
 /// Changes of one database before it is made good again, at most.
 const CHANGES_MAX: usize = 6;
-/// Between two commits of one application: some load, on a machine that others use as well.
-const PAUSE: Duration = Duration::from_millis(2);
 /// What is asked of the answer to a commit in a database that is attacked: nothing, but there may be one.
 const MOMENT: Duration = Duration::from_millis(20);
 /// Pages of a database that a wal-index is made to tell. An application that commits then makes it true, and each of them is
@@ -66,7 +64,7 @@ impl Committer {
             let (refused, stop) = (refused.clone(), stop.clone());
             move || {
                 while !stop.load(SeqCst) {
-                    let open = gate.read().unwrap();
+                    let _open = gate.read().unwrap();
                     application.send(INSERT);
                     match application.answer_within(TIMEOUT) {
                         Some(Answer::Rows(_)) => acknowledged.fetch_add(1, SeqCst),
@@ -75,8 +73,6 @@ impl Committer {
                             return;
                         }
                     };
-                    drop(open);
-                    std::thread::sleep(PAUSE);
                 }
             }
         });
@@ -112,7 +108,7 @@ struct Siege {
     victims: Vec<Victim>,
     gate: Arc<RwLock<()>>,
     rng: Rng,
-    /// What was done, for whoever looks for the cause.
+    /// What was done, for the message of a failure.
     log: File,
     /// Databases that the first remedy has brought back, and all that had to be.
     cured: [usize; 2],
@@ -145,7 +141,7 @@ fn number(rng: &mut Rng) -> u32 {
 
 /// Changes bytes of a file, near its begin as often as anywhere. What is said of it.
 fn change_bytes(path: &Path, header: u64, rng: &mut Rng) -> std::io::Result<String> {
-    // What another change has put there may be no file, and nobody waits for the other end of a FIFO.
+    // What another change has put there may be no file, and opening a FIFO must not wait for its other end.
     if !fs::symlink_metadata(path)?.is_file() {
         return Ok("nothing, it is no file".into());
     }

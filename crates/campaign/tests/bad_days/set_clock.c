@@ -1,12 +1,11 @@
 /* Preloaded by clocks.rs: the wall clock is ahead by as many seconds as the file $STANDFAST_TEST_CLOCK says, 8 bytes, at every
-   moment. The monotonic clock is left alone, as it is by whoever sets a clock. */
+   moment. The monotonic clock is left alone, as `date --set` leaves it. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,19 +29,4 @@ int clock_gettime(clockid_t clock, struct timespec *out) {
     return done;
 }
 
-time_t time(time_t *out) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (out != NULL)
-        *out = now.tv_sec;
-    return now.tv_sec;
-}
-
-int gettimeofday(struct timeval *restrict out, void *restrict zone) {
-    struct timespec now;
-    (void)zone;
-    clock_gettime(CLOCK_REALTIME, &now);
-    out->tv_sec = now.tv_sec;
-    out->tv_usec = now.tv_nsec / 1000;
-    return 0;
-}
+#include "../../../testkit/preload/wall_clock.h"

@@ -27,7 +27,7 @@ pub(super) fn is_due_by_the_clock(info: &CertificateInfo, now: u64) -> bool {
 }
 
 /// Whether it is to be renewed. `got`: how long ago this process has got it, and whether it was unfit then. That is told by a
-/// clock that nobody sets, so that a certificate is also renewed where the wall clock is behind. After one that was unfit the
+/// clock that cannot be set, so that a certificate is also renewed where the wall clock is behind. After one that was unfit the
 /// next one is not asked for at once: it would be no better before a clock is set.
 pub(super) fn is_due(info: &CertificateInfo, now: u64, got: Option<(Duration, bool)>) -> bool {
     let by_clock = is_due_by_the_clock(info, now);
@@ -61,7 +61,7 @@ pub(super) fn rough(seconds: i64) -> String {
     }
 }
 
-/// Compares the wall clock with one that nobody sets.
+/// Compares the wall clock with the monotonic one.
 pub(super) struct ClockWatch {
     last: (Instant, u64),
 }

@@ -115,7 +115,7 @@ impl Capture {
     }
 
     /// Pages between the old and the new end that the transaction, which ends with `span`, did not write. There may be millions,
-    /// by intent or because somebody has put that size into the wal-index, while other databases wait: so it returns false after
+    /// by intent or because another process has put that size into the wal-index, while other databases wait: so it returns false after
     /// [`SKIPPED_AT_ONCE`] of them, and the next call goes on.
     pub(super) fn capture_skipped_pages(
         &mut self,

@@ -272,6 +272,21 @@ pub fn send_with(
     send_as(address, destination, StreamShape::default(), source, archive)
 }
 
+/// SYNC AFFIRM to the instance `expected` at `address`.
+pub fn sender_config(address: SocketAddr, security: Security, expected: Option<&str>) -> SenderConfig {
+    SenderConfig {
+        destination: destination(TransportMode::SyncAffirm),
+        address: address.to_string(),
+        expected_name: expected.map(str::to_owned),
+        security,
+        shape: StreamShape::default(),
+        delay: None,
+        counts: true,
+        siblings: Arc::default(),
+        archive: ArchiveTransport::default(),
+    }
+}
+
 fn send_as(
     address: SocketAddr,
     destination: DestinationConfig,
@@ -282,14 +297,9 @@ fn send_as(
     let observer = Arc::new(Observer::default());
     let config = SenderConfig {
         destination,
-        address: address.to_string(),
-        expected_name: None,
-        security: sender_security(&source.identity().name),
         shape,
-        delay: None,
-        counts: true,
-        siblings: Arc::default(),
         archive,
+        ..sender_config(address, sender_security(&source.identity().name), None)
     };
     (Sender::start(3, config, source.clone(), observer.clone()).unwrap(), observer)
 }

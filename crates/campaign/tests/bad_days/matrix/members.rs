@@ -55,7 +55,7 @@ struct Family {
     north: Instance,
     reports: Instance,
     near: Instance,
-    /// A token of `south` that nobody has used.
+    /// An unused token of `south`.
     token: String,
 }
 

@@ -1,0 +1,63 @@
+//! What an instance has to do with its process: signals, and the service manager that has started it.
+
+use std::os::unix::net::UnixDatagram;
+
+/// Signals that end or stop a process unless it says otherwise: a reader that is gone, a terminal that takes no output of
+/// jobs in the background, a limit on the size of files (the write fails then), and those without a meaning of their own.
+const IGNORED: [libc::c_int; 6] =
+    [libc::SIGPIPE, libc::SIGTTOU, libc::SIGTTIN, libc::SIGXFSZ, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Keeps SIGTERM, SIGINT and SIGHUP for [`wait_for_signal`], in this thread and all that it starts later, and ignores [`IGNORED`].
+pub(crate) fn block_signals() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset initialises the set before it is used; the mask of the calling thread, and so of all
+    // threads started later, is changed.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGHUP);
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
+        for signal in IGNORED {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+        set.assume_init()
+    }
+}
+
+/// Ends this process in good order.
+pub(crate) fn stop_this_process() {
+    // SAFETY: a signal to this very process; the main thread waits for it.
+    unsafe { libc::kill(libc::getpid(), libc::SIGTERM) };
+}
+
+/// The next of the signals in `set`.
+pub(crate) fn wait_for_signal(set: &libc::sigset_t) -> libc::c_int {
+    let mut signal = 0;
+    // SAFETY: an initialised set and room for the number.
+    unsafe { libc::sigwait(set, &mut signal) };
+    signal
+}
+
+/// For commands that print: a reader that closes the pipe ends them quietly.
+pub fn end_on_broken_pipe() {
+    // SAFETY: restores the default action of a signal; called before any thread is started.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+/// sd_notify: tells systemd, when it is there, in what state the service is.
+pub(crate) fn notify_service_manager(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Ok(socket) = UnixDatagram::unbound() else { return };
+    let text = path.to_string_lossy().into_owned();
+    let sent = match text.strip_prefix('@') {
+        Some(name) => {
+            use std::os::linux::net::SocketAddrExt;
+            std::os::unix::net::SocketAddr::from_abstract_name(name.as_bytes())
+                .and_then(|address| socket.send_to_addr(state.as_bytes(), &address))
+        }
+        None => socket.send_to(state.as_bytes(), &path),
+    };
+    // An instance whose service manager is gone goes on.
+    let _ = sent;
+}
