@@ -187,4 +187,8 @@ impl Tried {
     pub fn note(&mut self, row: &str, actor: Actor, found: impl Into<String>) {
         self.0.insert((row.to_owned(), actor.column.to_owned()), found.into());
     }
+
+    pub fn extend(&mut self, other: Tried) {
+        self.0.extend(other.0);
+    }
 }
