@@ -40,7 +40,7 @@ check() {
 
 # Runs commands that only compute, one after the other, beside steps that wait for processes most of the time.
 compute_beside() {
-  (for command in "$@"; do nice -n 10 $command || exit; done) </dev/null >"$beside" 2>&1 &
+  (for command in "$@"; do $command || exit; done) </dev/null >"$beside" 2>&1 &
   computing=$!
 }
 
@@ -78,7 +78,7 @@ step "compile tests" cargo test --workspace --locked --no-run
 step "build" computed
 check "reference" scripts/reference.py --check
 # What runs in one process, without a clock, is not disturbed by what runs beside it.
-compute_beside "$STANDFAST_BIN/standfast-campaign power --seeds ${POWER_SEEDS:-300} --boundaries" scripts/sqlites.sh
+compute_beside "nice -n 5 $STANDFAST_BIN/standfast-campaign power --seeds ${POWER_SEEDS:-300} --boundaries" scripts/sqlites.sh
 step "cargo test" cargo_tests
 passed=$((passed + $(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }' "$output")))
 
