@@ -146,7 +146,7 @@ impl Interval {
             end_us: to.sample.time_us,
             seconds: to.sample.seconds_since(&from.sample),
             started_us: to.sample.started_us,
-            flags: flags(from, to, counters.as_ref(), &standbys),
+            flags: flags(period, counters.as_ref(), &standbys),
             counters,
             standbys,
             waiting_for: text("waiting_for"),
@@ -173,12 +173,8 @@ impl Interval {
     }
 }
 
-fn flags(
-    from: &Observation,
-    to: &Observation,
-    counters: Option<&Counters>,
-    standbys: &[StandbyFigures],
-) -> Vec<String> {
+fn flags(period: &Period, counters: Option<&Counters>, standbys: &[StandbyFigures]) -> Vec<String> {
+    let (from, to) = (&period.from.observation, &period.to.observation);
     let mut flags = Vec::new();
     if from.sample.started_us != to.sample.started_us {
         flags.push(
@@ -210,6 +206,9 @@ fn flags(
         for reset in standby.counters.as_ref().map_or(&[][..], |counters| &counters.resets) {
             flags.push(format!("RESET: `{reset}` of standby {name} began anew; its figures are not known"));
         }
+    }
+    if period.to.parameters.is_null() {
+        flags.push("SETTINGS: the configuration could not be read; no setting is judged".to_owned());
     }
     flags
 }
@@ -287,6 +286,19 @@ mod tests {
         let standby = &interval.standbys[0];
         assert_eq!((standby.name.as_str(), standby.is_sync(), standby.restarted), ("oslo", true, false));
         assert!(standby.counters.as_ref().unwrap().mean_us(Event::RfsRandomIo).is_some());
+    }
+
+    #[test]
+    fn an_interval_without_a_configuration_says_so() {
+        let mut period = pair(&Load::healthy());
+        period.to.parameters = serde_json::Value::Null;
+        let interval = Interval::of(&period);
+        assert_eq!(interval.parameter("redo.buffer_bytes"), None);
+        assert!(
+            matches!(&interval.flags[..], [flag] if flag.starts_with("SETTINGS")),
+            "{:?}",
+            interval.flags
+        );
     }
 
     #[test]
