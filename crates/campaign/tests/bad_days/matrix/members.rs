@@ -251,3 +251,38 @@ fn claim_as_the_primary(family: &mut Family, tried: &mut Tried) {
     tried.note(SENDS, BACKUP, "as that instance");
     tried.note(CLAIMS, BACKUP, "as that instance");
 }
+
+#[test]
+fn a_stolen_certificate_gets_nothing_after_its_name_was_revoked() {
+    let place = Place::new("stolen-certificate");
+    let (south, _) = primary(&place);
+    let north = standby(&place, &south, "north", &[]);
+    let reports = standby(&place, &south, "reports", &["--never-primary"]);
+    add_destination(&south, &north, &["--mode", "sync-affirm"]);
+    add_destination(&south, &reports, &["--mode", "async"]);
+    await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
+    let config = Config::load(&reports.directory).unwrap();
+    let stolen = security_of(&config, &keeper_of(&config, &Paths::new(&reports.directory, &config).unwrap()));
+    let everything = |of: &Instance| {
+        let address = of.address.as_str();
+        let mut sink = Nothing { with_databases: true };
+        let request = Request::create("reports").unwrap();
+        [
+            outcome(|| fetch_snapshot(address, &stolen, "reports", &mut Nothing { with_databases: true })),
+            outcome(|| fetch_database(address, &stolen, "reports", DatabaseId(0), &mut sink)),
+            outcome(|| fetch_status(address, &stolen, false, WITHIN)),
+            outcome(|| fetch_certificate(address, &stolen, "reports", request.der(), None, None)),
+        ]
+    };
+    assert_eq!(everything(&south), ["given"; 4]);
+    for instance in [&south, &north] {
+        let listed = must(instance, &["cert", "show"]).contains("reports");
+        if listed {
+            if std::ptr::eq(instance, &south) {
+                must(instance, &["destination", "remove", "reports"]);
+            }
+            must(instance, &["cert", "revoke", "reports"]);
+        }
+        assert_eq!(everything(instance), ["refused"; 4], "{}", instance.directory.display());
+    }
+}

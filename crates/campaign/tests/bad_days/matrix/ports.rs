@@ -1,13 +1,17 @@
 //! What listens at a host, for everybody who can reach it.
 
 use super::{ACTORS, Actor, BACKUP, Host, Table, Tried};
-use crate::local_users::{as_user, is_root};
+use crate::local_users::{as_user, is_root, set_mode};
+use standfast_campaign::instance::free_address;
+use standfast_campaign::process::{await_condition, run};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -72,6 +76,38 @@ fn socket(path: &Path) -> &'static str {
     }
 }
 
+/// A server of the network test that an operator runs: with its key, with another one, and with none.
+fn ask_the_test_server(host: &Host, tried: &mut Tried) {
+    let (key, guessed) = (host.place.path("test.psk"), host.place.path("guessed.psk"));
+    fs::write(&key, "a secret of the operator").unwrap();
+    set_mode(&key, 0o600);
+    fs::write(&guessed, "a secret of another user").unwrap();
+    let address = free_address().unwrap();
+    let program = &host.place.programs.standfast;
+    let mut server = Command::new(program);
+    server.args(["net", "server", "--bind", &address, "--file"]).arg(host.place.path("test.tmp"));
+    server.arg("--psk-file").arg(&key).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = server.spawn().unwrap();
+    let ask = |uid: u32, gid: u32, key: Option<&Path>| {
+        let mut client = Command::new(program);
+        client.args(["net", "client", &address, "--length", "0", "--duration", "50ms"]);
+        client.args(key.map(|key| format!("--psk-file={}", key.display()))).uid(uid).gid(gid);
+        run(client).unwrap()
+    };
+    await_condition("the test server answers", TIMEOUT, || {
+        let finished = ask(0, 0, Some(&key));
+        Ok(if finished.code == 0 { Ok(()) } else { Err(finished.stderr) })
+    })
+    .unwrap();
+    for actor in ACTORS {
+        let is_served = |key| ask(actor.uid, actor.gid, key).code == 0;
+        let served = [None, Some(guessed.as_path()), Some(key.as_path())].into_iter().any(is_served);
+        tried.note("net server --psk-file", actor, if served { "answered" } else { "refused" });
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
 #[test]
 fn every_listener_lets_in_whom_the_matrix_says() {
     if !is_root() {
@@ -108,6 +144,7 @@ fn every_listener_lets_in_whom_the_matrix_says() {
         let plain = as_user(actor.uid, actor.gid, || TcpStream::connect(&host.south.address).is_ok());
         tried.note("listen", actor, if plain { "handshake" } else { "no connection" });
     }
+    ask_the_test_server(&host, &mut tried);
     Table::read("ports").compare(&tried);
     // The token in a copy is that of the instance.
     assert!(token(&host, BACKUP).is_some());
