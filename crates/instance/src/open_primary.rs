@@ -335,6 +335,8 @@ pub fn install_hooks(
     database.set_changed(known_to);
     let connection = database.connection();
     let guard = Guard::of(&connection)?;
+    let (segment, id) = (shared.segment, database.id().0);
+    guard.tell_write_lock(Box::new(move |held| segment.note_write_lock(id, held)))?;
     guard.before_backfill(redo_before_data(shared, database, limit))?;
     Ok(guard.all_moved(note_when_all_moved(environment, database))?)
 }

@@ -2,7 +2,9 @@
 
 use crate::bits::set_bits;
 use crate::futex;
-use crate::layout::{DATABASE_WORDS, DaemonLine, DatabaseState, OtherWriters, Published, Slot};
+use crate::layout::{
+    DATABASE_WORDS, DaemonLine, DatabaseState, GATE_CLOSED, INSTANCE_WRITES, OtherWriters, Published, Slot,
+};
 use crate::segment::{Segment, SegmentConfig};
 use crate::session::WORD_WAITING;
 use crate::sleepers::Sleepers;
@@ -240,6 +242,7 @@ impl Segment {
         let line = &self.database(database).lock;
         line.owner.store(0, SeqCst);
         line.reserved.store(0, SeqCst);
+        self.note_write_lock(database, false);
         self.open_gate(database);
     }
 
@@ -274,16 +277,28 @@ impl Segment {
 
     /// New transactions wait at their start from now on.
     pub fn close_gate(&self, database: u16) {
-        self.publish(|published| published.of(database).gate.store(1, SeqCst));
+        self.publish(|published| _ = published.of(database).gate.fetch_or(GATE_CLOSED, SeqCst));
     }
 
     /// Lets new transactions start.
     pub fn open_gate(&self, database: u16) {
-        if self.published_of(database).gate.load(SeqCst) != 0 {
-            self.publish(|published| published.of(database).gate.store(0, SeqCst));
+        if self.published_of(database).gate.load(SeqCst) & GATE_CLOSED != 0 {
+            self.publish(|published| _ = published.of(database).gate.fetch_and(!GATE_CLOSED, SeqCst));
             futex::wake_all(&self.published.of(database).gate);
         }
         self.wake_first(database);
+    }
+
+    /// The instance is about to take SQLite's write lock of the database, or has given it up. A session that finds the lock
+    /// taken waits for that instead of failing: without a busy handler it would get SQLITE_BUSY that no other writer is the
+    /// reason of.
+    pub fn note_write_lock(&self, database: u16, held: bool) {
+        if held {
+            self.publish(|published| _ = published.of(database).gate.fetch_or(INSTANCE_WRITES, SeqCst));
+        } else if self.published_of(database).gate.load(SeqCst) & INSTANCE_WRITES != 0 {
+            self.publish(|published| _ = published.of(database).gate.fetch_and(!INSTANCE_WRITES, SeqCst));
+            futex::wake_all(&self.published.of(database).gate);
+        }
     }
 
     /// Whether some session holds or is about to take the write lock (a hint).

@@ -125,6 +125,11 @@ pub struct Settings {
     pub running: AtomicU32,
 }
 
+/// Bit of [`PublishedDatabase::gate`]: new transactions wait at their start, so that the log can be reset.
+pub const GATE_CLOSED: u32 = 1;
+/// The other one: the instance has SQLite's write lock of the database, or is about to take it.
+pub const INSTANCE_WRITES: u32 = 2;
+
 #[repr(C, align(64))]
 pub struct PublishedDatabase {
     /// Packed (epoch, frame); only moved forwards.
@@ -139,7 +144,7 @@ pub struct PublishedDatabase {
     pub rewriting: AtomicU32,
     /// [`OtherWriters`].
     pub other_writers: AtomicU32,
-    /// 1: new transactions wait at their start, so that the log can be reset.
+    /// [`GATE_CLOSED`] and [`INSTANCE_WRITES`].
     pub gate: AtomicU32,
     /// By epoch, modulo their number.
     pub generations: [Generation; GENERATIONS_KEPT],

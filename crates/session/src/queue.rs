@@ -9,7 +9,7 @@
 use crate::bits::set_bits;
 use crate::durations::SessionWait;
 use crate::futex;
-use crate::layout::{RequestedDatabase, SESSIONS_MAX};
+use crate::layout::{GATE_CLOSED, INSTANCE_WRITES, RequestedDatabase, SESSIONS_MAX, Slot};
 use crate::monotonic_ns;
 use crate::segment::Segment;
 use crate::session::{Session, WORD_ASLEEP, WORD_IDLE, WORD_WAITING};
@@ -136,20 +136,50 @@ impl Session {
         }
     }
 
-    /// Waits at the start of a transaction while the log of the database is being reset; at most `limit`.
-    pub fn pass_gate(&self, limit: Duration) {
+    /// Waits at the start of a transaction while the log of the database is being reset, at most `limit`. Whether that is
+    /// over.
+    pub fn pass_gate(&self, limit: Duration) -> bool {
+        self.await_clear(GATE_CLOSED, SessionWait::WalReset, limit)
+    }
+
+    /// Waits while the instance has SQLite's write lock of the database, at most `limit`. `None` at once when it has not, and
+    /// when the lock must not be waited for here: behind the gate the instance may be waiting until read locks are dropped,
+    /// for which it has time enough only where this session is the one to drop it. `Some(true)`: it has given up the lock.
+    pub fn await_instance(&self, limit: Duration) -> Option<bool> {
+        match self.segment.published.of(self.database).gate.load(SeqCst) {
+            bits if bits & INSTANCE_WRITES == 0 => None,
+            bits if bits & GATE_CLOSED != 0 && !self.is_alone() => None,
+            _ => Some(self.await_clear(INSTANCE_WRITES, SessionWait::WriteLock, limit)),
+        }
+    }
+
+    /// Whether no other session of the database is known.
+    fn is_alone(&self) -> bool {
+        let is_of_this = |slot: &&Slot| {
+            slot.pid.load(SeqCst) != 0 && slot.database.load(SeqCst) == u32::from(self.database)
+        };
+        self.segment.slots_used().iter().filter(is_of_this).nth(1).is_none()
+    }
+
+    /// Waits until `bit` of the gate is clear, at most `limit`; whether it is.
+    fn await_clear(&self, bit: u32, reason: SessionWait, limit: Duration) -> bool {
         let gate = &self.segment.published.of(self.database).gate;
-        if gate.load(SeqCst) == 0 {
-            return;
+        if gate.load(SeqCst) & bit == 0 {
+            return true;
         }
         let start = monotonic_ns();
-        let outer = self.begin_wait(SessionWait::WalReset, start);
-        while gate.load(SeqCst) != 0 {
+        let outer = self.begin_wait(reason, start);
+        let is_clear = loop {
+            let bits = gate.load(SeqCst);
+            if bits & bit == 0 {
+                break true;
+            }
             let waited = Duration::from_nanos(monotonic_ns() - start);
-            let Some(left) = limit.checked_sub(waited) else { break };
-            futex::wait(gate, 1, left);
-        }
-        self.end_wait(SessionWait::WalReset, start, outer);
+            let Some(left) = limit.checked_sub(waited) else { break false };
+            futex::wait(gate, bits, left);
+        };
+        self.end_wait(reason, start, outer);
+        is_clear
     }
 }
 

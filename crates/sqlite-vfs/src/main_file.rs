@@ -148,6 +148,8 @@ pub(crate) struct MainFile {
     /// No segment was found; do not look again before.
     look_again_ns: Cell<u64>,
     alive_until_ns: Cell<u64>,
+    /// The gate stayed closed for longer than an instance keeps it so, and was not seen open since.
+    pub gate_ignored: Cell<bool>,
     /// First region of the wal-index.
     pub wal_index: Cell<*mut u32>,
     /// Shared read locks held, bit by offset.
@@ -231,6 +233,7 @@ impl MainFile {
             segment: Cell::new(None),
             look_again_ns: Cell::new(0),
             alive_until_ns: Cell::new(0),
+            gate_ignored: Cell::new(false),
             wal_index: Cell::new(std::ptr::null_mut()),
             read_locks: Cell::new(0),
             began_ns: Cell::new(0),
@@ -356,6 +359,12 @@ impl MainFile {
         let alive = alive && !self.database.is_replaced();
         self.alive_until_ns.set(if alive { now + ALIVE_FOR_NS } else { 0 });
         alive
+    }
+
+    /// Whether the instance lives, asked now.
+    pub(crate) fn is_alive_now(&self) -> bool {
+        self.alive_until_ns.set(0);
+        self.recently_alive()
     }
 
     /// The wait for a commit ended with this result: after an error the instance is asked for life before the next transaction.

@@ -13,8 +13,10 @@ use standfast_session::{DatabaseState, Session, SessionWait, monotonic_ns};
 use std::ffi::c_int;
 use std::time::Duration;
 
-/// A transaction waits at its start for at most this long while the log is being reset.
-const GATE_WAIT: Duration = Duration::from_millis(20);
+/// How often a session that waits for the instance, at the gate or for the write lock, asks whether it lives.
+const INSTANCE_LOOK: Duration = Duration::from_millis(20);
+/// For so long it waits at most: an instance that lives can be stopped in the middle of it.
+const INSTANCE_WAIT_NS: u64 = 1_000_000_000;
 
 /// A reader needs a mark that is not beyond its snapshot; how far it is behind matters only to checkpoints, which move no
 /// frames beyond the mark of a reader: they leave about so many more to the next one.
@@ -116,13 +118,49 @@ impl MainFile {
         })
     }
 
+    /// Waits at the gate while an instance that lives keeps it closed: what it does there takes milliseconds, or as long as the
+    /// disk takes. After [`INSTANCE_WAIT_NS`] in vain it is waited for only a moment, until the gate was seen open.
+    fn pass_gate(&self, session: Session) {
+        let begun = monotonic_ns();
+        let is_open = loop {
+            if session.pass_gate(INSTANCE_LOOK) {
+                break true;
+            }
+            let is_over = monotonic_ns().saturating_sub(begun) >= INSTANCE_WAIT_NS;
+            if is_over || self.gate_ignored.get() || !self.is_alive_now() {
+                break false;
+            }
+        };
+        self.gate_ignored.set(!is_open);
+    }
+
+    /// Takes the write lock without waiting for another writer; the instance, which has it for moments, is waited for.
+    fn take_write_lock_after_instance(&self, session: Session) -> c_int {
+        let begun = monotonic_ns();
+        let mut has_looked = false;
+        loop {
+            let result = self.take_write_lock();
+            if result & 0xFF != code::BUSY {
+                return result;
+            }
+            let is_over = || monotonic_ns().saturating_sub(begun) >= INSTANCE_WAIT_NS;
+            match session.await_instance(INSTANCE_LOOK) {
+                Some(true) if !is_over() => has_looked = false,
+                Some(false) if !is_over() && self.is_alive_now() => {}
+                // It may have released the lock between the attempt and the look.
+                None if !has_looked => has_looked = true,
+                _ => return result,
+            }
+        }
+    }
+
     fn lock_read(&self, offset: c_int, count: c_int) -> c_int {
         // The gate stands at the start of a transaction and is not for those who hold something already, or
         // have the turn: whoever closed it waits for them.
         let starts = self.read_locks.get() == 0;
         if starts && self.write_lock.get() == WriteLock::Free && !turn::holds(self.id) {
             if let Some(session) = self.session() {
-                session.pass_gate(GATE_WAIT);
+                self.pass_gate(session);
             }
             if let Some(result) = self.refuse_in_doubt() {
                 return result;
@@ -248,7 +286,7 @@ impl MainFile {
     /// Takes the real lock. Without a turn (the last sleep timed out) the hints may be stale, left by a
     /// process that was killed, and the lock itself tells.
     fn lock_in_turn(&self, session: Session, granted: bool) -> c_int {
-        let result = self.take_write_lock();
+        let result = self.take_write_lock_after_instance(session);
         if result == code::OK {
             if granted {
                 session.lock_taken();

@@ -318,6 +318,16 @@ impl<'c> Guard<'c> {
         Ok(())
     }
 
+    /// Installs what is told of the write lock, once; see [`guard_vfs::WriteLockTold`].
+    ///
+    /// # Errors
+    /// `NotGuarded` when the file is gone.
+    pub fn tell_write_lock(&self, told: guard_vfs::WriteLockTold) -> Result<(), GuardError> {
+        // A second one would be told the same.
+        let _ = self.state()?.write_lock_told.set(told);
+        Ok(())
+    }
+
     /// A view of the wal-index. It may be used from any thread, but only while the connection is open.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ mod state;
 
 pub use file::GuardFile;
 pub use methods::{sync_written, write_page};
-pub use state::{AllMoved, BeforeBackfill, GuardState};
+pub use state::{AllMoved, BeforeBackfill, GuardState, WriteLockTold};
 
 use file::Kind;
 use methods::METHODS;

@@ -8,6 +8,7 @@ use standfast_campaign::instance::Instance;
 use standfast_campaign::status::Status;
 use standfast_campaign::verify::check_integrity;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 const SQLITE_BUSY: i32 = 5;
@@ -284,4 +285,39 @@ fn a_standby_that_dies_while_it_writes_a_log_anew_catches_up() {
         await_status(&primary, "the standby is back", Status::streams);
         assert_same(&primary, &standby, &path);
     }
+}
+
+/// Nobody else writes: whatever the instance does with the log, it is no reason for SQLITE_BUSY.
+#[test]
+fn an_application_alone_without_a_busy_timeout_never_finds_its_database_locked() {
+    const ROUNDS: i64 = 1_500;
+    let place = Place::new("alone-without-timeout");
+    let mut primary = place.instance("south");
+    shortly(&primary);
+    start(&mut primary);
+    let database = database(&place);
+    must(&primary, &["protect", &database.to_string_lossy()]);
+    let mut writer = place.application(&database);
+    writer.run("PRAGMA busy_timeout=0");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(SeqCst) {
+                for words in [["checkpoint"], ["switch-logfile"]] {
+                    must(&primary, &words);
+                }
+            }
+        });
+        for round in 0..ROUNDS {
+            for sql in ["BEGIN", "SELECT * FROM t", CHANGE, "COMMIT", CHANGE] {
+                let answer = writer.try_run(sql);
+                if !matches!(answer, Answer::Rows(_)) {
+                    is_over.store(true, SeqCst);
+                    panic!("{sql} of round {round}: {answer:?}");
+                }
+            }
+        }
+        is_over.store(true, SeqCst);
+    });
+    assert_eq!(changes(&database), 2 * ROUNDS);
 }

@@ -1,6 +1,7 @@
 //! The queue for the write lock and the gate, through SQLite's own busy handling.
 
-use crate::support::{count, insert, open, protected, thread_id, until, until_asleep};
+use crate::fake::FakeInstance;
+use crate::support::{code, count, insert, open, protected, thread_id, until, until_asleep};
 use rusqlite::{Connection, ffi};
 use standfast_session::SessionWait;
 use std::path::Path;
@@ -79,7 +80,7 @@ fn a_long_transaction_makes_others_wait_for_their_timeout_and_no_longer() {
     other.busy_timeout(Duration::from_millis(100)).unwrap();
     let start = Instant::now();
     let error = insert(&other).unwrap_err();
-    assert_eq!(crate::support::code(&error), ffi::SQLITE_BUSY);
+    assert_eq!(code(&error), ffi::SQLITE_BUSY);
     let waited = start.elapsed();
     assert!(waited >= Duration::from_millis(90) && waited < Duration::from_secs(20), "{waited:?}");
     other.busy_timeout(Duration::from_secs(5)).unwrap();
@@ -119,7 +120,7 @@ fn a_transaction_upgraded_from_a_stale_snapshot_is_told_so() {
     assert_eq!(count(&reader), 0);
     insert(&writer).unwrap();
     let error = insert(&reader).unwrap_err();
-    assert_eq!(crate::support::code(&error), ffi::SQLITE_BUSY_SNAPSHOT);
+    assert_eq!(code(&error), ffi::SQLITE_BUSY_SNAPSHOT);
     reader.execute_batch("ROLLBACK").unwrap();
     insert(&reader).unwrap();
 }
@@ -152,22 +153,122 @@ fn a_process_that_does_not_queue_is_waited_for_by_polling() {
 }
 
 #[test]
-fn the_gate_holds_new_transactions_for_a_moment_only() {
+fn the_gate_holds_new_transactions_until_it_opens() {
     let (_scratch, instance, path) = protected("gate");
-    let mut connection = open(&path);
+    let connection = open(&path);
+    connection.busy_timeout(Duration::ZERO).unwrap();
     insert(&connection).unwrap();
     instance.segment.close_gate(3);
-    let start = Instant::now();
-    insert(&connection).unwrap();
-    assert!(start.elapsed() >= Duration::from_millis(15), "went through: {:?}", start.elapsed());
-    let start = Instant::now();
-    let moved = &mut connection;
     std::thread::scope(|scope| {
-        let writer = scope.spawn(move || insert(moved).unwrap());
+        let (tell, told) = mpsc::channel();
+        let moved = connection;
+        let writer = scope.spawn(move || {
+            tell.send(thread_id()).unwrap();
+            let start = Instant::now();
+            (insert(&moved), start.elapsed(), moved)
+        });
+        until_asleep(told.recv().unwrap());
+        let held = Duration::from_millis(200);
+        std::thread::sleep(held);
+        assert!(!writer.is_finished());
         instance.segment.open_gate(3);
-        writer.join().unwrap();
+        let (inserted, took, connection) = writer.join().unwrap();
+        assert!(inserted == Ok(1) && took >= held, "{inserted:?} after {took:?}");
+        // An instance that was stopped behind its gate: waited for once.
+        instance.segment.close_gate(3);
+        let start = Instant::now();
+        insert(&connection).unwrap();
+        let first = start.elapsed();
+        assert!(first >= Duration::from_millis(900), "went through: {first:?}");
+        let start = Instant::now();
+        for _ in 0..3 {
+            insert(&connection).unwrap();
+        }
+        assert!(start.elapsed() < first, "{:?} after {first:?}", start.elapsed());
+        instance.segment.open_gate(3);
     });
-    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// Holds the write lock as the instance does, until it is dropped.
+struct InstanceWrites<'a>(&'a FakeInstance, Connection);
+
+impl<'a> InstanceWrites<'a> {
+    fn begin(instance: &'a FakeInstance, path: &Path) -> InstanceWrites<'a> {
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+        let connection = Connection::open_with_flags_and_vfs(path, flags, c"unix").unwrap();
+        instance.segment.note_write_lock(3, true);
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        InstanceWrites(instance, connection)
+    }
+}
+
+impl Drop for InstanceWrites<'_> {
+    fn drop(&mut self) {
+        self.1.execute_batch("ROLLBACK").unwrap();
+        self.0.segment.note_write_lock(3, false);
+    }
+}
+
+/// Runs `sql` without a busy timeout while the instance has the write lock, which it gives up when the connection sleeps.
+fn run_while_the_instance_writes(
+    instance: &FakeInstance,
+    path: &Path,
+    connection: &mut Connection,
+    sql: &str,
+) {
+    connection.busy_timeout(Duration::ZERO).unwrap();
+    let writes = InstanceWrites::begin(instance, path);
+    std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let writer = scope.spawn(move || {
+            tell.send(thread_id()).unwrap();
+            connection.execute_batch(sql)
+        });
+        until_asleep(told.recv().unwrap());
+        drop(writes);
+        assert_eq!(writer.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_connection_without_a_busy_timeout_waits_for_the_instance_alone() {
+    let (_scratch, instance, path) = protected("instance-writes");
+    let mut connection = open(&path);
+    run_while_the_instance_writes(&instance, &path, &mut connection, "INSERT INTO t VALUES(1)");
+    // A transaction that began before.
+    connection.execute_batch("BEGIN; SELECT * FROM t").unwrap();
+    run_while_the_instance_writes(&instance, &path, &mut connection, "INSERT INTO t VALUES(2)");
+    connection.execute_batch("COMMIT").unwrap();
+    // Behind the gate as well, where no other session is kept waiting for it.
+    connection.execute_batch("BEGIN; SELECT * FROM t").unwrap();
+    instance.segment.close_gate(3);
+    run_while_the_instance_writes(&instance, &path, &mut connection, "INSERT INTO t VALUES(3)");
+    connection.execute_batch("COMMIT").unwrap();
+    instance.segment.open_gate(3);
+    assert_eq!(count(&connection), 3);
+    // Another writer is not waited for.
+    let other = open(&path);
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_BUSY);
+    other.execute_batch("ROLLBACK").unwrap();
+    let foreign = InstanceWrites::begin(&instance, &path);
+    instance.segment.note_write_lock(3, false);
+    assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_BUSY);
+    drop(foreign);
+}
+
+#[test]
+fn a_transaction_of_many_gets_out_of_the_way_of_the_gate() {
+    let (_scratch, instance, path) = protected("instance-gate");
+    let (connection, other) = (open(&path), open(&path));
+    insert(&other).unwrap();
+    connection.busy_timeout(Duration::ZERO).unwrap();
+    connection.execute_batch("BEGIN; SELECT * FROM t").unwrap();
+    instance.segment.close_gate(3);
+    let writes = InstanceWrites::begin(&instance, &path);
+    assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_BUSY);
+    drop(writes);
+    instance.segment.open_gate(3);
 }
 
 #[test]
@@ -215,7 +316,7 @@ fn a_connection_with_an_open_cursor_commits_time_and_again() {
     rows.next().unwrap().expect("a row");
     insert(&other).unwrap();
     let error = insert(&connection).unwrap_err();
-    assert_eq!(crate::support::code(&error), ffi::SQLITE_BUSY_SNAPSHOT);
+    assert_eq!(code(&error), ffi::SQLITE_BUSY_SNAPSHOT);
 }
 
 /// Methods of the file, as SQLite calls them, and the file.
@@ -284,6 +385,6 @@ fn without_a_busy_timeout_a_stale_hint_is_not_taken_for_the_lock() {
     // One that lives has been given the turn, and does not come for it.
     let idle = standfast_session::Session::attach(instance.segment, 3, std::process::id(), 1).unwrap();
     assert!(idle.try_turn());
-    assert_eq!(crate::support::code(&insert(&connection).unwrap_err()), ffi::SQLITE_BUSY);
+    assert_eq!(code(&insert(&connection).unwrap_err()), ffi::SQLITE_BUSY);
     until("the lock itself is asked", || insert(&connection).is_ok());
 }

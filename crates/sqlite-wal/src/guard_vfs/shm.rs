@@ -16,6 +16,28 @@ const CHECKPOINT_LOCK: c_int = 1;
 impl GuardFile {
     /// Takes the write lock, without waiting: exclusively, or, where others hold it shared, by the [inner lock](InnerLock).
     pub fn take_write_lock(&self) -> c_int {
+        self.tell_write_lock(true);
+        let code = self.try_write_lock();
+        if code != ffi::SQLITE_OK {
+            self.tell_write_lock(false);
+        }
+        code
+    }
+
+    /// Releases the write lock.
+    pub fn drop_write_lock(&self) -> c_int {
+        let code = self.give_write_lock();
+        self.tell_write_lock(false);
+        code
+    }
+
+    fn tell_write_lock(&self, held: bool) {
+        if let Some(state) = self.state() {
+            state.tell_write_lock(held);
+        }
+    }
+
+    fn try_write_lock(&self) -> c_int {
         const SHARED: c_int = ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_SHARED;
         let exclusively = || self.shm_lock(WRITE_LOCK, 1, ffi::SQLITE_SHM_LOCK | ffi::SQLITE_SHM_EXCLUSIVE);
         let Some(state) = self.state() else { return exclusively() };
@@ -45,8 +67,7 @@ impl GuardFile {
         code
     }
 
-    /// Releases the write lock.
-    pub fn drop_write_lock(&self) -> c_int {
+    fn give_write_lock(&self) -> c_int {
         const EXCLUSIVE: c_int = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_EXCLUSIVE;
         const SHARED: c_int = ffi::SQLITE_SHM_UNLOCK | ffi::SQLITE_SHM_SHARED;
         let Some(state) = self.state() else { return self.shm_lock(WRITE_LOCK, 1, EXCLUSIVE) };

@@ -7,7 +7,7 @@ use standfast_session::InnerLock;
 use standfast_types::FrameRun;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 /// Called before the WAL is synced for a checkpoint; false refuses the checkpoint.
 pub type BeforeBackfill = Box<dyn Fn() -> bool + Send + Sync>;
@@ -15,6 +15,10 @@ pub type BeforeBackfill = Box<dyn Fn() -> bool + Send + Sync>;
 /// Called with the last frame moved when a checkpoint has moved all of the log into the database file, synced, and before the
 /// wal-index says so: from then on SQLite may reset the log. False keeps it from being said.
 pub type AllMoved = Box<dyn Fn(u32) -> bool + Send + Sync>;
+
+/// Called with true before this connection tries to take SQLite's write lock, and with false when it has not got it or has
+/// released it.
+pub type WriteLockTold = Box<dyn Fn(bool) + Send + Sync>;
 
 /// What the guard knows of one open main database file; lives as long as the file is open.
 #[derive(Default)]
@@ -32,6 +36,7 @@ pub struct GuardState {
     path: PathBuf,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
     pub all_moved: Mutex<Option<AllMoved>>,
+    pub write_lock_told: OnceLock<WriteLockTold>,
     portions: Mutex<Portions>,
     /// The database was written to since its last sync.
     pub(super) unsynced: AtomicBool,
@@ -87,6 +92,12 @@ impl GuardState {
             *inner = Some(found);
         }
         locked
+    }
+
+    pub(super) fn tell_write_lock(&self, held: bool) {
+        if let Some(told) = self.write_lock_told.get() {
+            told(held);
+        }
     }
 
     pub(super) fn unlock_inner(&self) {
