@@ -58,7 +58,11 @@ impl<T> Watched<T> {
             .changed
             .wait_timeout_while(self.value.lock().unwrap(), TIMEOUT, |value| !ready(value))
             .unwrap();
-        assert!(!timeout.timed_out(), "waited in vain until {what}");
+        if timeout.timed_out() {
+            // Threads that use the value go on, so that the test fails, and does not wait for them for ever.
+            drop(guard);
+            panic!("not so within {TIMEOUT:?}: {what}");
+        }
         guard
     }
 }
