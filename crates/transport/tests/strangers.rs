@@ -3,9 +3,10 @@
 
 mod common;
 
-use common::family::member;
+use common::family::{NOW, authority, member};
 use common::*;
 use standfast_format::{FrameHeader, FrameKind, encode_frame};
+use standfast_tls::{FixedClock, Request, joining};
 use standfast_transport::*;
 use standfast_types::Scn;
 use std::io::{Read, Write};
@@ -72,20 +73,56 @@ fn a_stranger_with_many_reasons_has_few_lines() {
     assert!((1..=3).contains(&counts), "{counts} lines about those left out");
 }
 
+/// Refusals until no line is left for strangers at this address: without a certificate, each time by another name.
+fn use_lines_up(service: &Service, receiver: &Receiver) {
+    for nth in 0..20 {
+        ask_without_a_certificate(receiver, &format!("x{nth}"));
+    }
+    service.wait_event("lines are left out", |event| matches!(event, ReceiverEvent::LeftOut { .. }));
+}
+
+fn ask_without_a_certificate(receiver: &Receiver, name: &str) {
+    let clock: standfast_tls::Clock = Arc::new(FixedClock(NOW));
+    let security = Security::joining(joining(authority().fingerprint(), &clock).unwrap());
+    let (address, request) = (receiver.local_addr().to_string(), Request::create(name).unwrap());
+    fetch_certificate(&address, &security, name, request.der(), None, None).unwrap_err();
+}
+
 #[test]
-fn broken_handshakes_do_not_silence_what_is_said_of_a_member() {
+fn strangers_do_not_silence_what_is_said_of_a_member() {
     let (service, receiver) = listening(member("oslo", true));
     for kind in 0..120_u8 {
         let mut stream = TcpStream::connect(receiver.local_addr()).unwrap();
         let _ = stream.write_all(&[22, 3, kind, 0, kind, kind, kind, kind]);
     }
+    use_lines_up(&service, &receiver);
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let observer = Arc::new(Observer::default());
     let config = sender_config(receiver.local_addr(), member("paris", true), Some("oslo"));
     let _sender = Sender::start(0, config, source.clone(), observer.clone()).unwrap();
     let told = service
-        .wait_event("a member is spoken of", |event| event.refused() == Some(RefuseCode::NotAllowed))
+        .wait_event("a member is spoken of", |event| event.to_string().contains("`paris` "))
         .to_string();
     assert!(told.contains("`paris` is not listed"), "{told}");
     assert!(source.end() >= Scn::START);
+}
+
+#[test]
+fn strangers_do_not_silence_the_address_of_a_member() {
+    let service = Service::standby("oslo", &[incarnation(1, 4096)]);
+    let config = ReceiverConfig {
+        listen: "127.0.0.1:0".into(),
+        security: member("oslo", true),
+        ..ReceiverConfig::default()
+    };
+    let log: Box<dyn StandbyLog> = Box::new(MemoryLog(empty_standby()));
+    let receiver = Receiver::start(config, service.clone(), Some(log)).unwrap();
+    use_lines_up(&service, &receiver);
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let observer = Arc::new(Observer::default());
+    let config = sender_config(receiver.local_addr(), member("paris", true), Some("oslo"));
+    let _sender = Sender::start(0, config, source, observer.clone()).unwrap();
+    observer.wait_event("a member is let in", |event| matches!(event, SenderEvent::Connected { .. }));
+    ask_without_a_certificate(&receiver, "late");
+    service.wait_event("it is said", |event| event.to_string().contains("`late` shows no certificate"));
 }
