@@ -10,7 +10,7 @@ use standfast_tls::{FixedClock, Request, joining};
 use standfast_transport::*;
 use standfast_types::Scn;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -125,4 +125,40 @@ fn strangers_do_not_silence_the_address_of_a_member() {
     observer.wait_event("a member is let in", |event| matches!(event, SenderEvent::Connected { .. }));
     ask_without_a_certificate(&receiver, "late");
     service.wait_event("it is said", |event| event.to_string().contains("`late` shows no certificate"));
+}
+
+/// An address that answers everything with this frame.
+fn answering(kind: FrameKind, version: u64, payload: &serde_json::Value) -> SocketAddr {
+    let (listener, mut frame) = (TcpListener::bind("127.0.0.1:0").unwrap(), Vec::new());
+    let address = listener.local_addr().unwrap();
+    encode_frame(FrameHeader::new(kind, version, 0, 0, 0), payload.to_string().as_bytes(), &mut frame);
+    // Ends with the program.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(&frame).and_then(|()| stream.read_to_end(&mut Vec::new()));
+        }
+    });
+    address
+}
+
+#[test]
+fn what_the_other_end_answers_is_printable_and_bounded() {
+    let evil = format!("\x1b[2J\n2026-01-01T00:00:00.000Z forged\u{202e}{}", "x".repeat(50_000));
+    for (kind, version, payload) in [
+        (FrameKind::Refuse, 0, serde_json::json!({"code": "diverged", "message": evil})),
+        (FrameKind::Hello, PROTOCOL_VERSION, serde_json::json!({"standby": {"role": evil}})),
+    ] {
+        let address = answering(kind, version, &payload);
+        let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+        let observer = Arc::new(Observer::default());
+        let config = sender_config(address, Security::insecure(), None);
+        let _sender = Sender::start(0, config, source, observer.clone()).unwrap();
+        let event =
+            observer.wait_event("it says why", |event| event.to_string().contains("forged")).to_string();
+        assert!(
+            event.len() < 1500 && !event.contains(|c: char| c.is_control() || c == '\u{202e}'),
+            "{event:?}"
+        );
+        assert!(event.contains("\\u{1b}[2J"), "{event}");
+    }
 }
