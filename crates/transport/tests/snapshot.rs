@@ -52,6 +52,28 @@ fn primary(databases: Vec<(DatabaseInfo, Vec<u8>, Scn)>) -> (Arc<MemorySource>, 
 }
 
 #[test]
+fn a_copy_is_asked_for_by_the_name_in_the_certificate_only() {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let config = ReceiverConfig {
+        listen: "127.0.0.1:0".into(),
+        security: family::member("paris", true),
+        ..ReceiverConfig::default()
+    };
+    let receiver = Receiver::start(config, Arc::new(Unlisting(Service::primary(&source))), None).unwrap();
+    let mut copies = Copies::default();
+    let mut refused = |name: &str| {
+        let address = receiver.local_addr().to_string();
+        match fetch_snapshot(&address, &family::member("oslo", true), name, &mut copies).unwrap_err() {
+            TransportError::Refused(refusal) => refusal.code,
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(refused("bergen"), RefuseCode::WrongPeer);
+    assert_eq!(refused("oslo"), RefuseCode::NotAllowed, "the list is asked for its own name");
+    assert!(copies.manifest.is_none());
+}
+
+#[test]
 fn a_new_standby_gets_all_databases_and_the_place_where_its_redo_begins() {
     let all = vec![database(0, 3, Scn(5000)), database(7, 5000, Scn(4800)), database(2, 2, Scn(4900))];
     let (source, service, receiver) = primary(all.clone());
