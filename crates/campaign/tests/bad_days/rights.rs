@@ -53,6 +53,22 @@ fn a_host_that_may_not_become_primary_does_not_fence_it() {
 }
 
 #[test]
+fn a_destination_that_may_not_receive_redo_gets_none() {
+    let place = Place::new("rights-receive");
+    let (south, database) = primary(&place);
+    let watcher = standby(&place, &south, "watcher", &[]);
+    let received = || watcher.status().unwrap().number("/standby/received");
+    let before = received();
+    must(&south, &["cert", "allow", "watcher", "--status-only"]);
+    add_destination(&south, &watcher, &["--mode", "async", "--no-wait"]);
+    await_alert(&south, "`watcher` may not receive redo, `south` lists it for: read the state");
+    place.application(&database).run(INSERT);
+    assert_eq!(received(), before);
+    must(&south, &["cert", "allow", "watcher"]);
+    await_status(&south, "it follows", |status| status.streams() && Status::settled(status));
+}
+
+#[test]
 fn a_far_sync_passes_a_signed_promotion_on_and_needs_no_right() {
     let place = Place::new("rights-far-sync");
     let (south, database) = primary(&place);
