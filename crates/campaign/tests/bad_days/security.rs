@@ -1,14 +1,17 @@
 //! Encrypted connections: joining, following, taking over, renewing, and who is kept out.
 
 use crate::support::{
-    INSERT, Place, add_destination, assert_same, await_alert, await_rows, await_status, must, refuses, start,
+    INSERT, Place, TIMEOUT, add_destination, assert_same, await_alert, await_rows, await_status, must,
+    refuses, start,
 };
 use crate::writers::Writers;
 use standfast_campaign::instance::{INSECURE, Instance, free_address};
+use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
 
 /// A running primary with a certificate, as in the README, that protects a database.
 pub fn primary(place: &Place) -> (Instance, PathBuf) {
@@ -128,6 +131,15 @@ fn a_token_that_is_wrong_used_or_late_opens_nothing_and_plain_tcp_is_refused_wit
     refused(&["--token-file", &file.to_string_lossy()], &["not a join token"]);
     let other = token(&place, &south, "west", &[]);
     refused(&["--token-file", &other.to_string_lossy()], &["not for `north`"]);
+    // Of before its time was over, by the clock of this host, which counts whole seconds.
+    let late = token(&place, &south, "north", &["--ttl", "1s"]);
+    let issued = SystemTime::now();
+    await_condition("its time is over", TIMEOUT, || {
+        let passed = issued.elapsed().unwrap_or_default();
+        Ok(if passed >= Duration::from_secs(2) { Ok(()) } else { Err(format!("{passed:?}")) })
+    })
+    .unwrap();
+    refused(&["--token-file", &late.to_string_lossy()], &["has expired"]);
     // Used once.
     let north = standby(&place, &south, "north", &[]);
     std::fs::rename(north.directory.join("tls"), place.path("away")).unwrap();
