@@ -257,6 +257,24 @@ fn a_clock_wrong_by_a_day_does_not_interrupt_the_stream_and_is_named() {
 }
 
 #[test]
+fn a_valid_certificate_is_not_replaced_by_one_that_is_not() {
+    let place = Place::new("clock-kept");
+    let hosts = Hosts::new(&place);
+    let before = fingerprint(&hosts.north);
+    // What is made by it begins tomorrow.
+    hosts.clocks[0].set(2 * DAY);
+    await_alert(&hosts.south, "SET AHEAD by 2.0 days");
+    let words = ["behind that of `south`", "by the one here not"];
+    refuses(&hosts.north, &["cert", "renew"], 3, &words);
+    assert_eq!(fingerprint(&hosts.north), before);
+    hosts.clocks[0].set(0);
+    hosts.await_certificates("valid");
+    must(&hosts.north, &["cert", "renew"]);
+    assert_ne!(fingerprint(&hosts.north), before);
+    hosts.finish();
+}
+
+#[test]
 fn a_connection_that_a_wrong_clock_refuses_names_the_clocks_at_both_ends() {
     let place = Place::new("clock-refused");
     let mut hosts = Hosts::new(&place);
