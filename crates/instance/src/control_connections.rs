@@ -192,9 +192,12 @@ mod tests {
     #[test]
     fn a_request_that_comes_byte_by_byte_has_the_same_time() {
         let (here, mut there) = UnixStream::pair().unwrap();
-        let writer = std::thread::spawn(move || while there.write_all(b"x").is_ok() {});
+        there.write_all(&[b'x'; LOOKING_BYTES_MAX + 1]).unwrap();
         let long = read_request(&here, LOOKING_BYTES_MAX, Duration::from_secs(60)).unwrap_err();
-        assert_eq!(long.kind(), ErrorKind::InvalidData);
+        assert_eq!(long.kind(), ErrorKind::InvalidData, "no byte more is waited for");
+        let writer = std::thread::spawn(move || while there.write_all(b"x").is_ok() {});
+        let late = read_request(&here, REQUEST_BYTES_MAX, Duration::from_millis(200)).unwrap();
+        assert_eq!(late, None, "it came all the time");
         drop(here);
         writer.join().unwrap();
         let (here, mut there) = UnixStream::pair().unwrap();
