@@ -68,6 +68,31 @@ fn silent_connections_do_not_keep_a_client_out() {
         let _ = stream.write_all(b"GET / HTTP/1.1\r\n");
     }
     assert!(page(&server, "/icon.svg").starts_with("HTTP/1.1 200 "));
+    let is_open = |stream: &&TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        stream.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    let left = silent.iter().filter(is_open).count();
+    assert!(left <= LIMITS.per_address, "{left} are still open");
+}
+
+#[test]
+fn silent_connections_take_no_place_of_one_that_is_allowed() {
+    let latest = Arc::new(Latest::default());
+    let config = HttpConfig { listen: "127.0.0.1:0".into(), anonymous: true, ..HttpConfig::default() };
+    let server = HttpServer::start(&config, Path::new("."), &Weak::new(), &latest).unwrap().unwrap();
+    let mut allowed = TcpStream::connect(server.address()).unwrap();
+    // As long as this is held its answer is not made.
+    latest.with(|_| {
+        allowed.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        assert!(page(&server, "/icon.svg").starts_with("HTTP/1.1 200 "), "the request before it was read");
+        let _silent: Vec<TcpStream> =
+            (0..2 * LIMITS.per_address).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+        assert!(page(&server, "/icon.svg").starts_with("HTTP/1.1 200 "));
+    });
+    let mut answer = String::new();
+    allowed.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
 }
 
 #[test]
