@@ -16,9 +16,13 @@ struct Copies {
     pages: BTreeMap<DatabaseId, Vec<u8>>,
     ends: Vec<SnapshotInfo>,
     fail_at: Option<PageNo>,
+    without_databases: bool,
 }
 
 impl SnapshotSink for Copies {
+    fn wants_databases(&self) -> bool {
+        !self.without_databases
+    }
     fn manifest(&mut self, manifest: &Manifest) -> Result<(), StationError> {
         self.manifest = Some(manifest.clone());
         Ok(())
@@ -51,15 +55,37 @@ fn primary(databases: Vec<(DatabaseInfo, Vec<u8>, Scn)>) -> (Arc<MemorySource>, 
     (source, service, receiver)
 }
 
-#[test]
-fn a_copy_is_asked_for_by_the_name_in_the_certificate_only() {
+/// A primary that speaks TLS only and lists no peer.
+fn unlisting() -> Receiver {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
     let config = ReceiverConfig {
         listen: "127.0.0.1:0".into(),
         security: family::member("paris", true),
         ..ReceiverConfig::default()
     };
-    let receiver = Receiver::start(config, Arc::new(Unlisting(Service::primary(&source))), None).unwrap();
+    Receiver::start(config, Arc::new(Unlisting(Service::primary(&source))), None).unwrap()
+}
+
+#[test]
+fn each_request_takes_the_right_that_it_is_for() {
+    let receiver = unlisting();
+    let (address, oslo) = (receiver.local_addr().to_string(), family::member("oslo", true));
+    let mut copies = Copies::default();
+    let all = fetch_snapshot(&address, &oslo, "oslo", &mut copies).unwrap_err();
+    let one = fetch_database(&address, &oslo, "oslo", DatabaseId(0), &mut copies).unwrap_err();
+    copies.without_databases = true;
+    let none = fetch_snapshot(&address, &oslo, "oslo", &mut copies).unwrap_err();
+    let state = fetch_status(&address, &oslo, false, TIMEOUT).unwrap_err();
+    for (refused, right) in
+        [(all, Right::Read), (one, Right::Read), (none, Right::Receive), (state, Right::Status)]
+    {
+        assert!(refused.to_string().contains(right.words()), "{right:?}: {refused}");
+    }
+}
+
+#[test]
+fn a_copy_is_asked_for_by_the_name_in_the_certificate_only() {
+    let receiver = unlisting();
     let mut copies = Copies::default();
     let mut refused = |name: &str| {
         let address = receiver.local_addr().to_string();

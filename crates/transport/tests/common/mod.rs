@@ -454,7 +454,7 @@ impl ReceiverService for Unlisting {
     fn event(&self, event: &ReceiverEvent) {
         self.0.event(event);
     }
-    fn authorise(&self, peer: &str, _: Right) -> Result<(), Refusal> {
-        Err(Refusal::new(RefuseCode::NotAllowed, format!("`{peer}` is not listed")))
+    fn authorise(&self, peer: &str, wish: Right) -> Result<(), Refusal> {
+        Err(Refusal::new(RefuseCode::NotAllowed, format!("`{peer}` is not listed: {}", wish.words())))
     }
 }
