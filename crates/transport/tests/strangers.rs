@@ -127,6 +127,15 @@ fn strangers_do_not_silence_the_address_of_a_member() {
     service.wait_event("it is said", |event| event.to_string().contains("`late` shows no certificate"));
 }
 
+#[test]
+fn no_certificate_is_given_over_plain_tcp() {
+    let (_, receiver) = listening(Security::insecure());
+    let (address, request) = (receiver.local_addr().to_string(), Request::create("oslo").unwrap());
+    let refused = fetch_certificate(&address, &Security::insecure(), "oslo", request.der(), None, None);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("over encrypted connections only"), "{refused}");
+}
+
 /// An address that answers everything with this frame.
 fn answering(kind: FrameKind, version: u64, payload: &serde_json::Value) -> SocketAddr {
     let (listener, mut frame) = (TcpListener::bind("127.0.0.1:0").unwrap(), Vec::new());
