@@ -136,6 +136,26 @@ fn no_certificate_is_given_over_plain_tcp() {
     assert!(refused.contains("over encrypted connections only"), "{refused}");
 }
 
+#[test]
+fn the_address_with_most_strangers_gives_a_place_up() {
+    let limits = Limits { strangers_max: 4, strangers_per_address: 2, ..Limits::default() };
+    let config = ReceiverConfig {
+        listen: "127.0.0.1:0".into(),
+        security: member("oslo", true),
+        // Longer than anything is waited for here.
+        handshake_timeout: 10 * TIMEOUT,
+        limits,
+        ..ReceiverConfig::default()
+    };
+    let service = Service::standby("oslo", &[incarnation(1, 4096)]);
+    let receiver = Receiver::start(config, service, None).unwrap();
+    let SocketAddr::V4(address) = receiver.local_addr() else { panic!("{}", receiver.local_addr()) };
+    let silent = |last: u8| standfast_testkit::connect_from([127, 0, 0, last], address, TIMEOUT).unwrap();
+    let (mut oldest, _second, _newcomer) = (silent(2), silent(2), silent(3));
+    oldest.set_read_timeout(Some(TIMEOUT)).unwrap();
+    assert_eq!(oldest.read(&mut [0]).unwrap(), 0, "it is closed for the newcomer");
+}
+
 /// An address that answers everything with this frame.
 fn answering(kind: FrameKind, version: u64, payload: &serde_json::Value) -> SocketAddr {
     let (listener, mut frame) = (TcpListener::bind("127.0.0.1:0").unwrap(), Vec::new());
