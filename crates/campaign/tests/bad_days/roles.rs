@@ -2,9 +2,11 @@
 //! a second and third failover.
 
 use crate::support::{
-    INSERT, INSERT_BULK, Place, add_destination, assert_same, await_alert, await_status, must, rows, start,
+    INSERT, INSERT_BULK, Place, TIMEOUT, add_destination, assert_same, await_alert, await_status, must, rows,
+    start,
 };
 use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
 use std::path::{Path, PathBuf};
 
@@ -58,8 +60,12 @@ fn miss_logs(place: &Place, primary: &Instance, standby: &mut Instance, database
     let resolved = standby.alerts().matches("gap resolved: logs").count();
     start(standby);
     await_status(primary, "the standby has everything", |status| status.streams() && status.settled());
-    let alerts = standby.alerts();
-    assert!(alerts.matches("gap resolved: logs").count() > resolved, "{alerts}");
+    // It is said after the redo is there.
+    await_condition("the gap is said to be resolved", TIMEOUT, || {
+        let alerts = standby.alerts();
+        Ok(if alerts.matches("gap resolved: logs").count() > resolved { Ok(()) } else { Err(alerts) })
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
     assert_same(primary, standby, database);
 }
 
