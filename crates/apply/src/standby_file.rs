@@ -17,7 +17,8 @@ use crate::never_vacuum::never_vacuum;
 use crate::standby_log::Log;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
-use standfast_sqlite_wal::guard::Guard;
+use standfast_sqlite_wal::guard::{Guard, GuardError};
+use standfast_sqlite_wal::journal::{INTO_WAL_MODE, check_no_journal};
 use standfast_sqlite_wal::write_back::WriteBack;
 use standfast_sqlite_wal::{VfsFile, cut_stale_frames};
 use standfast_types::{PageNo, PageSize, WalPosition};
@@ -418,6 +419,10 @@ fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
         // wal-index get the permissions of the database. What cannot be made SQLite reports.
         let _ = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&plan.path);
     }
+    if plan.vfs_base.is_none() {
+        let journal = check_no_journal(&plan.path).map_err(GuardError::Journal);
+        journal.map_err(|source| ApplyError::Guard { name: plan.name.clone(), source })?;
+    }
     let open = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let flags = if create { flags | OpenFlags::SQLITE_OPEN_CREATE } else { flags };
@@ -429,7 +434,7 @@ fn connect(plan: &FilePlan, create: bool) -> Result<Connection, ApplyError> {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
         if create && connection.query_row("PRAGMA page_count", [], |row| row.get::<_, u32>(0))? == 0 {
             let page_bytes = plan.page_size.bytes();
-            connection.execute_batch(&format!("PRAGMA page_size={page_bytes}; PRAGMA journal_mode=WAL"))?;
+            connection.execute_batch(&format!("PRAGMA page_size={page_bytes}; {INTO_WAL_MODE}"))?;
         }
         connection.execute_batch(&format!(
             "PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA mmap_size=0; {}",

@@ -12,6 +12,7 @@ use standfast_sqlite_wal::capture::{Capture, check_index};
 use standfast_sqlite_wal::first_pages::FirstPages;
 use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
 use standfast_sqlite_wal::is_any_index_lost;
+use standfast_sqlite_wal::journal::check_no_journal;
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, WalIndexView};
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition, WalSalts};
@@ -87,6 +88,9 @@ impl Database {
     /// # Errors
     /// When it is not a database in WAL mode or somebody else checkpoints it for more than 5 s.
     pub fn open(record: DatabaseRecord, vfs_base: Option<&str>) -> Result<Database, InstanceError> {
+        if vfs_base.is_none() {
+            check_no_journal(&record.path).map_err(GuardError::Journal)?;
+        }
         let connection = open_guarded(&record.path, vfs_base)?;
         let index = {
             let guard = Guard::of(&connection)?;

@@ -138,7 +138,9 @@ impl InstanceError {
         match self {
             InstanceError::Config(_) | InstanceError::Log(standfast_log::LogError::Geometry { .. }) => 2,
             InstanceError::Reports(error) if error.is_usage() => 2,
-            InstanceError::Refused { .. } | InstanceError::Log(standfast_log::LogError::Foreign { .. }) => 3,
+            InstanceError::Refused { .. }
+            | InstanceError::Log(standfast_log::LogError::Foreign { .. })
+            | InstanceError::Guard(standfast_sqlite_wal::guard::GuardError::Journal(_)) => 3,
             InstanceError::Answered { code, .. } | InstanceError::Reported { code } => *code,
             InstanceError::NotRunning { .. } => 4,
             InstanceError::AlreadyRunning { .. } => 5,

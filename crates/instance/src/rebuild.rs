@@ -8,12 +8,14 @@ use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::kept::REBUILDING;
 use crate::reconcile;
-use rusqlite::Connection;
 use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
 use standfast_format::{Record, StreamCrc, decode_record};
 use standfast_io::{FileIdentity, outside};
 use standfast_log::{RecordReader, RedoLog};
 use standfast_session::{journal_path, wal_index_path, wal_path};
+use standfast_sqlite_wal::guard::register_guard_vfs;
+use standfast_sqlite_wal::journal::INTO_WAL_MODE;
 use standfast_transport::{DatabaseInfo, Manifest, SnapshotInfo, SnapshotSink, StationError, fetch_database};
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::fs::File;
@@ -149,7 +151,7 @@ fn make(
         Base::Image(scn) => {
             let connection = open(path)?;
             let bytes = record.page_size.bytes();
-            connection.execute_batch(&format!("PRAGMA page_size={bytes}; PRAGMA journal_mode=WAL"))?;
+            connection.execute_batch(&format!("PRAGMA page_size={bytes}; {INTO_WAL_MODE}"))?;
             *scn
         }
         Base::Standby { name, address } => fetch(environment, log, record, (name, address), file)?.min(from),
@@ -179,7 +181,7 @@ fn is_still(made: FileIdentity, path: &Path) -> Result<(), InstanceError> {
 /// No link is followed.
 fn open(path: &Path) -> Result<Connection, InstanceError> {
     outside::look(path).map_err(InstanceError::io("look at", path))?;
-    Ok(Connection::open(path)?)
+    Ok(Connection::open_with_flags_and_vfs(path, OpenFlags::default(), register_guard_vfs(None)?.as_str())?)
 }
 
 /// Moves the WAL into the file; what is there afterwards is one file, on the disk.

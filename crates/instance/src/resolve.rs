@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use standfast_io::outside;
 use standfast_log::{RecordReader, RedoLog};
 use standfast_session::{DatabaseState, wal_path};
-use standfast_sqlite_wal::guard::{Guard, GuardError};
+use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
 use standfast_sqlite_wal::state::PageFound;
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::collections::BTreeSet;
@@ -620,7 +620,8 @@ fn open_to_compare(
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     outside::look(&record.path).map_err(InstanceError::io("open", &record.path))?;
-    let connection = Connection::open_with_flags(&record.path, flags)?;
+    let vfs = register_guard_vfs(vfs_base)?;
+    let connection = Connection::open_with_flags_and_vfs(&record.path, flags, vfs.as_str())?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
     Ok(connection)
 }

@@ -1,6 +1,7 @@
 //! Holding SQLite's own locks for good, and reading what it has published.
 
 use crate::guard_vfs::{self, GuardFile, GuardState};
+use crate::journal::JournalFound;
 use crate::mapped;
 use crate::pace::Pace;
 use crate::wal_index::WalIndexView;
@@ -41,6 +42,9 @@ pub enum GuardError {
     /// The database has no wal-index: it is not in WAL mode or was not read yet.
     #[error("the database has no write-ahead log\nhint: run `PRAGMA journal_mode=WAL` on it")]
     NoWal,
+    /// What SQLite would roll back, or wait for, lies beside the database.
+    #[error("{}", .0)]
+    Journal(JournalFound),
     /// A writer died while publishing; SQLite's recovery has to run first.
     #[error("the wal-index is being written or was left half written")]
     Torn,
@@ -405,7 +409,7 @@ mod tests {
         let connection =
             Connection::open_with_flags_and_vfs(&*file, OpenFlags::default(), vfs.as_str()).unwrap();
         connection
-            .execute_batch("PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1)")
+            .execute_batch("PRAGMA journal_mode=OFF; PRAGMA journal_mode=WAL; CREATE TABLE t(x); INSERT INTO t VALUES(1)")
             .unwrap();
         (file, connection)
     }

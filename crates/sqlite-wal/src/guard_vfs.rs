@@ -7,7 +7,9 @@
 //! - writes the frames of a transaction at once;
 //! - lets a checkpoint go at the pace that was asked for;
 //! - keeps the WAL file at its length: a log that is truncated has to be allocated again;
-//! - syncs of a WAL file what is in use, and not what is left behind that of a longer log.
+//! - syncs of a WAL file what is in use, and not what is left behind that of a longer log;
+//! - knows of no rollback journals and deletes nothing but WALs, so that nothing is rolled back or deleted that somebody has put
+//!   beside the database ([`crate::journal`]).
 //!
 //! Here are its registration and the opening of files; `methods` and `shm` have the methods of an open file, `file` the file
 //! itself, and `state` what is known of it.
@@ -116,6 +118,10 @@ unsafe extern "C" fn open(
         (*guard).main = std::ptr::null_mut();
         (*guard).part = std::ptr::null_mut();
         (*guard).real = real;
+        // In WAL mode there are none, and what another user has put there may be a FIFO.
+        if flags & (ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_SUPER_JOURNAL) != 0 {
+            return ffi::SQLITE_CANTOPEN;
+        }
         let lower = below(vfs);
         let Some(real_open) = (*lower).xOpen else { return ffi::SQLITE_CANTOPEN };
         let code = real_open(lower, name, real, flags, out_flags);
@@ -150,6 +156,33 @@ unsafe extern "C" fn open(
     }
 }
 
+/// SQLite deletes a WAL beside an empty database, and what a rollback journal names.
+unsafe extern "C" fn delete(vfs: *mut ffi::sqlite3_vfs, name: *const c_char, sync_directory: c_int) -> c_int {
+    // SAFETY: see `below`; a name is NUL-terminated.
+    unsafe {
+        match CStr::from_ptr(name).to_bytes().ends_with(b"-wal") {
+            true => delete_below(vfs, name, sync_directory),
+            false => ffi::SQLITE_IOERR_DELETE,
+        }
+    }
+}
+
+unsafe extern "C" fn access(
+    vfs: *mut ffi::sqlite3_vfs,
+    name: *const c_char,
+    flags: c_int,
+    out: *mut c_int,
+) -> c_int {
+    // SAFETY: see `below`; a name is NUL-terminated, and out receives the answer.
+    unsafe {
+        if CStr::from_ptr(name).to_bytes().ends_with(b"-journal") {
+            *out = 0;
+            return ffi::SQLITE_OK;
+        }
+        access_below(vfs, name, flags, out)
+    }
+}
+
 /// A VFS method that only goes on to the VFS below.
 macro_rules! forward_vfs {
     ($name:ident, $method:ident, $missing:expr $(, $arg:ident: $ty:ty)*) => {
@@ -163,8 +196,8 @@ macro_rules! forward_vfs {
     };
 }
 
-forward_vfs!(delete, xDelete, ffi::SQLITE_IOERR_DELETE, name: *const c_char, sync_directory: c_int);
-forward_vfs!(access, xAccess, ffi::SQLITE_IOERR_ACCESS, name: *const c_char, flags: c_int, out: *mut c_int);
+forward_vfs!(delete_below, xDelete, ffi::SQLITE_IOERR_DELETE, name: *const c_char, sync_directory: c_int);
+forward_vfs!(access_below, xAccess, ffi::SQLITE_IOERR_ACCESS, name: *const c_char, flags: c_int, out: *mut c_int);
 forward_vfs!(full_pathname, xFullPathname, ffi::SQLITE_CANTOPEN, name: *const c_char, size: c_int, out: *mut c_char);
 forward_vfs!(randomness, xRandomness, 0, bytes: c_int, out: *mut c_char);
 forward_vfs!(sleep, xSleep, 0, microseconds: c_int);

@@ -12,6 +12,7 @@ pub mod first_pages;
 pub mod frame_sums;
 pub mod guard;
 mod guard_vfs;
+pub mod journal;
 pub mod log_length;
 mod mapped;
 mod moved;

@@ -48,7 +48,7 @@ impl Scene {
         let instance = Connection::open_with_flags_and_vfs(&path, flags, vfs.as_str()).unwrap();
         instance
             .execute_batch(
-                "PRAGMA page_size=4096; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;
+                "PRAGMA page_size=4096; PRAGMA journal_mode=OFF; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;
                  CREATE TABLE t(id INTEGER PRIMARY KEY, n INTEGER, pad BLOB);
                  WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50)
                  INSERT INTO t SELECT i, 0, zeroblob(3000) FROM n",

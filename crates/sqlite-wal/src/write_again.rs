@@ -80,7 +80,7 @@ mod tests {
         let connection = Connection::open_with_flags_and_vfs(&path, flags, vfs.as_str()).unwrap();
         connection
             .execute_batch(
-                "PRAGMA page_size=4096; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; CREATE TABLE t(x);
+                "PRAGMA page_size=4096; PRAGMA journal_mode=OFF; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; CREATE TABLE t(x);
                  INSERT INTO t VALUES(randomblob(20000)); INSERT INTO t VALUES(randomblob(9000))",
             )
             .unwrap();

@@ -31,6 +31,7 @@ mod gap;
 mod hostile_files;
 mod instruments;
 mod isolation;
+mod journals;
 mod known_complete;
 mod left_out;
 mod local_strangers;

@@ -1,0 +1,92 @@
+//! Rollback journals beside a database in WAL mode.
+//!
+//! SQLite looks for one whenever it opens a database. One that it takes for the rest of a transaction ("hot") it rolls back into
+//! the database, and it deletes the super-journal that is named there, a path of any length to anywhere
+//! (<https://www.sqlite.org/fileformat2.html#the_rollback_journal>): with the rights of the instance, by who may write to the
+//! directory. One that is a FIFO it waits for. So the instance does neither: its connections see no journal at all (the guard
+//! VFS), and a database with one that could be hot is not opened.
+
+use standfast_io::outside::Folder;
+use standfast_session::journal_path;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// Makes a new database one in WAL mode through the guard VFS, which knows of no journals: the change would be journalled.
+pub const INTO_WAL_MODE: &str = "PRAGMA journal_mode=OFF; PRAGMA journal_mode=WAL";
+
+/// A rollback journal that may be hot, or that is no file.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalFound {
+    /// It may hold the rest of a transaction.
+    #[error(
+        "{journal} may hold a transaction that was not finished\nhint: if it belongs to the database, its owner rolls the \
+         transaction back with `sqlite3 {database} 'PRAGMA user_version'`; if not, remove it"
+    )]
+    Hot {
+        /// The journal.
+        journal: PathBuf,
+        /// Its database.
+        database: PathBuf,
+    },
+    /// It is a link, a FIFO or a device, or cannot be looked at.
+    #[error("{journal} is no rollback journal of SQLite: {source}\nhint: remove it")]
+    Foreign {
+        /// The journal.
+        journal: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Checks that nothing beside `database` is a rollback journal that SQLite would roll back: none, an empty one, or one whose
+/// header was cleared. No link is followed, and nothing is waited for.
+///
+/// # Errors
+/// What is there.
+pub fn check_no_journal(database: &Path) -> Result<(), JournalFound> {
+    let journal = journal_path(database);
+    match first_byte(&journal) {
+        Ok(None | Some(0)) => Ok(()),
+        Ok(Some(_)) => Err(JournalFound::Hot { journal, database: database.to_owned() }),
+        Err(source) if source.kind() == ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(JournalFound::Foreign { journal, source }),
+    }
+}
+
+/// By which SQLite tells whether a journal is hot (`hasHotJournal`); `None`: it is empty.
+fn first_byte(path: &Path) -> Result<Option<u8>, std::io::Error> {
+    let (folder, name) = Folder::of(path)?;
+    let mut byte = [0];
+    let read = folder.open_file(name, false)?.read(&mut byte)?;
+    Ok((read == 1).then_some(byte[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_testkit::TempDir;
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn only_a_journal_that_sqlite_would_not_roll_back_is_let_pass() {
+        let directory = TempDir::new("journal").unwrap();
+        let database = directory.path().join("app.db");
+        let journal = journal_path(&database);
+        assert!(check_no_journal(&database).is_ok());
+        for harmless in [&[][..], &[0; 512]] {
+            std::fs::write(&journal, harmless).unwrap();
+            assert!(check_no_journal(&database).is_ok());
+        }
+        std::fs::write(&journal, [0xd9, 0xd5]).unwrap();
+        assert!(matches!(check_no_journal(&database), Err(JournalFound::Hot { .. })));
+        std::fs::remove_file(&journal).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &journal).unwrap();
+        assert!(matches!(check_no_journal(&database), Err(JournalFound::Foreign { .. })));
+        std::fs::remove_file(&journal).unwrap();
+        let name = CString::new(journal.as_os_str().as_bytes()).unwrap();
+        // SAFETY: a text that ends with NUL.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert!(matches!(check_no_journal(&database), Err(JournalFound::Foreign { .. })));
+    }
+}
