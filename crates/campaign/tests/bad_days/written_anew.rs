@@ -287,7 +287,7 @@ fn a_standby_that_dies_while_it_writes_a_log_anew_catches_up() {
     }
 }
 
-/// Nobody else writes: whatever the instance does with the log, it is no reason for SQLITE_BUSY.
+/// Only one connection writes: whatever the instance does with the log, it is no reason for SQLITE_BUSY.
 #[test]
 fn an_application_alone_without_a_busy_timeout_never_finds_its_database_locked() {
     const ROUNDS: i64 = 1_500;
@@ -298,7 +298,10 @@ fn an_application_alone_without_a_busy_timeout_never_finds_its_database_locked()
     let database = database(&place);
     must(&primary, &["protect", &database.to_string_lossy()]);
     let mut writer = place.application(&database);
-    writer.run("PRAGMA busy_timeout=0");
+    let mut reader = place.application(&database);
+    for application in [&mut writer, &mut reader] {
+        application.run("PRAGMA busy_timeout=0");
+    }
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -309,8 +312,13 @@ fn an_application_alone_without_a_busy_timeout_never_finds_its_database_locked()
             }
         });
         for round in 0..ROUNDS {
+            reader.send("SELECT * FROM t");
+            let mut answers: Vec<(&str, Answer)> = Vec::new();
             for sql in ["BEGIN", "SELECT * FROM t", CHANGE, "COMMIT", CHANGE] {
-                let answer = writer.try_run(sql);
+                answers.push((sql, writer.try_run(sql)));
+            }
+            answers.push(("the read", reader.answer()));
+            for (sql, answer) in answers {
                 if !matches!(answer, Answer::Rows(_)) {
                     is_over.store(true, SeqCst);
                     panic!("{sql} of round {round}: {answer:?}");
