@@ -82,7 +82,8 @@ impl std::fmt::Display for SegmentError {
             SegmentError::InTheWay { path, source } => write!(
                 f,
                 "shared memory: {} is not a file of this instance, and cannot be removed: {source}\nhint: another user has made \
-                 it, or the instance ran as another user before. Remove it as root: `rm -r {0}`",
+                 it, or the instance ran as another user before. Remove it as root: `rm -r {0}`. `runtime_directory` in \
+                 [instance], a directory that only the user of the instance can write to, keeps others from doing so",
                 path.display()
             ),
         }
