@@ -174,15 +174,21 @@ impl<'c> Guard<'c> {
             is_free
         };
         // One that ends its transaction between the two is found by another attempt.
-        for _ in 0..ATTEMPTS {
-            if takes(ffi::SQLITE_SHM_EXCLUSIVE) {
-                return Some(false);
+        let look = || {
+            for _ in 0..ATTEMPTS {
+                if takes(ffi::SQLITE_SHM_EXCLUSIVE) {
+                    return Some(false);
+                }
+                if !takes(ffi::SQLITE_SHM_SHARED) {
+                    return None;
+                }
             }
-            if !takes(ffi::SQLITE_SHM_SHARED) {
-                return None;
-            }
-        }
-        Some(true)
+            Some(true)
+        };
+        self.file().tell_write_lock(true);
+        let found = look();
+        self.file().tell_write_lock(false);
+        found
     }
 
     /// Takes the write lock and keeps it until [`Guard::release_write_lock`]. This connection can still

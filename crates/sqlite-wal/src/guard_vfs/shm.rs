@@ -31,7 +31,8 @@ impl GuardFile {
         code
     }
 
-    fn tell_write_lock(&self, held: bool) {
+    /// See [`super::WriteLockTold`].
+    pub fn tell_write_lock(&self, held: bool) {
         if let Some(state) = self.state() {
             state.tell_write_lock(held);
         }
