@@ -417,9 +417,9 @@ pub enum CertCommand {
         #[command(flatten)]
         uses: UseArgs,
     },
-    /// Take a host from the list of those that have joined.
+    /// Take all rights from a host.
     #[command(
-        after_help = "Examples:\n  standfast cert revoke -D /srv/sf oslo\n\nStandbys hear of it when the primary connects to them next. Exit codes: 0 ok, 3 it is not listed."
+        after_help = "Examples:\n  standfast destination remove -D /srv/sf oslo\n  standfast cert revoke -D /srv/sf oslo\n\nIt stays listed with no right, whatever others say of it, until a new token or `standfast cert allow` gives it some. Streams and copies that it has open end. Standbys hear of it over the open stream, or when the primary connects to them next. Exit codes: 0 ok, 3 it has no rights, or is a destination."
     )]
     Revoke {
         /// Its name.

@@ -119,7 +119,9 @@ pub fn run(directory: &Path, command: CertCommand) -> Result<(), InstanceError> 
             match server::ask(directory, &Request::RemoveMember { name: name.clone() }) {
                 Err(InstanceError::NotRunning { .. }) => {
                     service_user::refuse_root(directory, false)?;
-                    keeper.remove(&name)?;
+                    let destinations: Vec<String> =
+                        config.destinations.into_iter().map(|at| at.name).collect();
+                    keeper.remove(&name, &destinations)?;
                 }
                 answer => drop(answer?),
             }

@@ -156,11 +156,23 @@ impl Keeper {
         self.members().ok()?.listed_rights(&self.name).cloned()
     }
 
-    /// Takes a host from the list.
+    /// Takes all rights from a host, where `destinations` are configured.
     ///
     /// # Errors
-    /// When it is not on it.
-    pub fn remove(&self, name: &str) -> Result<(), InstanceError> {
+    /// When it has none, or is one of the destinations: redo would be refused to it from then on, and commits may wait for it.
+    pub fn remove(&self, name: &str, destinations: &[String]) -> Result<(), InstanceError> {
+        if name == self.name {
+            return Err(InstanceError::refused(
+                format!("`{name}` is this instance"),
+                "take it off at the others, with the same command there",
+            ));
+        }
+        if destinations.iter().any(|destination| destination == name) {
+            return Err(InstanceError::refused(
+                format!("`{name}` is a destination of this instance; nothing has changed"),
+                format!("first `standfast destination remove {name}`, then `standfast cert revoke {name}`"),
+            ));
+        }
         if self.change_members(|members| members.remove(name))? {
             return Ok(());
         }
@@ -441,7 +453,7 @@ mod tests {
         assert!(refused.code == RefuseCode::NotAllowed && refused.message.contains("used already"));
         // By its certificate it gets another one, as long as it is listed.
         assert!(again.certify(&wish, &CertificateRight::Certificate, &[]).is_ok());
-        again.remove("oslo").unwrap();
+        again.remove("oslo", &[]).unwrap();
         assert!(again.certify(&wish, &CertificateRight::Certificate, &[]).is_err());
         std::fs::remove_dir_all(&paris.files.directory).unwrap();
     }

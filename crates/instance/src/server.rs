@@ -255,6 +255,7 @@ fn serve(
         Environment::new(config, paths.clone(), Arc::new(DirectDisk), alert.clone(), control);
     environment.until_scn = until_scn;
     let environment = Arc::new(environment);
+    environment.say_unlisted();
     let running = Running::start(environment.clone()).inspect_err(cannot_start)?;
     let access = environment.access()?;
     access.told().into_iter().for_each(|text| alert.say(text));
@@ -526,11 +527,9 @@ fn carry_out(running: &Arc<Running>, request: Request) -> Result<Value, Instance
             json!({ "listed": name })
         }
         Request::RemoveMember { name } => {
-            running.environment.keeper.remove(&name)?;
-            running
-                .environment
-                .alert
-                .say(format!("`{name}` was taken from the list of hosts that have joined"));
+            let environment = &running.environment;
+            environment.keeper.remove(&name, &environment.destination_names())?;
+            running.environment.alert.say(format!("`{name}` has no rights here any more"));
             json!({ "removed": name })
         }
         Request::RemoveDestination { name } => {

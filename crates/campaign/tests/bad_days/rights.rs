@@ -46,10 +46,42 @@ fn a_host_that_may_not_become_primary_does_not_fence_it() {
     south.kill();
     must(&north, &["failover"]);
     add_destination(&north, &reports, &["--mode", "async", "--no-wait"]);
-    let shown: serde_json::Value = serde_json::from_str(&must(&north, &["cert", "show", "--json"])).unwrap();
-    let peers = shown["peers"].as_array().unwrap();
-    let listed = peers.iter().find(|peer| peer["name"] == "reports").unwrap();
-    assert_eq!(listed["rights"], serde_json::json!(["receive", "read", "status"]), "{shown}");
+    assert_eq!(listed(&north, "reports"), ONLY_RECEIVES);
+}
+
+const ONLY_RECEIVES: &str = r#"["receive","read","status"]"#;
+
+/// What `instance` lists `name` for; empty: it is on no list.
+fn listed(instance: &Instance, name: &str) -> String {
+    let shown: serde_json::Value =
+        serde_json::from_str(&must(instance, &["cert", "show", "--json"])).unwrap();
+    let peer = shown["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == name);
+    peer.map(|peer| peer["rights"].to_string()).unwrap_or_default()
+}
+
+#[test]
+fn a_member_that_is_taken_off_gains_no_right_by_it() {
+    let place = Place::new("rights-revoke");
+    let (south, database) = primary(&place);
+    let reports = standby(&place, &south, "reports", &["--never-primary"]);
+    add_destination(&south, &reports, &["--mode", "async"]);
+    await_status(&south, "it follows", |status| status.streams() && Status::settled(status));
+    let remedy = ["is a destination of this instance", "standfast destination remove reports"];
+    refuses(&south, &["cert", "revoke", "reports"], 3, &remedy);
+    assert_eq!(listed(&south, "reports"), ONLY_RECEIVES);
+    must(&south, &["destination", "remove", "reports"]);
+    must(&south, &["cert", "revoke", "reports"]);
+    assert_eq!(listed(&south, "reports"), "[]");
+    // To configure it again gives it nothing back.
+    seize(&reports, "reports");
+    add_destination(&south, &reports, &["--mode", "async", "--no-wait"]);
+    await_alert(&south, "`reports` may not receive redo, `south` lists it for: nothing");
+    add_destination(&reports, &south, &["--mode", "async", "--no-wait"]);
+    await_alert(&reports, "`reports` is not listed among those that may send redo at `south`");
+    place.application(&database).run(INSERT);
+    assert_eq!(south.status().unwrap().text("/state"), "open");
+    must(&south, &["destination", "remove", "reports"]);
+    refuses(&south, &["cert", "revoke", "reports"], 3, &["has not joined here"]);
 }
 
 #[test]

@@ -76,6 +76,20 @@ impl Environment {
         })
     }
 
+    /// Says at the start which destinations are on no list: a failover to one of them would be refused. Over plain TCP the list
+    /// is not asked.
+    pub fn say_unlisted(&self) {
+        let Ok(members) = self.keeper.members() else { return };
+        let remote =
+            self.config.destinations.iter().filter(|at| !at.is_local() && !self.config.instance.insecure);
+        for name in remote.map(|at| &at.name).filter(|name| members.listed_rights(name).is_none()) {
+            self.alert.say(format!(
+                "destination `{name}` is on no list here: it receives redo, and may not become primary | hint: `standfast cert \
+                 allow {name}` if it may, `standfast cert allow {name} --never-primary` if not"
+            ));
+        }
+    }
+
     /// Whether it is believed that the incarnation `newer` has begun, of which `peer` speaks; `proven`: the peer has shown a
     /// certificate for its name. The alert log has the refusal, at both ends.
     ///

@@ -3,7 +3,8 @@
 //! ```text
 //!  token issued for a name ── redeemed ──> joined: has the rights that the token was made for, and is vouched for
 //!  stream of a listed source ── vouched ─> names and rights that it says, in the place of those it said before
-//!  destination configured ───────────────> may become primary, receive and read, unless one of these says something else
+//!  destination configured ───────────────> may receive and read, unless one of these says something else
+//!  taken off ────────────────────────────> may do nothing, also as a destination, until it is listed or joins again
 //! ```
 //!
 //! [`Right`] says what there is to do. A standby lists what its primary vouches for, so that after a failover it takes redo from
@@ -24,7 +25,7 @@ const TOKENS_MAX: usize = 1000;
 pub struct Members {
     /// By number, in hexadecimal.
     tokens: BTreeMap<String, IssuedToken>,
-    /// Who has joined with a token of this instance.
+    /// Who has joined with a token of this instance; with no right at all: who was taken off since.
     joined: BTreeMap<String, Joined>,
     /// Whom the last primary vouched for, itself among them.
     #[serde(deserialize_with = "vouched")]
@@ -220,11 +221,23 @@ impl Members {
         self.issuer = Some(issuer);
     }
 
-    /// Takes a host from the list.
+    /// Takes all rights from a host, whatever others say of it, and its tokens. False: there is nothing to take, and nothing
+    /// said of it that could change.
+    ///
+    /// It stays on the list without a right. A name that is on no list has those of a destination where it is one, and what
+    /// the next source says of it would count again.
     pub fn remove(&mut self, name: &str) -> bool {
+        let tokens = self.tokens.len();
         self.tokens.retain(|_, token| token.name != name);
-        let joined = self.joined.remove(name).is_some();
-        self.vouched.remove(name).is_some() || joined
+        let had = match self.joined.get(name) {
+            Some(joined) => joined.rights != Rights::default(),
+            None => self.vouched.contains_key(name),
+        };
+        let had = had || self.tokens.len() < tokens;
+        if had {
+            self.allow(name, Rights::default());
+        }
+        had
     }
 
     /// What is said of `name` here, or else by the primary; `None`: nothing.
@@ -236,8 +249,8 @@ impl Members {
     pub fn rights(&self, name: &str, destinations: &[String]) -> Rights {
         let as_destination = || {
             let configured = destinations.iter().any(|destination| destination == name);
-            // After a failover it is the primary, as the operator who configured it wants it to be.
-            if configured { Rights::all().without(Right::Send) } else { Rights::default() }
+            // To configure where redo goes is not to say who may take over: a restriction may only not have come here yet.
+            if configured { Rights::never_primary() } else { Rights::default() }
         };
         self.listed_rights(name).cloned().unwrap_or_else(as_destination)
     }
@@ -256,11 +269,7 @@ impl Members {
             .chain(self.vouched.keys().filter(|_| forwards))
             .filter(|name| *name != own)
             .collect();
-        let of = |name: &String| match self.listed_rights(name) {
-            Some(rights) => rights.clone(),
-            // What a destination is for: others take redo from it when it is the primary.
-            None => Rights::all(),
-        };
+        let of = |name: &String| self.rights(name, destinations);
         // An instance without restrictions on its own rights was made by `init` or by a token without restriction.
         let own_rights = self.listed_rights(own).cloned().unwrap_or_else(Rights::all);
         let mut all: Vec<MemberRights> =
@@ -345,9 +354,51 @@ mod tests {
         let said = members.vouched_for("paris", &destinations, false);
         assert_eq!(names(&said), ["near", "oslo", "paris", "reports"]);
         assert_eq!(said[3].rights, Rights::never_primary(), "it is said to the others");
-        assert_eq!(names_of(&said), ["near", "oslo", "paris"]);
-        let unlisted = members.rights("oslo", &destinations);
-        assert!(unlisted.has(Right::Candidate) && !unlisted.has(Right::Send));
+        assert_eq!(names_of(&said), ["near", "paris"]);
+    }
+
+    #[test]
+    fn a_destination_on_no_list_may_not_become_primary() {
+        let destinations = ["oslo".to_owned()];
+        let mut members = Members::default();
+        assert_eq!(members.rights("oslo", &destinations), Rights::never_primary());
+        let said = members.vouched_for("paris", &destinations, false);
+        assert_eq!((names(&said), &said[0].rights), (vec!["oslo", "paris"], &Rights::never_primary()));
+        members.allow("oslo", Rights::all());
+        assert_eq!(members.rights("oslo", &destinations), Rights::all());
+    }
+
+    #[test]
+    fn taking_a_member_off_raises_no_right_of_it() {
+        let destinations = ["reports".to_owned()];
+        for rights in [Rights::never_primary(), Rights::far_sync(), Rights::status_only(), Rights::all()] {
+            let (mut here, mut told) = (Members::default(), Members::default());
+            here.allow("reports", rights.clone());
+            told.vouch(&here.vouched_for("south", &destinations, false));
+            assert!(here.remove("reports") && told.remove("reports"));
+            for members in [&here, &told] {
+                assert_eq!(members.rights("reports", &destinations), Rights::default());
+                assert!(!members.is_listed("reports", &destinations));
+            }
+            // What the next source says does not lift it, and those it is told to give no right either.
+            told.vouch(&all(&["south", "reports"]));
+            assert_eq!(told.rights("reports", &destinations), Rights::default());
+            let mut third = Members::default();
+            third.vouch(&here.vouched_for("south", &[], false));
+            assert_eq!(third.rights("reports", &destinations), Rights::default());
+            assert!(third.remove("reports") && !third.remove("reports"), "it may be said here, too");
+        }
+    }
+
+    #[test]
+    fn a_new_token_lists_a_member_that_was_taken_off() {
+        let mut members = Members::default();
+        members.allow("oslo", Rights::all());
+        members.remove("oslo");
+        let number = issued(&mut members, "oslo", Rights::never_primary());
+        assert_eq!(members.rights("oslo", &[]), Rights::default(), "not before it is used");
+        members.redeem(NOW, &number, "oslo", |_| true).unwrap();
+        assert_eq!(members.rights("oslo", &[]), Rights::never_primary());
     }
 
     #[test]
@@ -398,7 +449,7 @@ mod tests {
         assert!(members.remove("oslo") && !members.remove("oslo"));
         assert!(!members.is_listed("oslo", &[]));
         assert_eq!(members.redeem(NOW, &second, "oslo", |_| true), Err(BadToken::Unknown));
-        assert!(members.rights("oslo", &["oslo".into()]).has(Right::Read), "a destination is one still");
+        assert_eq!(members.rights("oslo", &["oslo".into()]), Rights::default(), "also as a destination");
     }
 
     #[test]
