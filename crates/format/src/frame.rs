@@ -54,6 +54,9 @@ pub enum FrameKind {
     CertificateRequest = 12,
     /// The answer to the request of that number. a: number of the request; payload JSON.
     CertificateAnswer = 13,
+    /// From the sender of a live stream over TLS: all members with what each may do, in the place of what its Hello said; payload
+    /// JSON.
+    Members = 14,
     /// From the standby, on a connection for archived logs: it wants a unit. a: log sequence; b: first byte in the file;
     /// c: bytes; d: incarnation id, little-endian.
     Fetch = 20,
@@ -80,6 +83,7 @@ impl FrameKind {
             Verified,
             CertificateRequest,
             CertificateAnswer,
+            Members,
             Fetch,
             Unit,
             UnitEnd,

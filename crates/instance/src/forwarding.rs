@@ -81,6 +81,10 @@ impl RedoSource for ForwardingSource {
         self.environment.vouched_for(true)
     }
 
+    fn rights_version(&self) -> u64 {
+        self.environment.keeper.rights_version()
+    }
+
     fn issuer(&self) -> Option<IssuerAt> {
         self.environment.issuer()
     }

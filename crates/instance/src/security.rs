@@ -23,7 +23,8 @@ use standfast_transport::{
     CertificateChannel, CertificateGrant, CertificateRequest, CertificateRight, Identities, MemberRights,
     Refusal, RefuseCode, Rights, Security, now_seconds,
 };
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Everything about the certificates of one instance. Files may be replaced while it runs.
@@ -39,6 +40,10 @@ pub struct Keeper {
     renewal: Mutex<renewal::Progress>,
     /// Held while the certificate is renewed.
     renewing: Mutex<()>,
+    /// See [`Keeper::rights_version`].
+    rights: AtomicU64,
+    /// The files that rights come from, as they were when it was last looked.
+    seen: Mutex<Option<[Option<files::Stamp>; 2]>>,
     /// Open streams over which other members can be asked for a certificate.
     channels: Mutex<Vec<Weak<CertificateChannel>>>,
 }
@@ -79,6 +84,8 @@ impl Keeper {
             renewal: Mutex::default(),
             renewing: Mutex::default(),
             channels: Mutex::default(),
+            rights: AtomicU64::new(0),
+            seen: Mutex::default(),
         }
     }
 
@@ -276,8 +283,24 @@ impl Keeper {
         if members != before {
             self.files.make_directory()?;
             files::replace(&self.files.members, &members_text(&members)?)?;
+            self.rights.fetch_add(1, Relaxed);
         }
         Ok(result)
+    }
+
+    /// Grows when it may have changed who may do what: then what streams are open for is asked again, and their destinations
+    /// are told the list.
+    pub fn rights_version(&self) -> u64 {
+        self.rights.load(Relaxed)
+    }
+
+    /// Notices when the list, or `config` with the destinations, was changed in another way than through this. To be called
+    /// every now and then.
+    pub fn look_at_rights(&self, config: &Path) {
+        let now = [files::stamp_of(&self.files.members), files::stamp_of(config)];
+        if locked(&self.seen).replace(now).is_some_and(|before| before != now) {
+            self.rights.fetch_add(1, Relaxed);
+        }
     }
 
     /// How connections of this instance are protected; `insecure`: with plain TCP.

@@ -153,6 +153,10 @@ impl RedoSource for PrimarySource {
         self.environment.vouched_for(false)
     }
 
+    fn rights_version(&self) -> u64 {
+        self.environment.keeper.rights_version()
+    }
+
     fn issuer(&self) -> Option<IssuerAt> {
         self.environment.issuer()
     }

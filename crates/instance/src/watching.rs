@@ -1,6 +1,7 @@
 //! What a running instance does when a file is not any more what its path says; see [`crate::places`].
 
 use crate::applier::STANDBY_DATABASES;
+use crate::config::CONFIG_FILE;
 use crate::database::Database;
 use crate::error::InstanceError;
 use crate::places::{self, Changed, Expected, Moved, Place, What};
@@ -103,6 +104,8 @@ impl Running {
         self.watch_log();
         self.watch_databases();
         self.environment.places.look();
+        let environment = &self.environment;
+        environment.keeper.look_at_rights(&environment.paths.directory.join(CONFIG_FILE));
     }
 
     /// Others may write to the shared memory, and truncate it.

@@ -214,7 +214,7 @@ impl Drop for OpenChannel {
 }
 
 /// A whole frame; `None` when it is larger than the other end takes from who acknowledges.
-fn encode(kind: FrameKind, number: u64, message: &impl Serialize) -> Option<Vec<u8>> {
+pub(crate) fn encode(kind: FrameKind, number: u64, message: &impl Serialize) -> Option<Vec<u8>> {
     let payload = serde_json::to_vec(message).ok().filter(|payload| payload.len() <= HELLO_BYTES_MAX)?;
     let mut frame = Vec::with_capacity(FRAME_HEADER_BYTES + payload.len());
     encode_frame(FrameHeader::new(kind, number, 0, 0, 0), &payload, &mut frame);

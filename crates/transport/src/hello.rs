@@ -112,6 +112,9 @@ pub struct ReceiverHello {
     /// Requests for certificates are answered over this stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renews: bool,
+    /// A list of members that has changed is taken over this stream; otherwise another stream has to begin with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lists: bool,
 }
 
 /// What a standby holds. They do not move until the stream has begun.

@@ -2,7 +2,7 @@
 //! requests. A thread accepts, and each connection has a thread of its own.
 
 mod admission;
-mod claims;
+pub(crate) mod claims;
 mod fetch;
 mod handshake;
 mod outgoing;

@@ -251,7 +251,10 @@ mod tests {
             log: None,
         };
         let standby = identity("oslo", Role::Standby, of);
-        resolve(&view, &ReceiverHello { standby, positions: Some(positions), sdu_bytes: 0, renews: false })
+        resolve(
+            &view,
+            &ReceiverHello { standby, positions: Some(positions), sdu_bytes: 0, renews: false, lists: false },
+        )
     }
 
     fn start_at(scn: u64) -> Verdict {
@@ -354,6 +357,7 @@ mod tests {
             positions: None,
             sdu_bytes: 0,
             renews: false,
+            lists: false,
         };
         assert_eq!(code(resolve(&primary(FIRST), &hello)), Some(RefuseCode::NotStandby));
         let Verdict::Refuse(replaced) = resolve(&primary(SECOND), &hello) else { panic!("not refused") };

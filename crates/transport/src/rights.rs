@@ -93,6 +93,7 @@ impl fmt::Display for Rights {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRights {
     /// Its `db_unique_name`.
+    #[serde(deserialize_with = "crate::hello::foreign_name")]
     pub name: String,
     /// What it may do.
     pub rights: Rights,

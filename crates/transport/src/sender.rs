@@ -9,6 +9,7 @@ mod connect;
 mod current;
 mod feed;
 mod gap;
+mod listing;
 
 pub use gap::Archivers;
 
@@ -32,6 +33,7 @@ use crate::wire::{Told, Wire};
 use crate::{lock, now_us};
 use current::{Current, Ended};
 use gap::OpenGap;
+use listing::Listing;
 use serde::Serialize;
 use standfast_instruments::{HistogramCounts, RemoteAnswer, Statistic, count};
 use standfast_io::fault::{self, Fault};
@@ -236,6 +238,7 @@ struct AckSide {
     greeted_in: Duration,
     /// `None` over plain TCP.
     channel: Option<OpenChannel>,
+    listing: Listing,
 }
 
 impl Sender {

@@ -17,6 +17,7 @@ use crate::framing::{FrameReader, FrameWriter};
 use crate::hello::{self, Request};
 use crate::identity::PeerIdentity;
 use crate::link::{self, LinkEnd, Security};
+use crate::receiver::claims::Again;
 use crate::source::{DatabaseInfo, LogSwitch, RedoSource, SnapshotInfo};
 use crate::standby::ReceiverService;
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,7 @@ pub(crate) fn answer(
     request: &Request,
     right: Option<&CertificateRight>,
     stream: &LinkEnd,
+    again: &Again<'_>,
 ) -> Result<(), TransportError> {
     let mut writer = FrameWriter::new(stream.clone());
     match request {
@@ -107,7 +109,7 @@ pub(crate) fn answer(
                 return Err(TransportError::Refused(Refusal::new(RefuseCode::Source, text)));
             };
             service.event(&ReceiverEvent::SnapshotStarted { standby: name.clone() });
-            let start = send_copies(&*source, *without_databases, *only, &mut writer)?;
+            let start = send_copies(&*source, *without_databases, *only, again, &mut writer)?;
             service.event(&ReceiverEvent::SnapshotDone { standby: name.clone(), start });
             Ok(())
         }
@@ -118,6 +120,7 @@ fn send_copies(
     source: &dyn RedoSource,
     without_databases: bool,
     only: Option<DatabaseId>,
+    again: &Again<'_>,
     writer: &mut FrameWriter<LinkEnd>,
 ) -> Result<Scn, TransportError> {
     let copying = TransportError::io("sending a copy");
@@ -135,8 +138,16 @@ fn send_copies(
         let header = FrameHeader::new(FrameKind::Data, BEGIN, id, 0, 0);
         writer.write(header, &json(database)?).map_err(&copying)?;
         let mut pages = PageFrames { writer, database, first: 1, waiting: Vec::new() };
-        let info =
-            source.snapshot(database.id, &mut |first, bytes| pages.add(first, bytes)).map_err(refused)?;
+        let mut taken_away = None;
+        let copied = source.snapshot(database.id, &mut |first, bytes| {
+            again.check().map_err(|refusal| std::io::Error::other(taken_away.insert(refusal).to_string()))?;
+            pages.add(first, bytes)
+        });
+        // The right to it may go while it is made, which takes as long as the database is large.
+        if let Some(refusal) = taken_away {
+            return Err(TransportError::Refused(refusal));
+        }
+        let info = copied.map_err(refused)?;
         pages.flush().map_err(&copying)?;
         writer.write(FrameHeader::new(FrameKind::Data, END, id, 0, 0), &json(&info)?).map_err(&copying)?;
         start = start.min(info.scn);

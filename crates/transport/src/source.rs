@@ -118,6 +118,12 @@ pub trait RedoSource: Send + Sync {
         Vec::new()
     }
 
+    /// Changes when [`RedoSource::members`], or an objection by what a destination may do, may have become another one. Asked
+    /// often: it must cost nothing.
+    fn rights_version(&self) -> u64 {
+        0
+    }
+
     /// Where certificates are renewed.
     fn issuer(&self) -> Option<IssuerAt> {
         None

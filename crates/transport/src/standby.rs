@@ -7,7 +7,7 @@ use crate::event::ReceiverEvent;
 use crate::gap::{ArchivedLogInfo, Gap};
 use crate::hello::SenderHello;
 use crate::identity::{Incarnation, PeerIdentity};
-use crate::rights::Right;
+use crate::rights::{MemberRights, Right};
 use crate::source::{LogSwitch, RedoSource};
 use crate::stopped::StoppedDatabase;
 use crate::verified::VerifiedDatabase;
@@ -295,6 +295,14 @@ pub trait ReceiverService: Send + Sync {
 
     /// A stream of `hello.source`, which connects from there, has begun; it says who may do what. Over TLS only.
     fn vouched(&self, _hello: &SenderHello, _from: Option<SocketAddr>) {}
+
+    /// Changes when an answer of [`ReceiverService::authorise`] may have become another one. Asked often: it must cost nothing.
+    fn rights_version(&self) -> u64 {
+        0
+    }
+
+    /// The source of an open stream over TLS says who may do what from now on.
+    fn vouched_again(&self, _source: &str, _members: &[MemberRights]) {}
 
     /// A stream over TLS has begun, over which its source can be asked for a certificate while it lasts.
     fn certificate_channel(&self, _channel: &Arc<CertificateChannel>) {}

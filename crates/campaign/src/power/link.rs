@@ -120,6 +120,7 @@ impl Link {
             crc_at_confirmed: known(held.confirmed.scn)?,
         };
         let peer = ReceiverHello {
+            lists: false,
             standby: peer_identity(&standby.environment, Role::Standby),
             positions: Some(held),
             sdu_bytes: 0,

@@ -2,11 +2,12 @@
 
 use crate::security::{joined, primary, standby};
 use crate::support::{
-    A_WHILE, INSERT, Place, QUICK, add_destination, assert_same, await_alert, await_status, must, refuses,
-    start,
+    A_WHILE, INSERT, Place, QUICK, TIMEOUT, add_destination, assert_same, await_alert, await_rows,
+    await_status, must, refuses, start,
 };
 use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
 
 const NOT_BELIEVED: &str = "is not believed: `reports` may not become primary";
@@ -82,6 +83,89 @@ fn a_member_that_is_taken_off_gains_no_right_by_it() {
     assert_eq!(south.status().unwrap().text("/state"), "open");
     must(&south, &["destination", "remove", "reports"]);
     refuses(&south, &["cert", "revoke", "reports"], 3, &["has not joined here"]);
+}
+
+/// Waits until `instance` lists `name` for `rights`.
+fn await_listed(instance: &Instance, name: &str, rights: &str) {
+    await_condition(&format!("`{name}` is listed for {rights}"), TIMEOUT, || {
+        let found = listed(instance, name);
+        Ok(if found == rights { Ok(()) } else { Err(found) })
+    })
+    .unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn a_restriction_made_while_a_stream_is_open_holds_behind_it() {
+    let place = Place::new("rights-later");
+    let (south, database) = primary(&place);
+    let north = standby(&place, &south, "north", &[]);
+    add_destination(&south, &north, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
+    await_status(&south, "it follows", |status| status.streams() && status.settled());
+    // It joins while that stream is open, and is fed by the standby.
+    let reports = standby(&place, &south, "reports", &["--never-primary"]);
+    await_listed(&north, "reports", ONLY_RECEIVES);
+    add_destination(&north, &reports, &["--mode", "async"]);
+    place.application(&database).run(INSERT);
+    await_rows(&reports.standby_database("app.db"), 2);
+    // Without a certificate it signs no record of what it does.
+    must(&reports, &["cert", "allow", "reports"]);
+    let identity = reports.directory.join("tls/identity.pem");
+    std::fs::rename(&identity, place.path("identity")).unwrap();
+    // It is warned that it does not know what its source has, and goes on.
+    reports.run(&["failover", "--wait", "0"]).unwrap();
+    await_status(&reports, "it is a primary", |status| status.text("/role") == "primary");
+    std::fs::rename(place.path("identity"), &identity).unwrap();
+    await_alert(&north, NOT_BELIEVED);
+    place.application(&database).run(INSERT);
+    assert_same(&south, &north, &database);
+    assert_eq!(south.status().unwrap().text("/state"), "open");
+    assert_eq!(south.alerts().matches("connected: sending").count(), 1, "the stream was interrupted");
+}
+
+#[test]
+fn a_member_that_is_taken_off_is_out_at_standbys_whose_stream_is_open() {
+    let place = Place::new("rights-open");
+    let (mut south, database) = primary(&place);
+    let oslo = standby(&place, &south, "oslo", &[]);
+    let north = standby(&place, &south, "north", &[]);
+    add_destination(&south, &oslo, &["--mode", "async"]);
+    add_destination(&south, &north, &["--mode", "sync-affirm", "--on-timeout", "stall"]);
+    await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
+    must(&south, &["destination", "remove", "oslo"]);
+    must(&south, &["cert", "revoke", "oslo"]);
+    await_listed(&north, "oslo", "[]");
+    // Whoever has its certificate takes over with it.
+    must(&oslo, &["failover"]);
+    add_destination(&oslo, &north, &["--mode", "async", "--no-wait"]);
+    await_alert(&oslo, "`oslo` is not listed among those that may send redo at `north`");
+    place.application(&database).run(INSERT);
+    assert_same(&south, &north, &database);
+    assert_eq!(south.alerts().matches("destination north: connected").count(), 1);
+    // Nor does it get anything from the next primary.
+    south.kill();
+    must(&north, &["failover"]);
+    add_destination(&north, &oslo, &["--mode", "async", "--no-wait"]);
+    await_alert(&north, "`oslo` may not receive redo, `north` lists it for: nothing");
+    assert_eq!(north.status().unwrap().text("/state"), "open");
+}
+
+#[test]
+fn a_right_that_is_taken_away_ends_the_stream_that_needs_it() {
+    let place = Place::new("rights-stream");
+    let (south, database) = primary(&place);
+    let reports = standby(&place, &south, "reports", &[]);
+    add_destination(&south, &reports, &["--mode", "async"]);
+    await_status(&south, "it follows", |status| status.streams() && status.settled());
+    must(&south, &["cert", "allow", "reports", "--status-only"]);
+    await_alert(&reports, "may not receive redo");
+    place.application(&database).run(INSERT);
+    assert!(!south.status().unwrap().streams());
+    must(&south, &["cert", "allow", "reports"]);
+    must(&south, &["destination", "enable", "reports"]);
+    await_rows(&reports.standby_database("app.db"), 2);
+    // And at the other end: its source may not send any more.
+    must(&reports, &["cert", "allow", "south", "--status-only"]);
+    await_alert(&south, "`south` may not send redo at `reports`");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use crate::refusals::Refusals;
 use crate::shipping::{knowing_identity, peer_identity};
 use standfast_transport as transport;
 use standfast_transport::{
-    CertificateGrant, CertificateRequest, CertificateRight, ReceiverEvent, ReceiverService, RedoSource,
-    Refusal, Right,
+    CertificateGrant, CertificateRequest, CertificateRight, MemberRights, ReceiverEvent, ReceiverService,
+    RedoSource, Refusal, Right,
 };
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -88,6 +88,14 @@ impl ReceiverService for Service {
 
     fn vouched(&self, hello: &transport::SenderHello, from: Option<SocketAddr>) {
         self.environment.note_vouched(hello, from);
+    }
+
+    fn rights_version(&self) -> u64 {
+        self.environment.keeper.rights_version()
+    }
+
+    fn vouched_again(&self, source: &str, members: &[MemberRights]) {
+        self.environment.note_members(source, members);
     }
 
     fn certificate_channel(&self, channel: &Arc<transport::CertificateChannel>) {

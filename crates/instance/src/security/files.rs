@@ -10,6 +10,15 @@ use std::path::{Path, PathBuf};
 const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
 
+/// Which version of a file is there: inode, and time of its change in seconds and nanoseconds.
+pub type Stamp = (u64, i64, i64);
+
+/// That of a file; `None` when there is none.
+pub fn stamp_of(path: &Path) -> Option<Stamp> {
+    let metadata = path.metadata().ok()?;
+    Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
 /// Where they are.
 #[derive(Clone, Debug)]
 pub struct Files {
@@ -53,12 +62,8 @@ impl Files {
     }
 
     /// Which versions of the identity and the authorities are there; changes when one of them is replaced.
-    pub fn stamp(&self) -> Option<[(u64, i64, i64); 2]> {
-        let one = |path: &Path| {
-            let metadata = path.metadata().ok()?;
-            Some((metadata.ino(), metadata.mtime(), metadata.mtime_nsec()))
-        };
-        Some([one(&self.identity)?, one(&self.authorities)?])
+    pub fn stamp(&self) -> Option<[Stamp; 2]> {
+        Some([stamp_of(&self.identity)?, stamp_of(&self.authorities)?])
     }
 }
 

@@ -131,12 +131,17 @@ impl Environment {
         }
     }
 
+    /// The source of a stream says who may do what.
+    pub fn note_members(&self, source: &str, said: &[MemberRights]) {
+        if let Err(error) = self.keeper.vouched(source, said) {
+            self.alert.say(format!("the list of peers cannot be kept: {error}"));
+        }
+    }
+
     /// A source that was accepted says who may do what, who renews certificates, and who became primary.
     pub fn note_vouched(&self, hello: &SenderHello, from: Option<SocketAddr>) {
         let said = as_said(&hello.members, &hello.peers, &hello.source.name);
-        if let Err(error) = self.keeper.vouched(&hello.source.name, &said) {
-            self.alert.say(format!("the list of peers cannot be kept: {error}"));
-        }
+        self.note_members(&hello.source.name, &said);
         let issuer = hello.issuer.clone().and_then(|mut issuer| {
             if issuer.address.starts_with(':') {
                 issuer.address = SocketAddr::new(from?.ip(), issuer.address[1..].parse().ok()?).to_string();

@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::rights::Right;
 use crate::standby::ReceiverService;
 use standfast_tls::unhex;
+use std::cell::Cell;
 
 /// Over TLS the name said must be the one in the certificate. Plain TCP proves nothing: there every name is as good.
 pub(super) fn is_called(link: &Link, claimed: &str) -> Result<(), Refusal> {
@@ -59,6 +60,32 @@ pub(super) fn may_ask(
         service.authorise(name, needed(request))?;
     }
     Ok(None)
+}
+
+/// Whether a request that takes long to answer may be answered still.
+pub(crate) struct Again<'a> {
+    link: &'a Link,
+    service: &'a dyn ReceiverService,
+    request: &'a Request,
+    /// Of the rights that were asked.
+    version: Cell<u64>,
+}
+
+impl<'a> Again<'a> {
+    /// It may be answered, or is about to be asked for the first time.
+    pub fn new(link: &'a Link, service: &'a dyn ReceiverService, request: &'a Request) -> Again<'a> {
+        // None that a service has: what changed right before counts, too.
+        Again { link, service, request, version: Cell::new(u64::MAX) }
+    }
+
+    /// Asks again when rights have changed.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let version = self.service.rights_version();
+        if self.version.replace(version) == version {
+            return Ok(());
+        }
+        may_ask(self.link, self.service, self.request).map(drop)
+    }
 }
 
 /// What is needed for the answer to a request that is not for a certificate.

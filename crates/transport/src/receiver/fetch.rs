@@ -244,6 +244,7 @@ pub(super) fn serve(
         positions: None,
         sdu_bytes: shared.config.sdu_bytes,
         renews: false,
+        lists: false,
     };
     let fetched = writer
         .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)

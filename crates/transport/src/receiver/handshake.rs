@@ -107,7 +107,8 @@ impl Greeting<'_> {
                 self.stream
                     .set_write_timeout(Some(hello::NET_TIMEOUT_MAX))
                     .map_err(TransportError::io("preparing"))?;
-                snapshot::answer(&*shared.service, &request, right.as_ref(), self.stream)
+                let again = claims::Again::new(self.stream, &*shared.service, &request);
+                snapshot::answer(&*shared.service, &request, right.as_ref(), self.stream, &again)
                     .map_err(|error| self.note_guess(error, right.is_some()))
             }
         }
@@ -151,7 +152,13 @@ impl Greeting<'_> {
         let identity = self.shared.service.identity();
         if !may_send(&identity, &hello.source) {
             // Nothing of our log is touched, but the sender must learn who we are: it may be fenced.
-            let answer = ReceiverHello { standby: identity, positions: None, sdu_bytes: 0, renews: false };
+            let answer = ReceiverHello {
+                standby: identity,
+                positions: None,
+                sdu_bytes: 0,
+                renews: false,
+                lists: false,
+            };
             self.writer
                 .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
                 .map_err(TransportError::io("greeting the primary"))?;
@@ -202,8 +209,9 @@ impl Greeting<'_> {
         self.give_up_gap(log)?;
         let positions = positions(log).map_err(|error| standby_log(&*error))?;
         let (standby, sdu_bytes) = (self.shared.service.followed(), self.shared.config.sdu_bytes);
-        let renews = self.stream.is_tls();
-        let answer = ReceiverHello { standby, positions: Some(positions), sdu_bytes, renews };
+        let is_tls = self.stream.is_tls();
+        let answer =
+            ReceiverHello { standby, positions: Some(positions), sdu_bytes, renews: is_tls, lists: is_tls };
         self.writer
             .write_json(FrameKind::Hello, PROTOCOL_VERSION, &answer)
             .map_err(TransportError::io("greeting the primary"))?;

@@ -9,10 +9,11 @@ use crate::channel::{CertificateChannel, OpenChannel};
 use crate::destination::TransportMode;
 use crate::error::{Refusal, RefuseCode, StationError, TransportError};
 use crate::event::ReceiverEvent;
-use crate::framing::{FrameReader, FramingError};
+use crate::framing::{FrameReader, FramingError, HELLO_BYTES_MAX};
 use crate::hello::{self, SenderHello};
 use crate::link::LinkEnd;
 use crate::packing::Unpacker;
+use crate::rights::{MemberRights, Right};
 use crate::source::LogSwitch;
 use crate::standby::{StandbyLog, StreamStart};
 use crate::wait::{Made, packing_and_wait};
@@ -50,6 +51,9 @@ pub(super) fn receive(
     let channel = open_channel(shared, stream, hello, &acks);
     let mut intake = Intake {
         shared,
+        source: &hello.source.name,
+        // None that a service has: what changed since the greeting counts, too.
+        rights: u64::MAX,
         log,
         acks,
         channel,
@@ -131,6 +135,10 @@ fn open_channel(
 
 struct Intake<'a> {
     shared: &'a Shared,
+    /// Name of the source, which it has proved over TLS.
+    source: &'a str,
+    /// Version of the rights by which it was let in.
+    rights: u64,
     log: &'a mut dyn StandbyLog,
     acks: Outgoing,
     /// `None` over plain TCP.
@@ -164,6 +172,7 @@ struct Intake<'a> {
 impl Intake<'_> {
     /// Takes all whole frames that have arrived: one write for all their redo, one acknowledgement.
     fn take_all(&mut self, reader: &mut FrameReader<LinkEnd>) -> Result<(), TransportError> {
+        self.may_send_still()?;
         let mut at = 0;
         let mut redo = Gathered::default();
         self.times = AckTimes { received_us: now_us(), write_ns: 0 };
@@ -190,7 +199,7 @@ impl Intake<'_> {
                     redo.push(unpacked.map_or(Cow::Borrowed(frame.payload), Cow::Owned));
                     if redo.is_enough() { self.harden(&redo.take()) } else { Ok(()) }
                 }
-                Item::Confirm | Item::Certificate => Ok(()),
+                Item::Confirm | Item::Aside => Ok(()),
                 Item::Switch(log) => {
                     self.harden(&redo.take())?;
                     self.switch(&log)
@@ -242,8 +251,9 @@ impl Intake<'_> {
                 if !redo_came {
                     self.echo_us = 0;
                 }
-                return self.certificate(frame).map(|()| Item::Certificate);
+                return self.certificate(frame).map(|()| Item::Aside);
             }
+            FrameKind::Members => return self.members(frame).map(|()| Item::Aside),
             other => return Err(protocol(&format!("{other:?} in the middle of a stream"))),
         };
         if header.a != expected.0 {
@@ -262,6 +272,29 @@ impl Intake<'_> {
             self.waits_until = (!wait.is_zero()).then(|| made + wait);
         }
         Ok(item)
+    }
+
+    /// The right to send may be taken away while the stream is open. Plain TCP proves no name to ask about.
+    fn may_send_still(&mut self) -> Result<(), TransportError> {
+        let version = self.shared.service.rights_version();
+        if self.channel.is_some() && self.rights != version {
+            self.shared.service.authorise(self.source, Right::Send)?;
+            self.rights = version;
+        }
+        Ok(())
+    }
+
+    fn members(&self, frame: &Frame<'_>) -> Result<(), TransportError> {
+        if self.channel.is_none() {
+            return Err(protocol("Members over plain TCP"));
+        }
+        // As much as a Hello can say.
+        if frame.payload.len() > HELLO_BYTES_MAX {
+            return Err(protocol("Members that are too many"));
+        }
+        let members: Vec<MemberRights> = hello::decode(frame)?;
+        self.shared.service.vouched_again(self.source, &members);
+        Ok(())
     }
 
     fn certificate(&self, frame: &Frame<'_>) -> Result<(), TransportError> {
@@ -449,7 +482,8 @@ impl<'f> Gathered<'f> {
 enum Item {
     Redo,
     Confirm,
-    Certificate,
+    /// Nothing of the redo.
+    Aside,
     Switch(LogSwitch),
 }
 

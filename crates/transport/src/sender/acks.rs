@@ -81,7 +81,7 @@ impl Ticks {
 
 fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
     // The channel is closed when this function returns.
-    let AckSide { mut reader, greeted_in, channel } = acks;
+    let AckSide { mut reader, greeted_in, channel, mut listing } = acks;
     // Reads end with every tick. If that cannot be set the socket is dead and the read says so.
     let _ = reader.inner().set_read_timeout(Some(clock.apart));
     let mut remote = RemoteTimes::new(greeted_in);
@@ -101,7 +101,7 @@ fn read_acks(shared: &Shared, acks: AckSide, clock: &mut Ticks) -> Ended {
         if shared.stopping() {
             return Ended::Lost("the sender is stopped".into());
         }
-        if let Some(ended) = clock.tick(shared) {
+        if let Some(ended) = clock.tick(shared).or_else(|| listing.look(shared)) {
             return ended;
         }
     }

@@ -1,6 +1,7 @@
 //! From nothing to a stream: connect and handshake.
 
 use super::gap::{self, OpenGap};
+use super::listing::Listing;
 use super::{AckSide, Shared};
 use crate::channel::{CertificateChannel, OpenChannel};
 use crate::error::{PROTOCOL_VERSION, Refusal, RefuseCode, SourceError, TransportError};
@@ -155,6 +156,7 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         archives_to: None,
     };
     let greet = TransportError::io("greeting the standby");
+    let said = hello.members.clone();
     let asked = Instant::now();
     writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &hello).map_err(&greet)?;
     let peer: ReceiverHello = {
@@ -177,7 +179,8 @@ fn shake_hands(shared: &Shared, stream: &LinkEnd) -> Result<Agreed, Failure> {
         Ok((start, held)) => {
             writer.write_json(FrameKind::Hello, PROTOCOL_VERSION, &start).map_err(&greet)?;
             let channel = open_channel(shared, stream, peer.renews);
-            let acks = AckSide { reader, greeted_in, channel };
+            let listing = Listing::new(stream.clone(), said, peer.lists);
+            let acks = AckSide { reader, greeted_in, channel, listing };
             Ok(Agreed { start, held, acks, sdu_bytes: sdu(shape.sdu_bytes, peer.sdu_bytes) })
         }
         Err(failure) => {
