@@ -372,6 +372,7 @@ impl Running {
     fn open_as_primary(&self) -> Result<(), InstanceError> {
         let environment = &self.environment;
         crate::protection::check(environment.control().protection_mode, &self.configured())?;
+        environment.sign_missing_promotion();
         let wiring = Wiring::default();
         let OpenedPrimary { primary, shared, log, late } =
             open_primary(environment, wiring.helper(environment))?;

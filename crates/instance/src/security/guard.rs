@@ -2,7 +2,7 @@
 
 use super::clocks;
 use super::members::as_said;
-use super::promotion::{Word, believed};
+use super::promotion::{Doubt, Word, believed};
 use crate::environment::Environment;
 use standfast_transport::{
     CertificateGrant, CertificateRequest, CertificateRight, Incarnation, IssuerAt, MemberRights,
@@ -106,18 +106,20 @@ impl Environment {
             ));
         }
         let members = self.keeper.members().map_err(unreadable)?;
-        let record = self.keeper.record_of(peer, newer);
-        let word = match (record, proven) {
-            (Some(record), _) => Word::Signed(&record.name),
-            (None, true) => Word::Proven(&peer.name),
-            (None, false) => Word::Plain(&peer.name),
-        };
-        let Err((name, rights)) = believed(word, own, &members, &self.destination_names()) else {
-            return Ok(());
+        let word = Word::of(peer, self.keeper.record_of(peer, newer), proven);
+        let Err(doubt) = believed(word, own, &members, &self.destination_names()) else { return Ok(()) };
+        let why = match doubt {
+            Doubt::MayNot(name, rights) => format!(
+                "`{name}` may not become primary, `{own}` lists it for: {rights}. Nothing has changed at `{own}`; make `{name}` \
+                 again with `standfast standby create`"
+            ),
+            Doubt::NoRecord(name) => format!(
+                "`{name}` has not begun it, and shows no signed record of who has. Nothing has changed at `{own}`; if another \
+                 instance is the new primary, configure `{own}` as a destination there: it is believed itself"
+            ),
         };
         not_allowed(format!(
-            "`{}` says that incarnation {} has begun, and that is not believed: `{name}` may not become primary, `{own}` lists it \
-             for: {rights}. Nothing has changed at `{own}`; make `{name}` again with `standfast standby create`",
+            "`{}` says that incarnation {} has begun, and that is not believed: {why}",
             peer.name, newer.number
         ))
     }

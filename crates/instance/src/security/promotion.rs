@@ -3,9 +3,10 @@
 
 use super::members::Members;
 use super::{Keeper, files};
+use crate::environment::Environment;
 use crate::error::InstanceError;
 use standfast_tls::{Signature, TlsError, sign, signer};
-use standfast_transport::{Incarnation, PeerIdentity, Promotion, Right, Rights};
+use standfast_transport::{Incarnation, PeerIdentity, Promotion, Right, Rights, Role};
 use standfast_types::IncarnationId;
 
 /// What is known of who began an incarnation.
@@ -13,28 +14,74 @@ use standfast_types::IncarnationId;
 pub enum Word<'a> {
     /// A record of the promotion, which its key has signed.
     Signed(&'a str),
-    /// A peer says so, which has shown a certificate for its name.
-    Proven(&'a str),
+    /// A peer that has begun it itself says so, and has shown a certificate for its name.
+    Began(&'a str),
+    /// A peer says so that has shown a certificate for its name: of another one, which it does not prove.
+    PassedOn(&'a str),
     /// Somebody says so over plain TCP, where every name is believed.
     Plain(&'a str),
 }
 
-/// Whether it is believed by an instance called `own` with this list and these destinations. Otherwise: the name that has not the
-/// right, and what it may do instead.
-pub fn believed(
-    word: Word<'_>,
-    own: &str,
-    members: &Members,
-    destinations: &[String],
-) -> Result<(), (String, Rights)> {
+impl<'a> Word<'a> {
+    /// What `peer` says, which shows this record; `proven`: it has shown a certificate for its name.
+    pub fn of(peer: &'a PeerIdentity, record: Option<&'a Promotion>, proven: bool) -> Word<'a> {
+        match record {
+            Some(record) => Word::Signed(&record.name),
+            // The primary of an incarnation is who has begun it.
+            None if proven && peer.role == Role::Primary => Word::Began(&peer.name),
+            None if proven => Word::PassedOn(&peer.name),
+            None => Word::Plain(&peer.name),
+        }
+    }
+}
+
+/// Why it is not believed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// This member has not the right to begin one, and may do something else.
+    MayNot(String, Rights),
+    /// This member has not begun it, and shows no record of who has: that one may have none of the right.
+    NoRecord(String),
+}
+
+/// Whether it is believed by an instance called `own` with this list and these destinations.
+pub fn believed(word: Word<'_>, own: &str, members: &Members, destinations: &[String]) -> Result<(), Doubt> {
     let (name, rights) = match word {
         // The key of this instance: its holder is this instance.
         Word::Signed(name) if name == own => return Ok(()),
-        Word::Signed(name) | Word::Proven(name) => (name, members.rights(name, destinations)),
+        Word::Signed(name) | Word::Began(name) => (name, members.rights(name, destinations)),
+        // The right of who passes it on is not that of who began it.
+        Word::PassedOn(name) => return Err(Doubt::NoRecord(name.to_owned())),
         // The list is not asked for what it does not know; a restriction that it knows counts.
         Word::Plain(name) => (name, members.listed_rights(name).cloned().unwrap_or_else(Rights::all)),
     };
-    if rights.has(Right::Candidate) { Ok(()) } else { Err((name.to_owned(), rights)) }
+    if rights.has(Right::Candidate) { Ok(()) } else { Err(Doubt::MayNot(name.to_owned(), rights)) }
+}
+
+impl Environment {
+    /// At a primary that has begun its incarnation without a record, by an earlier release or without a certificate: makes the
+    /// record now, so that others can pass it on.
+    pub fn sign_missing_promotion(&self) {
+        let control = self.control();
+        let (Some(first), Some(newest)) = (control.incarnations.first(), control.incarnations.last()) else {
+            return;
+        };
+        let is_there =
+            control.trust.promotion.as_ref().is_some_and(|record| record.incarnation.id == newest.id);
+        if is_there || control.incarnations.len() < 2 {
+            return;
+        }
+        let began = Incarnation { number: newest.number, id: newest.id, branch: newest.branch };
+        // The certificate with which it is signed was perhaps not valid then.
+        let signed = self.keeper.sign_promotion(first.id, began, crate::now_us());
+        let stored = signed.and_then(|record| match record {
+            Some(record) => self.update_control(|control| control.trust.promotion = Some(record)).map(drop),
+            None => Ok(()),
+        });
+        if let Err(error) = stored {
+            self.alert.say(format!("the record of the promotion of this instance cannot be made: {error}"));
+        }
+    }
 }
 
 impl Keeper {
@@ -94,17 +141,50 @@ mod tests {
         let (members, destinations) =
             (members(), ["reports".to_owned(), "near".to_owned(), "oslo".to_owned()]);
         let is_believed = |word| believed(word, "south", &members, &destinations).is_ok();
-        assert!(is_believed(Word::Proven("north")) && is_believed(Word::Signed("north")));
+        assert!(is_believed(Word::Began("north")) && is_believed(Word::Signed("north")));
         for name in ["reports", "near", "stranger", "oslo"] {
-            assert!(!is_believed(Word::Proven(name)) && !is_believed(Word::Signed(name)), "{name}");
+            assert!(!is_believed(Word::Began(name)) && !is_believed(Word::Signed(name)), "{name}");
         }
         assert!(!is_believed(Word::Plain("reports")), "a restriction counts without a certificate, too");
         assert!(is_believed(Word::Plain("stranger")), "plain TCP proves no name, and its list is empty");
         assert!(is_believed(Word::Signed("south")));
         assert_eq!(
             believed(Word::Signed("reports"), "south", &members, &[]),
-            Err(("reports".to_owned(), Rights::never_primary()))
+            Err(Doubt::MayNot("reports".to_owned(), Rights::never_primary()))
         );
+    }
+
+    #[test]
+    fn who_did_not_begin_an_incarnation_is_believed_with_its_record_only() {
+        let (members, at) = (members(), Incarnation { number: 2, id: IncarnationId([2; 8]), branch: Scn(9) });
+        let peer = |role| PeerIdentity {
+            instance: InstanceId([1; 16]),
+            name: "north".into(),
+            family: None,
+            role,
+            incarnations: vec![at],
+            promotion: None,
+        };
+        let record = |name: &str| Promotion {
+            family: at.id,
+            incarnation: at,
+            time_us: 7,
+            name: name.into(),
+            certificate: String::new(),
+            signature: String::new(),
+        };
+        // `north` may become primary. What it says as a standby is what another one has told it.
+        for role in [Role::Standby, Role::FarSync] {
+            let north = peer(role);
+            let judged =
+                |record: Option<&Promotion>| believed(Word::of(&north, record, true), "south", &members, &[]);
+            assert_eq!(judged(None), Err(Doubt::NoRecord("north".into())));
+            assert!(judged(Some(&record("north"))).is_ok());
+            assert!(judged(Some(&record("reports"))).is_err());
+        }
+        let began = peer(Role::Primary);
+        assert!(believed(Word::of(&began, None, true), "south", &members, &[]).is_ok(), "an earlier release");
+        assert_eq!(Word::of(&began, None, false), Word::Plain("north"));
     }
 
     #[test]
