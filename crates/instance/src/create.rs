@@ -15,8 +15,8 @@ use standfast_io::{DirectDisk, Disk, outside};
 use standfast_log::{LogConfig, LogIdentity, LogSwitch, RedoLog};
 use standfast_tls::Token;
 use standfast_transport::{
-    COPY_SILENCE, DatabaseInfo, Manifest, Security, SnapshotInfo, SnapshotSink, StationError, fetch_snapshot,
-    fetch_status,
+    COPY_SILENCE, DatabaseInfo, Manifest, RefuseCode, Security, SnapshotInfo, SnapshotSink, StationError,
+    TransportError, fetch_snapshot, fetch_status,
 };
 use standfast_types::{DatabaseId, IncarnationId, InstanceId, PageNo, Scn};
 use std::fs::{DirBuilder, File};
@@ -311,12 +311,25 @@ fn create_in(
             ),
         ));
     }
-    let security = security_of(config, &keeper);
-    let failed = |error: standfast_transport::TransportError| {
-        InstanceError::refused(
-            format!("cannot copy from {from}: {error}"),
-            "check that the primary runs, that its [instance] listen names this address, and try again",
-        )
+    // What comes from there is the new standby's whole content: it is taken from who may be the primary, and from no other member
+    // that answers at the address.
+    let own = &config.instance.name;
+    let candidates = keeper.members()?.candidates().into_iter().filter(|name| name != own);
+    let security = security_of(config, &keeper).only(candidates);
+    let tls = keeper.directory().display().to_string();
+    let failed = |error: TransportError| {
+        let is_another =
+            matches!(&error, TransportError::Refused(refusal) if refusal.code == RefuseCode::WrongPeer);
+        let hint = if is_another {
+            format!(
+                "look which instance has this address; if that is the primary, and this host has not heard of it, remove {tls} and \
+                 join again with a token of it"
+            )
+        } else {
+            "check that the primary runs, that its [instance] listen names this address, and try again"
+                .to_owned()
+        };
+        InstanceError::refused(format!("cannot copy from {from}: {error}"), hint)
     };
     let observation = fetch_status(from, &security, false, COPY_SILENCE).map_err(failed)?;
     adopt_geometry(config, &observation).ok_or_else(|| {
@@ -350,7 +363,7 @@ fn copy_into(
     from: &str,
     role: Role,
     progress: &mut dyn FnMut(&str, u64),
-    failed: &dyn Fn(standfast_transport::TransportError) -> InstanceError,
+    failed: &dyn Fn(TransportError) -> InstanceError,
 ) -> Result<(), InstanceError> {
     let Site { paths, mut unfinished, _lock } = prepare(directory, config)?;
     let online = log_config(config, &paths, LogKind::Online);

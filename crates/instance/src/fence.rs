@@ -55,7 +55,9 @@ pub fn lift(directory: &Path, sure: bool) -> Result<Vec<String>, InstanceError> 
     let mut lines = Vec::new();
     for destination in config.destinations.iter().filter(|destination| !destination.is_local()) {
         let answer =
-            fetch_status(&destination.address, &security, false, SILENCE).map_err(|error| error.to_string());
+            // Another member that answers there does not say what this one is.
+            fetch_status(&destination.address, &security.clone().only([destination.name.clone()]), false, SILENCE)
+                .map_err(|error| error.to_string());
         // Of a host that may not become primary that is not believed, here as little as when it connects.
         let may = members.listed_rights(&destination.name).is_none_or(|rights| rights.has(Right::Candidate));
         match judge(answer) {

@@ -222,7 +222,9 @@ fn fetch(
 ) -> Result<Scn, InstanceError> {
     let mut copy = Copy { record, manifest: None, file: BufWriter::with_capacity(1 << 20, file), info: None };
     let own = &environment.config.instance.name;
-    let start = fetch_database(address, &environment.security(), own, record.id, &mut copy)
+    // Another member that answers there has other redo, or something else in its place.
+    let security = environment.security().only([name.to_owned()]);
+    let start = fetch_database(address, &security, own, record.id, &mut copy)
         .map_err(|error| InstanceError::Failed(format!("standby {name} gives no copy: {error}")))?;
     let (Some(manifest), Some(info)) = (copy.manifest, copy.info) else {
         return Err(InstanceError::Failed(format!("standby {name} does not have the database")));

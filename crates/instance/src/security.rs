@@ -95,6 +95,11 @@ impl Keeper {
         Keeper { valid_seconds: seconds, ..self }
     }
 
+    /// Where its files are.
+    pub fn directory(&self) -> &Path {
+        &self.files.directory
+    }
+
     /// Whether there is a certificate.
     pub fn has_identity(&self) -> bool {
         self.files.identity.exists()

@@ -254,3 +254,13 @@ fn a_copy_ends_when_the_right_to_it_is_taken_away() {
     let error = copy(member("oslo", true), true).unwrap_err();
     assert!(error.to_string().contains("may nothing any more"), "{error}");
 }
+
+#[test]
+fn a_copy_is_taken_from_expected_members_only() {
+    let only = |names: &[&str]| member("oslo", true).only(names.iter().map(|name| (*name).to_owned()));
+    assert!(copy(only(&["bergen", "paris"]), false).is_ok());
+    for names in [&["bergen"][..], &[]] {
+        let error = copy(only(names), false).unwrap_err();
+        assert!(error.to_string().contains("`paris` answers at"), "{error}");
+    }
+}

@@ -1,6 +1,6 @@
 //! Rights that were not given: hosts that claim to be the primary, and how a fence is lifted.
 
-use crate::security::{joined, primary, standby};
+use crate::security::{create, joined, primary, standby, token};
 use crate::support::{
     A_WHILE, INSERT, Place, QUICK, TIMEOUT, add_destination, assert_same, await_alert, await_rows,
     await_status, must, refuses, start,
@@ -9,6 +9,7 @@ use standfast_campaign::application::client::Answer;
 use standfast_campaign::instance::Instance;
 use standfast_campaign::process::await_condition;
 use standfast_campaign::status::Status;
+use std::net::{TcpListener, TcpStream};
 
 const NOT_BELIEVED: &str = "is not believed: `reports` may not become primary";
 
@@ -166,6 +167,48 @@ fn a_right_that_is_taken_away_ends_the_stream_that_needs_it() {
     // And at the other end: its source may not send any more.
     must(&reports, &["cert", "allow", "south", "--status-only"]);
     await_alert(&south, "`south` may not send redo at `reports`");
+}
+
+/// Hands the first connection to one address and all others to another one, as an address does that changes hands.
+fn change_hands(first: &str, others: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (first, others) = (first.to_owned(), others.to_owned());
+    std::thread::spawn(move || {
+        let mut to = first;
+        while let Ok((near, _)) = listener.accept() {
+            let far = TcpStream::connect(&to).unwrap();
+            to.clone_from(&others);
+            for (mut from, mut into) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut into);
+                    let _ = into.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_new_standby_takes_its_copy_from_no_member_that_may_not_be_primary() {
+    let place = Place::new("rights-copy");
+    let (south, _) = primary(&place);
+    let reports = standby(&place, &south, "reports", &["--never-primary"]);
+    add_destination(&south, &reports, &["--mode", "async"]);
+    await_status(&south, "it follows", |status| status.streams() && status.settled());
+    must(&south, &["destination", "remove", "reports"]);
+    seize(&reports, "reports");
+    must(&reports, &["cert", "allow", "oslo"]);
+    let token = token(&place, &south, "oslo", &[]).to_string_lossy().into_owned();
+    let from = change_hands(&south.address, &reports.address);
+    let made = create(&place, &from, "oslo", "127.0.0.1:1", &["--token-file", &token]);
+    let said = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert_eq!(made.status.code(), Some(3), "{said}");
+    assert!(said.contains("`reports` answers at") && said.contains("where `south` was expected"), "{said}");
+    // The certificate is there; the copy is to be had where the primary is.
+    let made = create(&place, &south.address, "oslo", "127.0.0.1:1", &[]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
 #[test]

@@ -279,6 +279,14 @@ impl Members {
         all
     }
 
+    /// Who may be the primary, of all that are known.
+    pub fn candidates(&self) -> Vec<String> {
+        let names: BTreeSet<&String> = self.joined.keys().chain(self.vouched.keys()).collect();
+        let may =
+            |name: &&String| self.listed_rights(name).is_some_and(|rights| rights.has(Right::Candidate));
+        names.into_iter().filter(may).cloned().collect()
+    }
+
     /// Names that are listed, with what they may do.
     pub fn listed(&self, destinations: &[String]) -> Vec<MemberRights> {
         let names: BTreeSet<&String> =

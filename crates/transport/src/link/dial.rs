@@ -34,6 +34,8 @@ pub struct Security {
     /// Plain TCP is allowed: connections are opened without TLS, and accepted with it or without.
     insecure: bool,
     certificates: Certificates,
+    /// Over TLS no other member is talked to, also when that is allowed; `None`: any.
+    only: Option<Arc<[String]>>,
 }
 
 #[derive(Clone, Default)]
@@ -53,12 +55,19 @@ impl Security {
 
     /// With certificates: TLS only, unless `insecure` says that connections are opened as plain TCP, and accepted as that, too.
     pub fn with_certificates(identities: Arc<dyn Identities>, insecure: bool) -> Security {
-        Security { insecure, certificates: Certificates::Own(identities) }
+        Security { insecure, certificates: Certificates::Own(identities), only: None }
+    }
+
+    /// The same, for connections to these members alone: any other one that answers in their place, where an address has
+    /// changed hands, is not asked.
+    #[must_use]
+    pub fn only(self, names: impl IntoIterator<Item = String>) -> Security {
+        Security { only: Some(names.into_iter().collect()), ..self }
     }
 
     /// For the first connection of a host that has a token.
     pub fn joining(config: Arc<ClientConfig>) -> Security {
-        Security { insecure: false, certificates: Certificates::Joining(config) }
+        Security { insecure: false, certificates: Certificates::Joining(config), only: None }
     }
 }
 
@@ -89,6 +98,7 @@ pub(crate) fn connect(
                 let link = Link::plain(stream);
                 if let Some(config) = config {
                     secure_as_client(&link, address, config, expected, give_up)?;
+                    check_only(&link, address, security)?;
                 }
                 return Ok(link);
             }
@@ -132,6 +142,19 @@ fn secure_as_client(
         ))),
         _ => Ok(()),
     }
+}
+
+fn check_only(link: &LinkEnd, address: &str, security: &Security) -> Result<(), TransportError> {
+    let (Some(only), Some(actual)) = (&security.only, link.peer_name()) else { return Ok(()) };
+    if only.iter().any(|name| name == actual) {
+        return Ok(());
+    }
+    let names: Vec<String> = only.iter().map(|name| format!("`{name}`")).collect();
+    let names = if names.is_empty() { "any other one".to_owned() } else { names.join(" or ") };
+    Err(TransportError::Refused(Refusal::new(
+        RefuseCode::WrongPeer,
+        format!("`{actual}` answers at {address}, where {names} was expected"),
+    )))
 }
 
 fn agree(
