@@ -169,6 +169,32 @@ fn a_right_that_is_taken_away_ends_the_stream_that_needs_it() {
     await_alert(&south, "`south` may not send redo at `reports`");
 }
 
+#[test]
+fn a_promotion_without_a_record_gets_one_at_the_next_start() {
+    let place = Place::new("rights-record");
+    let (mut south, _) = primary(&place);
+    let mut north = standby(&place, &south, "north", &[]);
+    let east = standby(&place, &south, "east", &[]);
+    add_destination(&south, &north, &["--mode", "async"]);
+    add_destination(&south, &east, &["--mode", "async"]);
+    await_status(&south, "both follow", |status| status.streams() && Status::settled(status));
+    south.kill();
+    // As by an earlier release, which signed nothing.
+    let identity = north.directory.join("tls/identity.pem");
+    std::fs::rename(&identity, place.path("identity")).unwrap();
+    north.run(&["failover", "--wait", "0"]).unwrap();
+    await_status(&north, "it is a primary", |status| status.text("/role") == "primary");
+    std::fs::rename(place.path("identity"), &identity).unwrap();
+    north.stop().unwrap();
+    start(&mut north);
+    add_destination(&north, &east, &["--mode", "async"]);
+    await_status(&north, "it is followed", Status::streams);
+    north.kill();
+    // Only the standby is left to tell the old primary, which may be fenced before it is open.
+    let _ = south.start();
+    await_alert(&south, "destination east: FENCED");
+}
+
 /// Hands the first connection to one address and all others to another one, as an address does that changes hands.
 fn change_hands(first: &str, others: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
