@@ -219,6 +219,25 @@ fn what_a_killed_emulator_left_behind_goes_at_the_next_start() {
 }
 
 #[test]
+fn emulators_start_while_others_end() {
+    if !possible() {
+        return;
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            scope.spawn(move || {
+                for round in 0..8 {
+                    let mut emulator = Emulator::start(&format!("turn{thread}-{round}"), "");
+                    assert!(emulator.ready.starts_with("ready"), "{thread} {round}: {:?}", emulator.ready);
+                    done(&format!("wan stop {}", emulator.name));
+                    emulator.child.wait().unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn a_signal_ends_it_in_good_order() {
     if !possible() {
         return;

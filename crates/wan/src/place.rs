@@ -109,6 +109,8 @@ impl Place {
 impl Drop for Place {
     /// Removes namespaces and directory. What fails now is tried again at the next start.
     fn drop(&mut self) {
+        // Without it a start at the same time would take what is half removed for left behind, and fail to remove it.
+        let _one_at_a_time = lock_root();
         if let Err(error) = remove(&self.directory, &self.nodes) {
             eprintln!("wan: {error}");
         }
@@ -117,7 +119,10 @@ impl Drop for Place {
 
 fn remove(directory: &Path, nodes: &[Node]) -> Result<()> {
     nodes.iter().try_for_each(|node| namespace::remove(&node.namespace))?;
-    fs::remove_dir_all(directory).doing(|| format!("remove {}", directory.display()))
+    match fs::remove_dir_all(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        done => done.doing(|| format!("remove {}", directory.display())),
+    }
 }
 
 /// Held by whoever starts or removes: names and namespaces change under it only.
