@@ -23,7 +23,7 @@ impl Rig {
             Connection::open_with_flags_and_vfs("/app.db", OpenFlags::default(), vfs.as_str()).unwrap();
         connection
             .execute_batch(
-                "PRAGMA page_size=512; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; CREATE TABLE t(x)",
+                "PRAGMA page_size=512; PRAGMA journal_mode=OFF; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0; CREATE TABLE t(x)",
             )
             .unwrap();
         Rig { machine, connection }

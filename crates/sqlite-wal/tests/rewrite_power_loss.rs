@@ -94,7 +94,7 @@ impl Life {
         let instance = Connection::open_with_flags_and_vfs(PATH, flags, vfs.as_str()).unwrap();
         instance
             .execute_batch(&format!(
-                "PRAGMA page_size={PAGE_BYTES}; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;
+                "PRAGMA page_size={PAGE_BYTES}; PRAGMA journal_mode=OFF; PRAGMA journal_mode=WAL; PRAGMA wal_autocheckpoint=0;
                  CREATE TABLE t(id INTEGER PRIMARY KEY, n INTEGER, pad BLOB);
                  WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30)
                  INSERT INTO t SELECT i, 0, zeroblob(300) FROM n"
