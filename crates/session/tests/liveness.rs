@@ -4,7 +4,7 @@
 
 use standfast_session::{AttachError, SESSIONS_MAX, Segment, Session, own_user};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -124,11 +124,15 @@ fn a_session_counts_until_its_process_ends_whatever_is_written() {
 #[test]
 fn a_session_dies_with_its_process_though_a_child_lives() {
     be_application(|| {
-        // SAFETY: the child only waits.
+        let (mut lives, child_lives) = std::io::pipe().unwrap();
+        // SAFETY: the child only writes and waits.
         if unsafe { libc::fork() } == 0 {
+            (&child_lives).write_all(b".").unwrap();
             await_end();
             std::process::exit(0);
         }
+        // It gives up what it inherited once it runs. Until then the session counts.
+        lives.read_exact(&mut [0]).unwrap();
     });
     let memory = Memory::new("child");
     let mut application = memory.application("a_session_dies_with_its_process_though_a_child_lives", &[]);
