@@ -528,18 +528,24 @@ mod tests {
         assert_eq!((verdict.as_str(), total(&fresh)), ("ok", 36_001));
     }
 
-    /// How this process has the checkpoint lock of a database, as the kernel says.
-    fn checkpoint_lock_of(path: &std::path::Path) -> Option<String> {
-        use std::os::unix::fs::MetadataExt;
-        let inode = std::fs::metadata(format!("{}-shm", path.display())).unwrap().ino();
-        let locks = std::fs::read_to_string("/proc/locks").unwrap();
-        locks.lines().find_map(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            // Number, POSIX, ADVISORY, kind, process, file, first and last byte: neighbours of one kind are one lock.
-            let [_, _, _, kind, process, file, first, last] = words[..] else { return None };
-            let has = (first.parse().ok()?..=last.parse().ok()?).contains(&121u64);
-            let ours = process == std::process::id().to_string() && file.ends_with(&format!(":{inode}"));
-            (has && ours).then(|| kind.to_owned())
+    /// How this process has the checkpoint lock of a database: the kernel says what stands in another owner's way.
+    fn checkpoint_lock_of(path: &std::path::Path) -> Option<c_int> {
+        use std::os::fd::IntoRawFd;
+        // Left open: to close a descriptor of the file would release all locks that this process has on it.
+        let shm = std::fs::File::open(format!("{}-shm", path.display())).unwrap().into_raw_fd();
+        let mut asked = libc::flock {
+            l_type: libc::F_WRLCK as libc::c_short,
+            l_whence: libc::SEEK_SET as libc::c_short,
+            l_start: 121,
+            l_len: 1,
+            l_pid: 0,
+        };
+        // SAFETY: an open descriptor and a valid structure, which the kernel fills.
+        assert_eq!(unsafe { libc::fcntl(shm, libc::F_OFD_GETLK, &raw mut asked) }, 0);
+        let kind = c_int::from(asked.l_type);
+        (kind != libc::F_UNLCK).then(|| {
+            assert_eq!(asked.l_pid.cast_unsigned(), std::process::id());
+            kind
         })
     }
 
@@ -549,9 +555,9 @@ mod tests {
         assert_eq!(checkpoint_lock_of(&path), None);
         let guard = Guard::of(&connection).unwrap();
         guard.hold_checkpoint_lock().unwrap();
-        assert_eq!(checkpoint_lock_of(&path).as_deref(), Some("READ"));
+        assert_eq!(checkpoint_lock_of(&path), Some(libc::F_RDLCK));
         /// Where the database is, and what the lock was while a checkpoint waited for a writer.
-        static SEEN: Mutex<(Option<std::path::PathBuf>, Option<String>)> = Mutex::new((None, None));
+        static SEEN: Mutex<(Option<std::path::PathBuf>, Option<c_int>)> = Mutex::new((None, None));
         let note = |_| {
             let mut seen = SEEN.lock().unwrap();
             seen.1 = seen.0.as_deref().and_then(checkpoint_lock_of);
@@ -569,14 +575,14 @@ mod tests {
             connection.execute_batch("INSERT INTO t VALUES(2)").unwrap();
             connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).unwrap();
             let while_redo_is_awaited = redo_came.lock().unwrap().take();
-            assert_eq!(while_redo_is_awaited.as_deref(), Some("READ"), "{mode}");
-            assert_eq!(checkpoint_lock_of(&path).as_deref(), Some("READ"), "{mode}");
+            assert_eq!(while_redo_is_awaited, Some(libc::F_RDLCK), "{mode}");
+            assert_eq!(checkpoint_lock_of(&path), Some(libc::F_RDLCK), "{mode}");
         }
         let plain = Connection::open(&*path).unwrap();
         plain.execute_batch("BEGIN IMMEDIATE").unwrap();
         connection.busy_handler(Some(note)).unwrap();
         let _ = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        assert_eq!(SEEN.lock().unwrap().1.as_deref(), Some("WRITE"));
+        assert_eq!(SEEN.lock().unwrap().1, Some(libc::F_WRLCK));
         drop(plain);
         guard.release_checkpoint_lock();
         assert_eq!(checkpoint_lock_of(&path), None);
