@@ -224,7 +224,10 @@ mod tests {
         let file = tempfile("foreign-process");
         let wanted = Wanted { file: KernelFile::of(&file).unwrap(), sessions: BTreeSet::new() };
         let open = std::fs::File::open(&file).unwrap();
-        let mut child = std::process::Command::new("sleep").arg("60").stdin(open).spawn().unwrap();
+        let mut child = {
+            let _starts = crate::lock::tests::STARTS.lock().unwrap();
+            std::process::Command::new("sleep").arg("60").stdin(open).spawn().unwrap()
+        };
         let found = find(&[wanted], "seg");
         child.kill().unwrap();
         child.wait().unwrap();

@@ -121,9 +121,14 @@ fn whole_lock() -> libc::flock {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::config::Config;
+    use std::sync::Mutex;
+
+    /// Held by a test while it starts a process, which has everything open that this one has until it runs its program; and by those
+    /// that look at what closing a file does.
+    pub(crate) static STARTS: Mutex<()> = Mutex::new(());
 
     fn paths(name: &str) -> Paths {
         let directory = std::env::temp_dir().join(format!("standfast-lock-{name}-{}", std::process::id()));
@@ -142,8 +147,11 @@ mod tests {
         assert_eq!(paths.lock.metadata().unwrap().mode() & 0o777, 0o600);
         assert!(is_locked(&paths));
         assert!(matches!(lock_directory(&paths), Err(InstanceError::AlreadyRunning { .. })));
-        drop(lock);
-        assert!(!is_locked(&paths));
+        {
+            let _no_start = STARTS.lock().unwrap();
+            drop(lock);
+            assert!(!is_locked(&paths));
+        }
         std::fs::remove_dir_all(&paths.directory).unwrap();
     }
 
@@ -184,8 +192,11 @@ mod tests {
         let socket = show_alive(&paths.directory).unwrap();
         assert_eq!(liveness::probe(&paths.directory), Some(true));
         assert_eq!(paths.directory.join(ALIVE).metadata().unwrap().mode() & 0o777, EVERYBODY);
-        drop(socket);
-        assert_eq!(liveness::probe(&paths.directory), Some(false));
+        {
+            let _no_start = STARTS.lock().unwrap();
+            drop(socket);
+            assert_eq!(liveness::probe(&paths.directory), Some(false));
+        }
         let _again = show_alive(&paths.directory).unwrap();
         assert_eq!(liveness::probe(&paths.directory), Some(true));
         std::fs::remove_dir_all(&paths.directory).unwrap();
