@@ -13,6 +13,7 @@ use standfast_sqlite_wal::first_pages::FirstPages;
 use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
 use standfast_sqlite_wal::is_any_index_lost;
 use standfast_sqlite_wal::journal::check_no_journal;
+use standfast_sqlite_wal::opening;
 use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::{VfsFile, VfsFileKind, WalIndexHeader, WalIndexView};
 use standfast_types::{DatabaseId, ReleasePosition, Scn, WalPosition, WalSalts};
@@ -88,13 +89,25 @@ impl Database {
     /// # Errors
     /// When it is not a database in WAL mode or somebody else checkpoints it for more than 5 s.
     pub fn open(record: DatabaseRecord, vfs_base: Option<&str>) -> Result<Database, InstanceError> {
+        Database::open_within(record, vfs_base, OPEN_TIMEOUT)
+    }
+
+    /// As [`Database::open`], and waits no longer than `limit` for locks of others.
+    ///
+    /// # Errors
+    /// As [`Database::open`]; see [`InstanceError::is_held_by_others`].
+    pub fn open_within(
+        record: DatabaseRecord,
+        vfs_base: Option<&str>,
+        limit: Duration,
+    ) -> Result<Database, InstanceError> {
         if vfs_base.is_none() {
             check_no_journal(&record.path).map_err(GuardError::Journal)?;
         }
-        let connection = open_guarded(&record.path, vfs_base)?;
+        let connection = open_guarded_within(&record.path, vfs_base, limit)?;
         let index = {
             let guard = Guard::of(&connection)?;
-            hold_checkpoint_lock(&guard, Duration::from_secs(5))?;
+            hold_checkpoint_lock(&guard, CHECKPOINT_LOCK_TIMEOUT.min(limit))?;
             guard.wal_index()?
         };
         Ok(Database {
@@ -619,11 +632,30 @@ fn hold_checkpoint_lock(guard: &Guard<'_>, limit: Duration) -> Result<(), Instan
 pub const WRITER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait for those who recover the database when it is opened.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long to wait for another process's checkpoint.
+const CHECKPOINT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a checkpoint waits for readers.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// A connection through the guard VFS that never checkpoints by itself and never removes the WAL.
 pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, InstanceError> {
+    open_guarded_within(path, vfs_base, OPEN_TIMEOUT)
+}
+
+fn open_guarded_within(
+    path: &Path,
+    vfs_base: Option<&str>,
+    limit: Duration,
+) -> Result<Connection, InstanceError> {
+    opening::take_leased();
+    let opened = opening::within(limit, || open_and_prepare(path, vfs_base));
+    opened.map_err(|error| match opening::take_leased() {
+        Some(leased) if error.is_held_by_others() => GuardError::Leased(leased).into(),
+        _ => error,
+    })
+}
+
+fn open_and_prepare(path: &Path, vfs_base: Option<&str>) -> Result<Connection, InstanceError> {
     if vfs_base.is_none() {
         // A link by another user, in the place of the file or of a directory on the way, leads to what is not his.
         outside::look(path).map_err(InstanceError::io("open", path))?;

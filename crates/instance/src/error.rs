@@ -1,5 +1,7 @@
 //! Why an operation on an instance failed.
 
+use rusqlite::ErrorCode;
+use standfast_sqlite_wal::guard::GuardError;
 use std::path::PathBuf;
 
 /// Why an operation on an instance failed. The exit code of the command line is [`InstanceError::exit_code`].
@@ -13,7 +15,7 @@ pub enum InstanceError {
     Log(#[from] standfast_log::LogError),
     /// Guarding a database.
     #[error(transparent)]
-    Guard(#[from] standfast_sqlite_wal::guard::GuardError),
+    Guard(#[from] GuardError),
     /// Capturing a database.
     #[error(transparent)]
     Capture(#[from] standfast_sqlite_wal::capture::CaptureError),
@@ -128,6 +130,22 @@ impl InstanceError {
         move |source| InstanceError::Io { doing, path, source }
     }
 
+    /// Whether another process has a lock or a lease on the database, which it will give up or which ends with it.
+    pub fn is_held_by_others(&self) -> bool {
+        match self {
+            InstanceError::Guard(GuardError::Busy { .. } | GuardError::Leased(_)) => true,
+            InstanceError::Sqlite(error) => matches!(
+                error.sqlite_error_code(),
+                Some(
+                    ErrorCode::DatabaseBusy
+                        | ErrorCode::DatabaseLocked
+                        | ErrorCode::FileLockingProtocolFailed
+                )
+            ),
+            _ => false,
+        }
+    }
+
     /// The error in one line, for a text with a hint of its own.
     pub fn without_hint(&self) -> String {
         self.to_string().lines().next().unwrap_or_default().to_owned()
@@ -140,7 +158,7 @@ impl InstanceError {
             InstanceError::Reports(error) if error.is_usage() => 2,
             InstanceError::Refused { .. }
             | InstanceError::Log(standfast_log::LogError::Foreign { .. })
-            | InstanceError::Guard(standfast_sqlite_wal::guard::GuardError::Journal(_)) => 3,
+            | InstanceError::Guard(GuardError::Journal(_) | GuardError::Leased(_)) => 3,
             InstanceError::Answered { code, .. } | InstanceError::Reported { code } => *code,
             InstanceError::NotRunning { .. } => 4,
             InstanceError::AlreadyRunning { .. } => 5,

@@ -11,7 +11,7 @@ use crate::members::note_members;
 use crate::primary::{Entry, Primary, PrimaryShared, SwitchHelper};
 use crate::primary_threads::{PrimaryThreads, archive_all};
 use crate::reconcile::{self, Anchor, Found, Plan, Scan};
-use crate::recovery::{Recovery, WRITER_TIMEOUT, check_identity};
+use crate::recovery::{Recovery, check_identity};
 use crate::swap;
 use crate::whole_file::{note_when_all_moved, stamp_without_wal};
 use standfast_format::LogKind;
@@ -23,7 +23,7 @@ use standfast_sqlite_wal::pace::Pace;
 use standfast_sqlite_wal::{WalIndexHeader, bare_salts, cut_stale_frames, write_again};
 use standfast_types::{DatabaseId, Scn};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A primary whose databases are recovered and served, not yet running.
 pub struct OpenedPrimary {
@@ -33,7 +33,7 @@ pub struct OpenedPrimary {
     pub shared: Arc<PrimaryShared>,
     /// The redo log.
     pub log: Arc<RedoLog>,
-    /// Databases that a transaction of before the start still writes to.
+    /// Databases that other processes hold.
     pub late: Late,
 }
 
@@ -44,6 +44,30 @@ pub struct Late {
     pub databases: Vec<DatabaseId>,
     /// Whether the shared memory is that of before the start.
     pub sessions_vouch: bool,
+}
+
+/// How long a start waits for other processes that hold databases, altogether: those that nobody holds wait for as long.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long it waits for one, at most: a transaction that is under way, or a recovery by an application.
+const PATIENCE_FOR_ONE: Duration = Duration::from_millis(1_000);
+/// And at least.
+const GLANCE: Duration = Duration::from_millis(10);
+/// How long a database waits beside those that are served, at a time.
+const LATE_PATIENCE: Duration = Duration::from_millis(100);
+
+/// What is left of [`PATIENCE`].
+struct Patience {
+    left: Duration,
+}
+
+impl Patience {
+    fn for_one(&self) -> Duration {
+        self.left.clamp(GLANCE, PATIENCE_FOR_ONE)
+    }
+
+    fn spend(&mut self, waited: Duration) {
+        self.left = self.left.saturating_sub(waited);
+    }
 }
 
 struct Reconciled {
@@ -99,16 +123,20 @@ pub fn open_primary(
     }
     let mut reconciled = Vec::new();
     let mut late = Late { databases: Vec::new(), sessions_vouch: !new };
+    let mut patience = Patience { left: PATIENCE };
     for record in &control.databases {
         // Before anything opens its file.
         if let Err(error) = swap::settle(environment, record) {
             leave_out(environment, &segment, record, control.checkpoint, &error)?;
             continue;
         }
-        match reconcile_database(environment, &log, &segment, !new, record, &scan) {
+        let limit = patience.for_one();
+        let begun = Instant::now();
+        match reconcile_database(environment, &log, &segment, !new, record, &scan, limit) {
             Ok(database) => reconciled.push(database),
-            Err(error) if is_written_to(&error) => {
-                wait_for_writer(environment, &segment, record, control.checkpoint)?;
+            Err(error) if error.is_held_by_others() => {
+                patience.spend(begun.elapsed());
+                wait_for_others(environment, &segment, record, control.checkpoint, &error)?;
                 late.databases.push(record.id);
             }
             Err(error) => leave_out(environment, &segment, record, control.checkpoint, &error)?,
@@ -117,7 +145,7 @@ pub fn open_primary(
     free_groups(environment, &log, &scan, &reconciled)?;
     for database in reconciled {
         let record = database.database.record().clone();
-        match begin_serving(environment, &mut primary, database, scan.end) {
+        match begin_serving(environment, &mut primary, database, scan.end, patience.for_one()) {
             Ok(()) => {}
             Err(error @ InstanceError::StoppedWaiting { .. }) => return Err(error),
             Err(error) => leave_out(environment, &segment, &record, control.checkpoint, &error)?,
@@ -172,19 +200,31 @@ fn is_written_to(error: &InstanceError) -> bool {
     matches!(error, InstanceError::Guard(GuardError::Busy { lock: "write" }))
 }
 
-/// The database is left out for as long as a transaction of before the start writes to it. Its sessions wait.
-fn wait_for_writer(
+/// The database is left out for as long as another process holds it. Its sessions wait.
+fn wait_for_others(
     environment: &Environment,
     segment: &Segment,
     record: &DatabaseRecord,
     from: Scn,
+    error: &InstanceError,
 ) -> Result<(), InstanceError> {
     segment.set_state(record.id.0, DatabaseState::Recovering);
     environment.update_control(|control| control.leave_out(record.id, from))?;
+    let why = match error {
+        error if is_written_to(error) => {
+            "a transaction that was begun before this start still writes to it".to_owned()
+        }
+        InstanceError::Guard(GuardError::Leased(path)) => {
+            format!("another process has a lease on {}", path.display())
+        }
+        _ => format!("another process has it locked ({})", error.without_hint()),
+    };
+    environment.note_offline(record.id, Some(why.clone()));
     environment.alert.say(format!(
-        "database {}: a transaction that was begun before this start still writes to it; it is opened when that has \
-         ended, the others are served meanwhile | hint: end the transaction, or the process that has it open",
-        record.name
+        "database {}: {why}; it is opened when that has ended, the others are served meanwhile | hint: end the transaction, or \
+         the process that has it open; `lsof {}` names processes",
+        record.name,
+        record.path.display()
     ));
     Ok(())
 }
@@ -192,8 +232,8 @@ fn wait_for_writer(
 /// Opens a database of [`Late`] beside those that are served. The caller keeps other commands away.
 ///
 /// # Errors
-/// `Guard(Busy)` while the transaction has not ended: to be called again. Any other error leaves the database out until
-/// the next start, and is reported.
+/// One that [is by others](InstanceError::is_held_by_others) while they hold it: to be called again. Any other one leaves the database
+/// out until the next start, and is reported.
 pub fn open_late(
     environment: &Arc<Environment>,
     threads: &PrimaryThreads,
@@ -209,12 +249,14 @@ pub fn open_late(
         return Ok(());
     }
     match open_left_out(environment, threads, log, record, sessions_vouch) {
-        Err(error) if !is_written_to(&error) => {
+        Err(error) if !error.is_held_by_others() => {
             leave_out(environment, &shared.segment, record, control.checkpoint, &error)
         }
         opened => {
             opened?;
-            environment.alert.say(format!("database {} opened: the transaction has ended", record.name));
+            environment
+                .alert
+                .say(format!("database {} opened: no other process holds it any more", record.name));
             Ok(())
         }
     }
@@ -234,7 +276,8 @@ pub(crate) fn open_left_out(
     let (control, shared, id) = (environment.control(), threads.shared(), record.id);
     // What was written since the start holds nothing of it.
     let scan = Scan { begin: control.checkpoint, end: shared.buffer.durable(), ..Scan::default() };
-    let reconciled = reconcile_database(environment, log, &shared.segment, sessions_vouch, record, &scan)?;
+    let reconciled =
+        reconcile_database(environment, log, &shared.segment, sessions_vouch, record, &scan, LATE_PATIENCE)?;
     let Reconciled { database, capture, image_reason } = reconciled;
     install_hooks(environment, shared, &database, scan.end, Duration::from_secs(10))?;
     let served = database.clone();
@@ -297,9 +340,10 @@ fn begin_serving(
     primary: &mut Primary,
     Reconciled { database, capture, image_reason }: Reconciled,
     redo_end: Scn,
+    limit: Duration,
 ) -> Result<(), InstanceError> {
     install_hooks(environment, primary.shared(), &database, redo_end, Duration::from_secs(10))?;
-    let copy = image_reason.map(|why| match BaselineJob::begin_within(&database, WRITER_TIMEOUT) {
+    let copy = image_reason.map(|why| match BaselineJob::begin_within(&database, limit) {
         Ok(job) => Ok((why, Some(job))),
         Err(error) if is_written_to(&error) => Ok((why, None)),
         Err(error) => Err(error),
@@ -348,11 +392,12 @@ fn reconcile_database(
     sessions_vouch: bool,
     record: &DatabaseRecord,
     scan: &Scan,
+    limit: Duration,
 ) -> Result<Reconciled, InstanceError> {
     let control = environment.control();
     check_identity(&control, record)?;
     let left_out = control.left_out_from(record.id);
-    let database = Arc::new(Database::open(record.clone(), environment.vfs_base.as_deref())?);
+    let database = Arc::new(Database::open_within(record.clone(), environment.vfs_base.as_deref(), limit)?);
     let owed = control.owed_image(record.id);
     database.set_image_may_lack(owed.is_some_and(|owed| owed.may_lack));
     // One that was made since has not known a generation of the database yet.
@@ -364,7 +409,7 @@ fn reconcile_database(
     let (position, pages, image_reason, stamp) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
-        guard.hold_write_lock_within(WRITER_TIMEOUT)?;
+        guard.hold_write_lock_within(limit)?;
         let mut header = make_log_whole(&guard, &database, segment)?;
         // Of a database that was left out, the log is believed as it is or not at all.
         let is_known = !reconcile::is_lost(header.position());

@@ -10,6 +10,7 @@ use crate::primary::PrimaryShared;
 use rusqlite::ErrorCode;
 use standfast_io::outside;
 use standfast_session::{FileId, Foreign, Marker};
+use standfast_sqlite_wal::guard::GuardError;
 use standfast_types::{DatabaseId, PageSize, Scn};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -38,7 +39,10 @@ pub fn databases_at(path: &Path, protected: &[DatabaseRecord]) -> Result<Vec<Pat
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         // A link leads to what somebody else may have put there; it is protected when it is named itself.
         .filter(|path| is_plain_file(path) && !is_companion(path))
-        .filter(|path| is_protected(protected, path) || has_magic(path).unwrap_or(false))
+        // One that cannot be opened now may be a database, and is refused with the reason.
+        .filter(|path| {
+            is_protected(protected, path) || has_magic(path).unwrap_or_else(|error| is_leased(&error))
+        })
         .collect();
     found.sort();
     if found.is_empty() {
@@ -104,6 +108,18 @@ fn has_magic(path: &Path) -> io::Result<bool> {
     }
 }
 
+/// Files are opened without waiting: this is how the system says that somebody has a lease on one.
+fn is_leased(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
+fn no_header(path: &Path) -> impl FnOnce(io::Error) -> InstanceError + '_ {
+    move |error| match is_leased(&error) {
+        true => GuardError::Leased(path.to_owned()).into(),
+        false => InstanceError::io("read the header of", path)(error),
+    }
+}
+
 /// Checks the file at `path` and opens it for protection under a new number. The redo has nothing of it before `born`.
 ///
 /// # Errors
@@ -138,7 +154,7 @@ pub fn open_for_protection(
         let hint = format!("run `standfast unprotect -D {} {shown}` first", marker.directory.display());
         return Err(InstanceError::refused(what, hint));
     }
-    if !has_magic(path).map_err(InstanceError::io("read the header of", path))? {
+    if !has_magic(path).map_err(no_header(path))? {
         let hint = "name a SQLite database; an empty file becomes one with its first table";
         return Err(InstanceError::refused(format!("{shown} is not a SQLite database"), hint));
     }
@@ -248,9 +264,7 @@ pub fn renew_marker(
 
 pub(crate) fn page_size(path: &Path) -> Result<PageSize, InstanceError> {
     let mut header = [0; 18];
-    outside::open(path)
-        .and_then(|mut file| file.read_exact(&mut header))
-        .map_err(InstanceError::io("read the header of", path))?;
+    outside::open(path).and_then(|mut file| file.read_exact(&mut header)).map_err(no_header(path))?;
     let field = u16::from_be_bytes([header[16], header[17]]);
     PageSize::from_header_field(field).ok_or_else(|| {
         InstanceError::refused(

@@ -18,9 +18,9 @@ use standfast_types::{DatabaseId, PageNo, Scn, WalPosition, WalSalts};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long recovery waits for a transaction that was begun before the start: all other databases wait for as long. One
-/// that takes longer is waited for by its own database, see [`crate::open_primary::open_late`].
-pub(crate) const WRITER_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long it waits, after redo was applied, for a transaction that was begun meanwhile. One that takes longer is waited for by its
+/// own database, see [`crate::open_primary::open_late`].
+const WRITER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Positions in a WAL, and the redo, mean something for the file that the instance had open, and for no other.
 pub(crate) fn check_identity(control: &Control, record: &DatabaseRecord) -> Result<(), InstanceError> {

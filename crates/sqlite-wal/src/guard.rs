@@ -31,6 +31,13 @@ pub enum GuardError {
         /// Which lock.
         lock: &'static str,
     },
+    /// A file of the database cannot be opened.
+    #[error(
+        "another process has a lease on {} (F_SETLEASE)\nhint: wait until it gives it up, or the system breaks it after the seconds \
+         in /proc/sys/fs/lease-break-time; the line with LEASE in /proc/locks has the process's number",
+        .0.display()
+    )]
+    Leased(std::path::PathBuf),
     /// SQLite or the file system failed.
     #[error("cannot take the {lock} lock: {code}")]
     Lock {

@@ -6,6 +6,7 @@
 //!   captured and durable in the redo log (redo before data);
 //! - writes the frames of a transaction at once;
 //! - lets a checkpoint go at the pace that was asked for;
+//! - never waits for leases on files, nor for locks beyond the caller's time ([`crate::opening`]);
 //! - keeps the WAL file at its length: a log that is truncated has to be allocated again;
 //! - syncs of a WAL file what is in use, and not what is left behind that of a longer log;
 //! - knows of no rollback journals and deletes nothing but WALs, so that nothing is rolled back or deleted that somebody has put
@@ -25,6 +26,7 @@ pub use file::GuardFile;
 pub use methods::{sync_written, write_page};
 pub use state::{AllMoved, BeforeBackfill, GuardState, WriteLockTold};
 
+use crate::opening;
 use file::Kind;
 use methods::METHODS;
 use rusqlite::ffi;
@@ -42,6 +44,12 @@ pub fn register(base: Option<&CStr>, name: &CStr) -> Result<(), c_int> {
     }
     // SAFETY: below is a registered VFS.
     let real = unsafe { &*below };
+    // SAFETY: as above.
+    unsafe {
+        if is_sqlites_own(below) {
+            opening::never_wait(below)?;
+        }
+    }
     let vfs = Box::new(ffi::sqlite3_vfs {
         iVersion: real.iVersion.min(2),
         szOsFile: (real_offset() + real.szOsFile as usize) as c_int,
@@ -124,7 +132,16 @@ unsafe extern "C" fn open(
         }
         let lower = below(vfs);
         let Some(real_open) = (*lower).xOpen else { return ffi::SQLITE_CANTOPEN };
+        opening::take_leased();
         let code = real_open(lower, name, real, flags, out_flags);
+        if opening::is_leased() {
+            // A lease on what others write leaves SQLite a file that it may read.
+            if let Some(methods) = (*real).pMethods.as_ref() {
+                methods.xClose.map(|close| close(real));
+                (*real).pMethods = std::ptr::null();
+            }
+            return ffi::SQLITE_BUSY;
+        }
         if (*real).pMethods.is_null() {
             return code;
         }
@@ -183,6 +200,14 @@ unsafe extern "C" fn access(
     }
 }
 
+unsafe extern "C" fn sleep(vfs: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
+    // SAFETY: see `below`.
+    match opening::cut_short(microseconds) {
+        0 => 0,
+        left => unsafe { sleep_below(vfs, left) },
+    }
+}
+
 /// A VFS method that only goes on to the VFS below.
 macro_rules! forward_vfs {
     ($name:ident, $method:ident, $missing:expr $(, $arg:ident: $ty:ty)*) => {
@@ -200,7 +225,7 @@ forward_vfs!(delete_below, xDelete, ffi::SQLITE_IOERR_DELETE, name: *const c_cha
 forward_vfs!(access_below, xAccess, ffi::SQLITE_IOERR_ACCESS, name: *const c_char, flags: c_int, out: *mut c_int);
 forward_vfs!(full_pathname, xFullPathname, ffi::SQLITE_CANTOPEN, name: *const c_char, size: c_int, out: *mut c_char);
 forward_vfs!(randomness, xRandomness, 0, bytes: c_int, out: *mut c_char);
-forward_vfs!(sleep, xSleep, 0, microseconds: c_int);
+forward_vfs!(sleep_below, xSleep, 0, microseconds: c_int);
 forward_vfs!(current_time, xCurrentTime, ffi::SQLITE_ERROR, out: *mut f64);
 forward_vfs!(last_error, xGetLastError, 0, size: c_int, out: *mut c_char);
 forward_vfs!(current_time_64, xCurrentTimeInt64, ffi::SQLITE_ERROR, out: *mut ffi::sqlite3_int64);

@@ -17,6 +17,7 @@ pub mod log_length;
 mod mapped;
 mod moved;
 mod new_log;
+pub mod opening;
 pub mod pace;
 mod page_map;
 mod recent_pages;

@@ -28,6 +28,7 @@ mod foreign_down;
 mod foreign_writers;
 mod frames;
 mod gap;
+mod held;
 mod hostile_files;
 mod instruments;
 mod isolation;

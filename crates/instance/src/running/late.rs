@@ -1,10 +1,8 @@
-//! Databases that could not be opened at the start because a transaction of before it still writes to them: each is opened
-//! when that has ended, while the others are served.
+//! Databases that could not be opened at the start because other processes held them: each is opened when that has ended, while
+//! the others are served.
 
 use super::Running;
-use crate::error::InstanceError;
 use crate::open_primary::{Late, open_late};
-use standfast_sqlite_wal::guard::GuardError;
 use standfast_types::DatabaseId;
 use std::sync::Weak;
 use std::time::Duration;
@@ -42,7 +40,7 @@ impl Running {
         });
         match opened {
             Ok(()) => false,
-            Err(InstanceError::Guard(GuardError::Busy { .. })) => true,
+            Err(error) if error.is_held_by_others() => true,
             Err(error) => {
                 self.environment.alert.say(format!("database {id} cannot be opened: {error}"));
                 false

@@ -6,6 +6,7 @@
 use super::file::GuardFile;
 use super::state::{BY_INNER, EXCLUSIVELY, NOT};
 use crate::mapped::MappedRegions;
+use crate::opening;
 use rusqlite::ffi;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering::SeqCst;
@@ -136,9 +137,16 @@ pub(super) unsafe extern "C" fn shm_map(
     // SAFETY: see the module; `out` receives the address.
     unsafe {
         let guard = &*file.cast::<GuardFile>();
-        let code = (*(*guard.real).pMethods)
-            .xShmMap
-            .map_or(ffi::SQLITE_IOERR_SHMMAP, |map| map(guard.real, page, size, extend, out));
+        let methods = &*(*guard.real).pMethods;
+        opening::take_leased();
+        let code =
+            methods.xShmMap.map_or(ffi::SQLITE_IOERR_SHMMAP, |map| map(guard.real, page, size, extend, out));
+        if opening::is_leased() {
+            // Opened for reading, or not at all.
+            methods.xShmUnmap.map(|unmap| unmap(guard.real, 0));
+            *out = std::ptr::null_mut();
+            return ffi::SQLITE_BUSY;
+        }
         if code == ffi::SQLITE_OK
             && !(*out).is_null()
             && let Some(state) = guard.state()
