@@ -14,6 +14,7 @@ use crate::config::DestinationConfig;
 use crate::control::{Control, Upstream};
 use crate::destination_config::State;
 use crate::destination_groups::{Group, Ships, Uses, judge, let_others_go};
+use crate::destination_lines::DestinationLines;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::retention;
@@ -35,6 +36,7 @@ use standfast_transport::{
 };
 use standfast_types::{DatabaseId, PageNo, Scn};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 /// What the sender that introduces itself with `hello` is to the instance of `control`, or why it is not let near the
 /// log: redo must not come back to where it was.
@@ -321,7 +323,13 @@ impl Forwarding {
         }
         let (environment, moved) = (self.environment.clone(), self.moved.clone());
         let superseded = self.superseded.clone();
-        let observer = Observer { environment, name: destination.name.clone(), moved, superseded };
+        let observer = Observer {
+            environment,
+            name: destination.name.clone(),
+            lines: DestinationLines::default(),
+            moved,
+            superseded,
+        };
         let sender = Sender::start(0, config, self.source.clone(), Arc::new(observer));
         sender.map(Arc::new).map_err(|error| InstanceError::Failed(error.to_string()))
     }
@@ -393,6 +401,7 @@ struct Observer {
     environment: Arc<Environment>,
     /// Name of the destination.
     name: String,
+    lines: DestinationLines,
     moved: Arc<Moved>,
     superseded: SupersededCall,
 }
@@ -428,7 +437,8 @@ impl SenderObserver for Observer {
     }
 
     fn event(&self, _: usize, event: &SenderEvent) {
-        self.environment.alert.say(format!("destination {}: {event}", self.name));
+        let line = self.lines.line(Instant::now(), &self.name, event);
+        line.into_iter().for_each(|line| self.environment.alert.say(line));
         note_synchronised(&self.environment, &self.name, event);
     }
 }

@@ -29,6 +29,7 @@ pub mod descriptors;
 mod destination_commands;
 pub mod destination_config;
 pub mod destination_groups;
+mod destination_lines;
 mod divergence;
 pub mod drain;
 pub mod environment;

@@ -6,6 +6,7 @@ use crate::control::{Control, FencedBy, Incarnation};
 use crate::database::{Database, WRITER_TIMEOUT};
 use crate::destination_config::State;
 use crate::destination_groups::{Group, Ships, Uses, judge, let_others_go};
+use crate::destination_lines::DestinationLines;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::page_copy::{copy_pages, failed};
@@ -362,6 +363,7 @@ impl Destinations {
                 environment: environment.clone(),
                 shared: Arc::downgrade(shared),
                 name: destination.name.clone(),
+                lines: DestinationLines::default(),
                 fenced: fenced.clone(),
             };
             let mut config = sender_config(destination, environment, &siblings, &archivers);
@@ -635,6 +637,7 @@ struct Observer {
     shared: Weak<PrimaryShared>,
     /// Name of the destination.
     name: String,
+    lines: DestinationLines,
     fenced: FencedCall,
 }
 
@@ -668,7 +671,10 @@ impl SenderObserver for Observer {
 
     fn event(&self, _: usize, event: &SenderEvent) {
         let name = &self.name;
-        self.environment.alert.say(format!("destination {name}: {event}"));
+        self.lines
+            .line(Instant::now(), name, event)
+            .into_iter()
+            .for_each(|line| self.environment.alert.say(line));
         note_synchronised(&self.environment, name, event);
         if let SenderEvent::Fenced { incarnation, peer } = event {
             let by = FencedBy { peer: peer.clone(), incarnation: *incarnation };

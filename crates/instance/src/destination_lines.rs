@@ -1,0 +1,100 @@
+//! What the alert log says of a destination. Whatever moves the protection is said each time; of everything else, which a member can bring
+//! about as often as it connects, so many lines an hour, and how many were left out.
+
+use standfast_transport::SenderEvent;
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const PERIOD: Duration = Duration::from_secs(3600);
+/// Lines in a [`PERIOD`]: a connection that breaks every minute is said in full.
+const LINES: usize = 256;
+
+/// What was said of one destination.
+#[derive(Default)]
+pub struct DestinationLines(Mutex<Lines>);
+
+#[derive(Default)]
+struct Lines {
+    said: VecDeque<Instant>,
+    left_out: u64,
+}
+
+impl DestinationLines {
+    /// The line about an event at `now`; `None` when it is left out.
+    pub fn line(&self, now: Instant, name: &str, event: &SenderEvent) -> Option<String> {
+        if moves_protection(event) {
+            return Some(format!("destination {name}: {event}"));
+        }
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while lines.said.front().is_some_and(|said| now.saturating_duration_since(*said) >= PERIOD) {
+            lines.said.pop_front();
+        }
+        if lines.said.len() < LINES {
+            lines.said.push_back(now);
+            return Some(match std::mem::take(&mut lines.left_out) {
+                0 => format!("destination {name}: {event}"),
+                count => {
+                    format!("destination {name}: {event}; {count} events before this are not in this log")
+                }
+            });
+        }
+        lines.left_out += 1;
+        (lines.left_out == 1).then(|| {
+            format!(
+                "destination {name}: {event}; further events of it are left out for up to an hour | hint: `standfast \
+                 destination list` shows its state; defer it if its host does this on purpose"
+            )
+        })
+    }
+}
+
+fn moves_protection(event: &SenderEvent) -> bool {
+    use SenderEvent::*;
+    match event {
+        Degraded { .. }
+        | Stalled { .. }
+        | StallEnded { .. }
+        | Synchronised { .. }
+        | Resynchronised { .. }
+        | Fenced { .. }
+        | GaveUp { .. } => true,
+        Connected { .. }
+        | CatchingUp { .. }
+        | FromBuffer { .. }
+        | GapFound(_)
+        | GapResolved { .. }
+        | ArchiveUnusable { .. }
+        | Disconnected { .. }
+        | ApplyStopped(_)
+        | ApplyGoesOn { .. }
+        | PagesDiffer { .. }
+        | PagesAgree { .. }
+        | Refused(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use standfast_types::Scn;
+
+    #[test]
+    fn a_member_fills_no_log_and_what_moves_the_protection_is_said() {
+        let (lines, begun) = (DestinationLines::default(), Instant::now());
+        let refused = |number: usize| SenderEvent::Disconnected { reason: format!("reason {number}") };
+        let said = (0..10_000).filter_map(|number| lines.line(begun, "far", &refused(number)));
+        let said: Vec<String> = said.collect();
+        assert_eq!(said.len(), LINES + 1);
+        assert!(said[LINES - 1].ends_with("reason 255"), "{}", said[LINES - 1]);
+        assert!(said[LINES].contains("left out for up to an hour"), "{}", said[LINES]);
+        let moved = SenderEvent::Resynchronised { acknowledged: Scn(1) };
+        assert!((0..1_000).all(|_| lines.line(begun, "far", &moved).is_some()));
+        let later = lines.line(begun + PERIOD, "far", &refused(0)).unwrap_or_default();
+        assert!(later.contains("reason 0") && later.contains("9744 events"), "{later}");
+        assert_eq!(
+            lines.line(begun + PERIOD, "far", &refused(0)),
+            Some("destination far: disconnected: reason 0".into())
+        );
+    }
+}
