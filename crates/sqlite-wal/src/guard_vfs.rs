@@ -201,9 +201,9 @@ unsafe extern "C" fn access(
 }
 
 unsafe extern "C" fn sleep(vfs: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
-    // SAFETY: see `below`.
     match opening::cut_short(microseconds) {
         0 => 0,
+        // SAFETY: see `below`.
         left => unsafe { sleep_below(vfs, left) },
     }
 }

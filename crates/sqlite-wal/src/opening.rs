@@ -61,12 +61,13 @@ pub(crate) unsafe fn never_wait(vfs: *mut ffi::sqlite3_vfs) -> Result<(), c_int>
     // SAFETY: a registered VFS lives for ever; the name is NUL-terminated; SQLite calls what is set under this name with the
     // arguments of `open_now`.
     let code = unsafe {
-        let open: unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int = open_now;
-        let open = transmute::<_, unsafe extern "C" fn()>(open);
+        let open = transmute::<SystemOpen, unsafe extern "C" fn()>(open_now);
         (*vfs).xSetSystemCall.map_or(ffi::SQLITE_NOTFOUND, |set| set(vfs, c"open".as_ptr(), Some(open)))
     };
     if code == ffi::SQLITE_OK { Ok(()) } else { Err(code) }
 }
+
+type SystemOpen = unsafe extern "C" fn(*const c_char, c_int, c_int) -> c_int;
 
 /// Takes the place of `open`.
 unsafe extern "C" fn open_now(path: *const c_char, flags: c_int, mode: c_int) -> c_int {
