@@ -104,16 +104,17 @@ impl HistogramCounts {
         None
     }
 
-    /// Adds the counts of another one, as of another session.
+    /// Adds the counts of another one, as of another session. Modulo 2^64: what sessions have written into shared memory may be
+    /// anything, and must end no process.
     pub fn add(&mut self, other: &HistogramCounts) {
-        self.count += other.count;
-        self.time_ns += other.time_ns;
+        self.count = self.count.wrapping_add(other.count);
+        self.time_ns = self.time_ns.wrapping_add(other.time_ns);
         self.max_ns = self.max_ns.max(other.max_ns);
         if self.buckets.len() < other.buckets.len() {
             self.buckets.resize(other.buckets.len(), 0);
         }
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
-            *mine += theirs;
+            *mine = mine.wrapping_add(*theirs);
         }
     }
 }
@@ -171,5 +172,13 @@ mod tests {
         let mut none = HistogramCounts::default();
         none.add(&sum);
         assert_eq!(none, sum);
+        let garbage = HistogramCounts {
+            count: u64::MAX,
+            time_ns: u64::MAX,
+            max_ns: u64::MAX,
+            buckets: vec![u64::MAX; BUCKETS],
+        };
+        sum.add(&garbage);
+        assert_eq!((sum.count, sum.max_ns, sum.buckets[0]), (2, u64::MAX, u64::MAX));
     }
 }

@@ -432,6 +432,30 @@ fn an_acknowledgement_answers_the_oldest_redo_it_is_for_and_no_confirmation_behi
     assert_eq!(answered.last(), Some(&(first + 20, 8)), "{answered:?}");
 }
 
+/// Also when that is found out by an acknowledgement that cannot be sent.
+#[test]
+fn why_the_primary_has_ended_the_stream_is_said() {
+    let source = MemorySource::new("paris", &[incarnation(1, 4096)]);
+    let (standby, service) = (empty_standby(), Service::standby("oslo", &[incarnation(1, 4096)]));
+    let receiver = listen(&service, &standby);
+    let mut peer = ByHand::begin(receiver.local_addr(), &source);
+    let frame = |at: u64| FrameHeader::new(FrameKind::Redo, at, 0, 7, at);
+    let first = Scn::START.0;
+    peer.writer.write(frame(first), &redo(Scn::START, 10, 1)).unwrap();
+    standby.wait("the first is written", |state| state.writes == 1);
+    // An answer that has not been read makes the close one that the other end sees at once.
+    peer.reader.inner().peek(&mut [0]).unwrap();
+    standby.change(|state| state.hold = true);
+    peer.writer.write(frame(first + 10), &redo(Scn(first + 10), 10, 1)).unwrap();
+    standby.wait("the second is being written", |state| state.begun == 2);
+    let refusal = Refusal::new(RefuseCode::NotAllowed, "not any more");
+    peer.writer.write_json(FrameKind::Refuse, 0, &refusal).unwrap();
+    drop(peer);
+    standby.change(|state| state.hold = false);
+    let ended = service.wait_event("its end", |event| matches!(event, ReceiverEvent::Ended { .. }));
+    assert!(ended.to_string().contains("not any more"), "{ended}");
+}
+
 #[test]
 fn apply_that_goes_on_while_a_large_frame_is_coming_is_told() {
     let source = MemorySource::new("paris", &[incarnation(1, 4096)]);

@@ -77,7 +77,7 @@ pub(super) fn receive(
     let (mut timeout, mut quiet) = (net_timeout, false);
     loop {
         if let Err(error) = intake.take_all(reader) {
-            return error;
+            return last_word(reader, error);
         }
         if shared.slot.is_leaving() {
             return TransportError::Protocol("this instance is being stopped".into());
@@ -100,6 +100,35 @@ pub(super) fn receive(
             Err(other) => return other.into(),
         }
     }
+}
+
+/// Why the stream has ended, when `error` is what was seen of it. An acknowledgement cannot be sent to an end that has closed the connection,
+/// and what that has said before is still to be read: perhaps why.
+fn last_word(reader: &mut FrameReader<LinkEnd>, error: TransportError) -> TransportError {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    let is_closed = matches!(
+        &error,
+        TransportError::Io { source, .. }
+            if matches!(source.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
+    );
+    let mut at = 0;
+    // No more comes than the system holds already.
+    while is_closed {
+        match reader.peek(at) {
+            Ok(Some((frame, _))) if frame.header.kind == FrameKind::Refuse => {
+                return hello::decode(&frame).map_or(error, TransportError::Refused);
+            }
+            Ok(Some((_, length))) => at += length,
+            Ok(None) => {
+                reader.consume(std::mem::take(&mut at));
+                if reader.fill().is_err() {
+                    break;
+                }
+            }
+            Err(_) => break,
+        }
+    }
+    error
 }
 
 fn set_timeout(stream: &LinkEnd, timeout: Duration) -> std::io::Result<()> {
