@@ -106,14 +106,13 @@ pub(super) fn receive(
 /// and what that has said before is still to be read: perhaps why.
 fn last_word(reader: &mut FrameReader<LinkEnd>, error: TransportError) -> TransportError {
     use std::io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
-    let is_closed = matches!(
-        &error,
-        TransportError::Io { source, .. }
-            if matches!(source.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
-    );
+    let TransportError::Io { source, .. } = &error else { return error };
+    if !matches!(source.kind(), BrokenPipe | ConnectionReset | ConnectionAborted) {
+        return error;
+    }
     let mut at = 0;
     // No more comes than the system holds already.
-    while is_closed {
+    loop {
         match reader.peek(at) {
             Ok(Some((frame, _))) if frame.header.kind == FrameKind::Refuse => {
                 return hello::decode(&frame).map_or(error, TransportError::Refused);
@@ -122,13 +121,12 @@ fn last_word(reader: &mut FrameReader<LinkEnd>, error: TransportError) -> Transp
             Ok(None) => {
                 reader.consume(std::mem::take(&mut at));
                 if reader.fill().is_err() {
-                    break;
+                    return error;
                 }
             }
-            Err(_) => break,
+            Err(_) => return error,
         }
     }
-    error
 }
 
 fn set_timeout(stream: &LinkEnd, timeout: Duration) -> std::io::Result<()> {
