@@ -12,11 +12,12 @@
 use crate::applier::Applier;
 use crate::apply_thread::{ALL, redo_is_read};
 use crate::control::{Control, DatabaseRecord, Incarnation, Role, WholeFile};
-use crate::database::{committed_pages, open_guarded};
+use crate::database::committed_pages;
 use crate::environment::Environment;
 use crate::error::InstanceError;
 use crate::members::note_members;
 use crate::now_us;
+use crate::open_database::open_guarded;
 use crate::standby::{LentLog, ReceivedLog, Standby};
 use crate::whole_file::stamp_without_wal;
 use rusqlite::Connection;

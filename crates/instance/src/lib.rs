@@ -61,6 +61,7 @@ pub mod members;
 mod mmnl;
 pub mod modes;
 pub mod observe;
+mod open_database;
 pub mod open_primary;
 mod page_copy;
 pub mod paths;

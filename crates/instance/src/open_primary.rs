@@ -46,23 +46,23 @@ pub struct Late {
     pub sessions_vouch: bool,
 }
 
-/// How long a start waits for other processes that hold databases, altogether: those that nobody holds wait for as long.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// How long a start waits for databases that other processes have locked, altogether. The other databases are served after that.
+const LOCKED_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long it waits for one, at most: a transaction that is under way, or a recovery by an application.
-const PATIENCE_FOR_ONE: Duration = Duration::from_millis(1_000);
+const ONE_TIMEOUT: Duration = Duration::from_millis(1_000);
 /// And at least.
-const GLANCE: Duration = Duration::from_millis(10);
+const TIMEOUT_MIN: Duration = Duration::from_millis(10);
 /// How long a database waits beside those that are served, at a time.
-const LATE_PATIENCE: Duration = Duration::from_millis(100);
+const LATE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// What is left of [`PATIENCE`].
-struct Patience {
+/// What is left of [`LOCKED_TIMEOUT`].
+struct TimeLeft {
     left: Duration,
 }
 
-impl Patience {
+impl TimeLeft {
     fn for_one(&self) -> Duration {
-        self.left.clamp(GLANCE, PATIENCE_FOR_ONE)
+        self.left.clamp(TIMEOUT_MIN, ONE_TIMEOUT)
     }
 
     fn spend(&mut self, waited: Duration) {
@@ -123,19 +123,19 @@ pub fn open_primary(
     }
     let mut reconciled = Vec::new();
     let mut late = Late { databases: Vec::new(), sessions_vouch: !new };
-    let mut patience = Patience { left: PATIENCE };
+    let mut time_left = TimeLeft { left: LOCKED_TIMEOUT };
     for record in &control.databases {
         // Before anything opens its file.
         if let Err(error) = swap::settle(environment, record) {
             leave_out(environment, &segment, record, control.checkpoint, &error)?;
             continue;
         }
-        let limit = patience.for_one();
+        let limit = time_left.for_one();
         let begun = Instant::now();
         match reconcile_database(environment, &log, &segment, !new, record, &scan, limit) {
             Ok(database) => reconciled.push(database),
             Err(error) if error.is_held_by_others() => {
-                patience.spend(begun.elapsed());
+                time_left.spend(begun.elapsed());
                 wait_for_others(environment, &segment, record, control.checkpoint, &error)?;
                 late.databases.push(record.id);
             }
@@ -145,7 +145,7 @@ pub fn open_primary(
     free_groups(environment, &log, &scan, &reconciled)?;
     for database in reconciled {
         let record = database.database.record().clone();
-        match begin_serving(environment, &mut primary, database, scan.end, patience.for_one()) {
+        match begin_serving(environment, &mut primary, database, scan.end, time_left.for_one()) {
             Ok(()) => {}
             Err(error @ InstanceError::StoppedWaiting { .. }) => return Err(error),
             Err(error) => leave_out(environment, &segment, &record, control.checkpoint, &error)?,
@@ -277,7 +277,7 @@ pub(crate) fn open_left_out(
     // What was written since the start holds nothing of it.
     let scan = Scan { begin: control.checkpoint, end: shared.buffer.durable(), ..Scan::default() };
     let reconciled =
-        reconcile_database(environment, log, &shared.segment, sessions_vouch, record, &scan, LATE_PATIENCE)?;
+        reconcile_database(environment, log, &shared.segment, sessions_vouch, record, &scan, LATE_TIMEOUT)?;
     let Reconciled { database, capture, image_reason } = reconciled;
     install_hooks(environment, shared, &database, scan.end, Duration::from_secs(10))?;
     let served = database.clone();

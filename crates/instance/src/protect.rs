@@ -108,7 +108,7 @@ fn has_magic(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Files are opened without waiting: this is how the system says that somebody has a lease on one.
+/// `open` without waiting fails like this on a file with a lease of another process.
 fn is_leased(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }

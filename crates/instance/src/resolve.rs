@@ -8,12 +8,13 @@
 
 use crate::baseline::{BaselineJob, owed_image};
 use crate::control::{DatabaseRecord, FileStamp, LastingIdentity};
-use crate::database::{Database, committed_pages, open_guarded};
+use crate::database::{Database, committed_pages};
 use crate::divergence::{Comparison, Divergence};
 use crate::error::InstanceError;
 use crate::evidence::Pages;
 use crate::foreign_processes::{self, KernelFile, Wanted};
 use crate::foreign_watch;
+use crate::open_database::open_guarded;
 use crate::open_primary::{install_hooks, open_left_out};
 use crate::primary::Entry;
 use crate::protect;

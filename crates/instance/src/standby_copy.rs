@@ -1,9 +1,10 @@
 //! A copy of one database of a standby, for a primary that makes the database again because its own file does not descend from
 //! its redo (`resolve`).
 
-use crate::database::{Database, open_guarded};
+use crate::database::Database;
 use crate::environment::Environment;
 use crate::error::InstanceError;
+use crate::open_database::open_guarded;
 use crate::page_copy::{copy_pages, failed};
 use crate::standby::{Copyable, StandbyShared};
 use rusqlite::Connection;

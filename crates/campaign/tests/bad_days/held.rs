@@ -1,5 +1,5 @@
-//! Databases that other processes hold when an instance starts, by locks and leases: the others are served meanwhile, and these when
-//! nobody holds them any more.
+//! Databases on which other processes have locks or leases when an instance starts: the other databases are served meanwhile, and these
+//! once they are free.
 
 use crate::support::{INSERT, Place, await_alert, beside, must, refuses, rows, start};
 use standfast_campaign::instance::Instance;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Within this a commit to a database returns that nothing holds up. Far below the 45 s after which the kernel breaks a lease.
 const UNHINDERED: Duration = Duration::from_secs(10);
 
-/// A primary of app.db and busy.db, not running; nobody has busy.db open, and its WAL is there.
+/// A primary of app.db and busy.db, not running; no process has busy.db open, and its WAL is there.
 fn stopped(place: &Place) -> (Instance, PathBuf, PathBuf) {
     let (mut primary, database) = place.protecting();
     let busy = place.database("busy.db");
@@ -34,7 +34,7 @@ fn starts_unhindered(place: &Place, primary: &mut Instance, database: &Path) {
     assert!(begun.elapsed() < UNHINDERED, "{:?}", begun.elapsed());
 }
 
-/// Starts it while somebody holds busy.db, which the alert log says in these words.
+/// Starts it while busy.db is locked, which the alert log says in these words.
 fn starts_without_it(place: &Place, primary: &mut Instance, database: &Path, words: &str) {
     starts_unhindered(place, primary, database);
     await_alert(primary, words);
@@ -115,7 +115,7 @@ fn lock(path: &Path, begin: i64, length: i64) -> File {
 fn locks_of_a_reader_hold_up_that_database_only() {
     /// Of the wal-index: <https://www.sqlite.org/walformat.html>, locks.
     const FIRST: i64 = 120;
-    // Some of them alone are in nobody's way at a start.
+    // Some of these locks alone do not hinder a start.
     for (begin, length, holds) in [
         (FIRST, 8, true),
         (FIRST, 1, false),

@@ -1,0 +1,93 @@
+//! Opening a protected database: the connection of the instance, by the guard VFS.
+
+use crate::database::Database;
+use crate::error::InstanceError;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use standfast_io::outside;
+use standfast_sqlite_wal::guard::{Guard, GuardError, register_guard_vfs};
+use standfast_sqlite_wal::opening;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long to wait for those who recover the database when it is opened.
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long to wait for another process's checkpoint.
+pub(crate) const CHECKPOINT_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a checkpoint waits for readers.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(10);
+
+/// A connection through the guard VFS that never checkpoints by itself and never removes the WAL.
+pub fn open_guarded(path: &Path, vfs_base: Option<&str>) -> Result<Connection, InstanceError> {
+    open_guarded_within(path, vfs_base, OPEN_TIMEOUT)
+}
+
+pub(crate) fn open_guarded_within(
+    path: &Path,
+    vfs_base: Option<&str>,
+    limit: Duration,
+) -> Result<Connection, InstanceError> {
+    opening::take_leased();
+    let opened = opening::within(limit, || open_and_prepare(path, vfs_base));
+    opened.map_err(|error| match opening::take_leased() {
+        Some(leased) if error.is_held_by_others() => GuardError::Leased(leased).into(),
+        _ => error,
+    })
+}
+
+fn open_and_prepare(path: &Path, vfs_base: Option<&str>) -> Result<Connection, InstanceError> {
+    if vfs_base.is_none() {
+        // A link by another user, in the place of the file or of a directory on the way, leads to what is not his.
+        outside::look(path).map_err(InstanceError::io("open", path))?;
+    }
+    let vfs = register_guard_vfs(vfs_base)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags_and_vfs(path, flags, vfs.as_str())?;
+    // An application may be recovering the wal-index after a crash of all, which takes as long as its log is.
+    connection.busy_timeout(OPEN_TIMEOUT)?;
+    // Before anything makes it read the schema: one that only a newer SQLite understands is no concern of an instance that reads pages.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_WRITABLE_SCHEMA, true)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(InstanceError::refused(
+            format!("{} is in journal mode {mode}, not WAL", path.display()),
+            format!(
+                "run `sqlite3 {} 'PRAGMA journal_mode=WAL'` while no application uses it",
+                path.display()
+            ),
+        ));
+    }
+    connection
+        .execute_batch("PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=0; PRAGMA cache_size=-256")?;
+    Database::recover_index(&connection)?;
+    connection.busy_timeout(CHECKPOINT_TIMEOUT)?;
+    keep_wal(&connection);
+    Ok(connection)
+}
+
+pub(crate) fn hold_checkpoint_lock(guard: &Guard<'_>, limit: Duration) -> Result<(), InstanceError> {
+    let end = Instant::now() + limit;
+    loop {
+        match guard.hold_checkpoint_lock() {
+            Err(GuardError::Busy { .. }) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// SQLITE_FCNTL_PERSIST_WAL: the last connection to close leaves the WAL where it is.
+fn keep_wal(connection: &Connection) {
+    let mut on: std::ffi::c_int = 1;
+    // SAFETY: the connection is open and the control reads and writes one int.
+    unsafe {
+        rusqlite::ffi::sqlite3_file_control(
+            connection.handle(),
+            c"main".as_ptr(),
+            rusqlite::ffi::SQLITE_FCNTL_PERSIST_WAL,
+            (&raw mut on).cast(),
+        );
+    }
+}
