@@ -1,8 +1,9 @@
 //! Databases on which other processes have locks or leases when an instance starts: the other databases are served meanwhile, and these
 //! once they are free.
 
-use crate::support::{INSERT, Place, await_alert, beside, must, refuses, rows, start};
+use crate::support::{INSERT, Place, TIMEOUT, await_alert, beside, must, refuses, rows, start};
 use standfast_campaign::instance::Instance;
+use standfast_campaign::process::await_condition;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -58,9 +59,13 @@ fn lease(path: &Path, kind: libc::c_int) -> File {
     // SAFETY: has no preconditions. What breaks the lease sends this signal, which else ends the process.
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
     let file = OpenOptions::new().read(true).write(kind == libc::F_WRLCK).open(path).unwrap();
-    // SAFETY: an open descriptor.
-    let code = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
-    assert_eq!(code, 0, "{}: {}", path.display(), std::io::Error::last_os_error());
+    // A process that another test starts has the file open, too, until it runs its program.
+    await_condition("the lease", TIMEOUT, || {
+        // SAFETY: an open descriptor.
+        let code = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+        Ok(if code == 0 { Ok(()) } else { Err(std::io::Error::last_os_error().to_string()) })
+    })
+    .unwrap();
     file
 }
 
