@@ -14,11 +14,11 @@ export TMPDIR=${TMPDIR:-/var/tmp}
 build=(--workspace --locked --profile tested)
 began=$SECONDS
 output=$(mktemp)
-beside=$(mktemp)
-computing=
+beside_output=$(mktemp)
+beside=
 end() {
-  if [ -n "$computing" ]; then pkill -P "$computing" || true; fi
-  rm -f "$output" "$beside"
+  if [ -n "$beside" ]; then pkill -P "$beside" || true; fi
+  rm -f "$output" "$beside_output"
 }
 trap end EXIT
 passed=0
@@ -39,18 +39,19 @@ check() {
   passed=$((passed + 1))
 }
 
-# Runs commands that only compute, one after the other, beside steps that wait for processes most of the time.
-compute_beside() {
-  (for command in "$@"; do $command || exit; done) </dev/null >"$beside" 2>&1 &
-  computing=$!
+# Runs commands one after the other beside the steps that follow, most of which wait for processes and not for a
+# processor.
+run_beside() {
+  (for command in "$@"; do $command || exit; done) </dev/null >"$beside_output" 2>&1 &
+  beside=$!
 }
 
 # Waits for them, and shows what they have printed.
-computed() {
+ran_beside() {
   local code=0
-  wait "$computing" || code=$?
-  computing=
-  cat "$beside"
+  wait "$beside" || code=$?
+  beside=
+  cat "$beside_output"
   return $code
 }
 
@@ -71,13 +72,13 @@ scripts_in() {
 
 step "format" cargo fmt --all --check
 check "documents" scripts/check-docs.py
-# One profile for all three, so that what they have in common is compiled once.
 step "lints" cargo clippy "${build[@]}" --all-targets -- -D warnings
-step "build" cargo build "${build[@]}"
-step "compile tests" cargo test "${build[@]}" --no-run
+# One command for programs and tests: features that tests ask for (made-up of standfast-live) apply to all it compiles,
+# and two commands with different features would compile most crates twice.
+step "build" cargo build "${build[@]}" --lib --bins --tests --examples
 check "reference" scripts/reference.py --check
 # What runs in one process, without a clock, is not disturbed by what runs beside it.
-compute_beside "nice -n 5 $STANDFAST_BIN/standfast-campaign power --seeds ${POWER_SEEDS:-300} --boundaries" scripts/sqlites.sh
+run_beside "nice -n 5 $STANDFAST_BIN/standfast-campaign power --seeds ${POWER_SEEDS:-300} --boundaries" scripts/sqlites.sh
 step "cargo test" cargo_tests
 passed=$((passed + $(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }' "$output")))
 
@@ -85,11 +86,12 @@ passed=$((passed + $(awk '/^test result: ok/ { sum += $4 } END { print sum + 0 }
 script_test() {
   "$1" || { [ $? = 77 ] && skipped=$((skipped + 1)); }
 }
+check "power campaign, SQLites" ran_beside
+run_beside "$STANDFAST_BIN/standfast-campaign kill --cycles ${KILL_CYCLES:-20}" \
+  "$STANDFAST_BIN/standfast-campaign faults --count ${FAULTS:-1}"
 for script in $(scripts_in tests/demo tests/hosts tests/browser tests/supply tests/packaging); do check "$script" script_test "$script"; done
 if [ -x scripts/test-e2e ]; then check "end to end" scripts/test-e2e; fi
-check "power campaign, SQLites" computed
-check "kill campaign" "$STANDFAST_BIN/standfast-campaign" kill --cycles "${KILL_CYCLES:-20}"
-check "fault campaign" "$STANDFAST_BIN/standfast-campaign" faults --count "${FAULTS:-1}"
+check "kill and fault campaigns" ran_beside
 # States and content only: how fast the others commit is measured by figures, where nothing else runs.
 check "isolation campaign" "$STANDFAST_BIN/standfast-campaign" isolation --databases 8 --seconds 0.4 --rounds 1 --states-only
 check "differential campaign" "$STANDFAST_BIN/standfast-campaign" differential --programs "${PROGRAMS:-4}"
