@@ -9,10 +9,12 @@ use crate::keep::Kept;
 use crate::overlay::Overlay;
 use crate::{ApplyConfig, ApplyError, ApplyEvent, Limits, Observer};
 use standfast_format::{Attach, Record, decode_record};
+use standfast_io::Disk;
 use standfast_sqlite_wal::guard::register_guard_vfs;
 use standfast_types::{DatabaseId, Scn};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Images are kept allocated between calls up to this size.
 const IMAGE_BYTES_KEPT: usize = 4 << 20;
@@ -25,6 +27,7 @@ pub struct Apply {
     pub(crate) applied: Scn,
     pub(crate) limits: Limits,
     pub(crate) directory: PathBuf,
+    pub(crate) disk: Arc<dyn Disk>,
     pub(crate) vfs_base: Option<String>,
     pub(crate) guard_vfs: String,
     pub(crate) observer: Observer,
@@ -67,15 +70,13 @@ impl Apply {
     /// # Errors
     /// When the journal cannot be read or the guard VFS not be registered.
     pub fn open(config: ApplyConfig, observer: Observer) -> Result<Apply, ApplyError> {
-        let journal =
-            Journal::open(config.disk, &config.journal, config.limits.journal_bytes).map_err(|source| {
-                match source.kind() {
-                    std::io::ErrorKind::InvalidData => ApplyError::ForeignJournal {
-                        path: config.journal.clone(),
-                        why: "not readable as a journal",
-                    },
-                    _ => ApplyError::Journal { path: config.journal.clone(), source },
-                }
+        let journal = Journal::open(config.disk.clone(), &config.journal, config.limits.journal_bytes)
+            .map_err(|source| match source.kind() {
+                std::io::ErrorKind::InvalidData => ApplyError::ForeignJournal {
+                    path: config.journal.clone(),
+                    why: "not readable as a journal",
+                },
+                _ => ApplyError::Journal { path: config.journal.clone(), source },
             })?;
         let guard_vfs = register_guard_vfs(config.vfs_base.as_deref())
             .map_err(|source| ApplyError::Guard { name: "(all)".to_owned(), source })?;
@@ -86,6 +87,7 @@ impl Apply {
             applied: Scn::ZERO,
             limits: config.limits,
             directory: config.directory,
+            disk: config.disk,
             vfs_base: config.vfs_base,
             guard_vfs,
             observer,

@@ -160,12 +160,16 @@ impl Apply {
         start: Scn,
         mode: Mode,
     ) -> Result<(), ApplyError> {
-        let mut file = StandbyFile::open(self.plan(name, page_size)?, true)?;
-        if file.pages() > 1 {
-            drop(file);
-            self.set_aside(name, start)?;
-            file = StandbyFile::open(self.plan(name, page_size)?, true)?;
-        }
+        // A file that is there already is of a predecessor of that name, or what a power loss has left of this one.
+        let file = match StandbyFile::open(self.plan(name, page_size)?, true) {
+            Ok(file) if file.pages() <= 1 => file,
+            Err(error) if !error.is_another_file() => return Err(error),
+            found => {
+                drop(found);
+                self.set_aside(name, start)?;
+                StandbyFile::open(self.plan(name, page_size)?, true)?
+            }
+        };
         let mut database = Database::new(id, name, file, start, start, &self.directory, &self.limits);
         database.keeps_replaced = true;
         if mode == Mode::Live {
@@ -192,14 +196,14 @@ impl Apply {
         for suffix in ["-wal", ""] {
             let from = path.with_file_name(format!("{name}{suffix}"));
             let to = path.with_file_name(format!("{name}.detached-{scn}{suffix}"));
-            match std::fs::rename(from, to) {
+            match self.disk.rename(&from, &to) {
                 Err(error) if suffix.is_empty() || error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(failed(error));
                 }
                 _ => {}
             }
         }
-        let _ = std::fs::remove_file(path.with_file_name(format!("{name}-shm")));
+        let _ = self.disk.remove(&path.with_file_name(format!("{name}-shm")));
         Ok(())
     }
 

@@ -1,3 +1,4 @@
+use rusqlite::ErrorCode;
 use standfast_format::DecodeError;
 use standfast_sqlite_wal::guard::GuardError;
 use standfast_types::{DatabaseId, PageNo, Scn};
@@ -190,6 +191,17 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
+    /// Whether the file that was opened is no SQLite database, or not one that redo can be applied to.
+    pub(crate) fn is_another_file(&self) -> bool {
+        match self {
+            ApplyError::Sqlite { source, .. } => matches!(
+                source.sqlite_error_code(),
+                Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)
+            ),
+            error => matches!(error, ApplyError::Unusable { .. }),
+        }
+    }
+
     /// See [`ApplyError::WrittenTo`].
     pub fn written_to(name: &str, why: impl Into<String>) -> ApplyError {
         ApplyError::WrittenTo { name: name.to_owned(), why: why.into() }

@@ -353,3 +353,31 @@ fn a_file_that_is_in_the_way_is_set_aside_and_not_overwritten() {
     let rows: u32 = kept.query_row("SELECT count(*) FROM mine", [], |row| row.get(0)).unwrap();
     assert_eq!(rows, 1);
 }
+
+/// A new database is written and synced before anything remembers it. A power loss in between leaves any of its sectors, and the
+/// redo that makes it is applied again.
+#[test]
+fn what_a_power_loss_has_left_of_a_new_database_does_not_keep_it_from_being_made() {
+    let other_page_size = |path: &std::path::Path| {
+        let other = Connection::open(path).unwrap();
+        other.execute_batch("PRAGMA page_size=8192; PRAGMA journal_mode=WAL; CREATE TABLE mine(x)").unwrap();
+    };
+    let without_header = |path: &std::path::Path| {
+        other_page_size(path);
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[..512].fill(0);
+        bytes.truncate(4096);
+        std::fs::write(path, bytes).unwrap();
+    };
+    let leave: [&dyn Fn(&std::path::Path); 2] = [&without_header, &other_page_size];
+    for leave in leave {
+        let mut pair = pair();
+        leave(&pair.standby.join("c.db"));
+        let here = TempDir::new("primary").unwrap();
+        let mut c = Primary::new(here.path(), 3, "c.db", 4096);
+        c.run(&mut Stream::default(), TABLE);
+        c.attach(&mut pair.stream);
+        let report = follow(&mut pair.apply, &pair.stream);
+        assert!(report.errors.is_empty(), "{:?}", report.errors);
+    }
+}

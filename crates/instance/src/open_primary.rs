@@ -402,14 +402,15 @@ fn reconcile_database(
     database.set_image_may_lack(owed.is_some_and(|owed| owed.may_lack));
     // One that was made since has not known a generation of the database yet.
     let is_power_kept = sessions_vouch && segment.epoch(record.id.0).1 != [0, 0];
-    let recovery = match left_out {
-        Some(from) => Recovery::of_left_out(environment, log, &database, from, scan.end)?,
-        None => Recovery::since_checkpoint(environment, log, &database, scan, is_power_kept),
-    };
     let (position, pages, image_reason, stamp) = {
         let connection = database.connection();
         let guard = Guard::of(&connection)?;
+        // Before any redo is read: an attempt that finds the database locked is to cost the others nothing.
         guard.hold_write_lock_within(limit)?;
+        let recovery = match left_out {
+            Some(from) => Recovery::of_left_out(environment, log, &database, from, scan.end)?,
+            None => Recovery::since_checkpoint(environment, log, &database, scan, is_power_kept),
+        };
         let mut header = make_log_whole(&guard, &database, segment)?;
         // Of a database that was left out, the log is believed as it is or not at all.
         let is_known = !reconcile::is_lost(header.position());
