@@ -9,7 +9,8 @@ use super::{Better, Figure, Group, Measured};
 use crate::run::RunResult;
 use crate::suite::Missing;
 use crate::systems::SystemKind::{
-    self, Local, Postgres, StockFull, SyncAffirm, SyncAffirm10ms, SyncAffirmFlood, SyncAffirmHttpFlood,
+    self, Local, Postgres, StockFull, SyncAffirm, SyncAffirm10ms, SyncAffirmBareFlood, SyncAffirmFlood,
+    SyncAffirmHttpFlood,
 };
 use crate::systems::{Case, DELAY_US};
 use crate::workload::Layout::{DatabasePerClient, OneDatabase};
@@ -301,6 +302,15 @@ pub const FIGURES: &[Figure] = &[
     figure(Trust, "tls_40", "x plain TCP, SYNC AFFIRM on loopback", 3, limits(0.9, 0.97), Higher, |m| {
         tls(m, FORTY)
     }),
+    figure(
+        Trust,
+        "flood_elsewhere",
+        "x p99 without 5,000 connections/s to another program",
+        2,
+        (None, None),
+        Lower,
+        |m| flood(m, SyncAffirmBareFlood),
+    ),
     figure(Trust, "flood", "x p99 without 5,000 hostile connections/s", 2, (Some(2.0), None), Lower, |m| {
         flood(m, SyncAffirmFlood)
     }),

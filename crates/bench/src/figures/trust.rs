@@ -7,7 +7,8 @@ use crate::run::RunResult;
 use crate::suite::{Missing, Series, Suite};
 use crate::systems::Case;
 use crate::systems::SystemKind::{
-    self, SyncAffirm, SyncAffirmContained, SyncAffirmFlood, SyncAffirmHttpFlood, SyncAffirmTls,
+    self, SyncAffirm, SyncAffirmBareFlood, SyncAffirmContained, SyncAffirmFlood, SyncAffirmHttpFlood,
+    SyncAffirmTls,
 };
 use crate::{Context, Result};
 
@@ -16,7 +17,8 @@ use crate::{Context, Result};
 pub struct TrustResult {
     /// SYNC AFFIRM on the loopback, plain and over TLS in turns.
     pub tls: Vec<Series>,
-    /// SYNC AFFIRM over TLS without and with 5,000 hostile connections a second to a listener of the primary, in turns.
+    /// SYNC AFFIRM over TLS without and with 5,000 hostile connections a second, to a listener of another program or of the
+    /// primary, in turns.
     pub floods: Vec<Series>,
     /// SYNC AFFIRM with applications in the same namespaces as the instance, and each in its own, in turns.
     pub containers: Vec<Series>,
@@ -61,7 +63,7 @@ pub(super) fn trust(context: &Context, rounds: usize) -> Result<TrustResult> {
         let contained = [SyncAffirm, SyncAffirmContained];
         found.containers.extend(suite.measure(context, case, &contained, rounds)?);
     }
-    let systems = [SyncAffirmTls, SyncAffirmFlood, SyncAffirmHttpFlood];
+    let systems = [SyncAffirmTls, SyncAffirmBareFlood, SyncAffirmFlood, SyncAffirmHttpFlood];
     found.floods = suite.measure(context, FORTY, &systems, rounds)?;
     Ok(found)
 }

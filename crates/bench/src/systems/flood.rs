@@ -3,7 +3,8 @@
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::VecDeque;
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -29,6 +30,8 @@ pub(super) struct Flood {
     made: Arc<AtomicU64>,
     began: Instant,
     threads: Vec<JoinHandle<()>>,
+    /// Accepts, when no instance does.
+    listener: Option<(Arc<TcpListener>, JoinHandle<()>)>,
 }
 
 impl Flood {
@@ -43,7 +46,19 @@ impl Flood {
                 connect_at_rate(target, began, thread, &stop, &made);
             })
         });
-        Flood { began, threads: threads.collect(), stop, made }
+        Flood { began, threads: threads.collect(), stop, made, listener: None }
+    }
+
+    /// Begins, on a listener that closes every connection at once.
+    pub(super) fn on_no_instance() -> std::io::Result<Flood> {
+        let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
+        let target = listener.local_addr()?;
+        let theirs = listener.clone();
+        // Ends when the listener is shut down.
+        let accepting = std::thread::spawn(move || while theirs.accept().is_ok() {});
+        let mut flood = Flood::on(target);
+        flood.listener = Some((listener, accepting));
+        Ok(flood)
     }
 
     /// Connections made a second until now.
@@ -62,6 +77,11 @@ impl Drop for Flood {
         self.stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
+        }
+        if let Some((listener, accepting)) = self.listener.take() {
+            // SAFETY: an open descriptor; on Linux this ends an `accept` that waits (shutdown(2)).
+            unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RD) };
+            let _ = accepting.join();
         }
     }
 }

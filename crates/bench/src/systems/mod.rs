@@ -65,6 +65,8 @@ pub enum SystemKind {
     SyncAffirmFlood,
     /// The same while they connect to its HTTP port.
     SyncAffirmHttpFlood,
+    /// The same while they connect to a listener of another program.
+    SyncAffirmBareFlood,
     /// Sync-affirm with every application process as in a container: another user, namespaces and mounts of its own.
     SyncAffirmContained,
     /// Standfast, acknowledged on receipt in memory.
@@ -104,6 +106,15 @@ impl SystemKind {
                 standfast::Standfast::new("Standfast SYNC AFFIRM, TLS, flood", Some(Mode::SyncAffirm), 0)
                     .encrypted()
                     .flooded(standfast::Listener::Replication),
+            ),
+            SystemKind::SyncAffirmBareFlood => Box::new(
+                standfast::Standfast::new(
+                    "Standfast SYNC AFFIRM, TLS, flood of another program",
+                    Some(Mode::SyncAffirm),
+                    0,
+                )
+                .encrypted()
+                .flooded(standfast::Listener::OfNoInstance),
             ),
             SystemKind::SyncAffirmHttpFlood => Box::new(
                 standfast::Standfast::new(

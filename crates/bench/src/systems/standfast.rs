@@ -86,6 +86,8 @@ pub(super) enum Listener {
     Replication,
     /// The port of the dashboard and the metrics.
     Http,
+    /// One of this process that closes what it accepts: what the connections cost the machine.
+    OfNoInstance,
 }
 
 impl Standfast {
@@ -152,11 +154,20 @@ impl System for Standfast {
             Some(mounts) => mounts.worker(&context.worker, &scratch.path().join("primary")),
             None => context.worker.clone(),
         };
-        let flood = self.flood.map(|_| http.as_ref().unwrap_or(&primary.listen).parse().map(Flood::on));
-        let flood = flood.transpose().map_err(|error| BenchError::Unreadable {
-            what: "the address of a listener".into(),
-            detail: format!("{error}"),
-        })?;
+        let flood = match self.flood {
+            Some(Listener::OfNoInstance) => Some(
+                Flood::on_no_instance()
+                    .map_err(|source| BenchError::Io { what: "open a listener".into(), source })?,
+            ),
+            Some(Listener::Replication | Listener::Http) => {
+                let target = http.as_ref().unwrap_or(&primary.listen);
+                Some(Flood::on(target.parse().map_err(|error| BenchError::Unreadable {
+                    what: "the address of a listener".into(),
+                    detail: format!("{error}"),
+                })?))
+            }
+            None => None,
+        };
         let result = drive(&worker, &DriveConfig { extension: Some(extension), ..config }, &observed)?;
         if let Some(flood) = flood.filter(|flood| !flood.was_full()) {
             return Err(BenchError::Workload(format!(
