@@ -18,6 +18,8 @@ const LEAST: f64 = 0.9;
 const HELD: usize = 50;
 /// The addresses of this host that they come from, 127.1.0.1 and those behind it.
 const ADDRESSES: u64 = 64;
+/// Connections that wait to be accepted, as at the listeners of an instance.
+const QUEUE: i32 = 4096;
 /// For a listener whose queue is full.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -51,7 +53,10 @@ impl Flood {
 
     /// Begins, on a listener that closes every connection at once.
     pub(super) fn on_no_instance() -> std::io::Result<Flood> {
-        let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))))?;
+        socket.listen(QUEUE)?;
+        let listener = Arc::new(TcpListener::from(socket));
         let target = listener.local_addr()?;
         let theirs = listener.clone();
         // Ends when the listener is shut down.
