@@ -28,6 +28,8 @@ pub struct Paths {
     pub databases: PathBuf,
     /// Shared memory and sockets, for containers too; `None`: the former in `/dev/shm`.
     pub runtime: Option<PathBuf>,
+    /// In `/dev/shm`, under another name than usual, see [`crate::runtime::other_name`].
+    pub shared_memory: Option<PathBuf>,
 }
 
 impl Paths {
@@ -41,7 +43,7 @@ impl Paths {
         let place = segment_path(instance);
         match (&self.runtime, place.file_name()) {
             (Some(runtime), Some(name)) => runtime.join(name),
-            _ => place,
+            _ => self.shared_memory.clone().unwrap_or(place),
         }
     }
 
@@ -70,6 +72,7 @@ impl Paths {
             runtime: Some(&config.instance.runtime_directory)
                 .filter(|path| !path.as_os_str().is_empty())
                 .map(|path| directory.join(path)),
+            shared_memory: None,
             directory,
         })
     }

@@ -9,7 +9,7 @@ use crate::lock;
 use crate::modes;
 use crate::paths::{Paths, segment_path};
 use standfast_io::outside;
-use standfast_session::{Segment, own_user};
+use standfast_session::{Segment, own_user, published_path};
 use standfast_types::InstanceId;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Permissions};
@@ -19,6 +19,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// File of the instance directory that says where the shared memory is.
+const NOTE: &str = "runtime";
 /// Writable by others than the owner.
 const WRITE_OF_OTHERS: u32 = 0o022;
 
@@ -45,6 +47,42 @@ fn of_unit(directory: &Path, variable: impl Fn(&str) -> Option<OsString>) -> Opt
     std::env::split_paths(&variable("RUNTIME_DIRECTORY")?).next().filter(|path| path.is_absolute())
 }
 
+/// The name that the shared memory of an instance without a runtime directory gets in `/dev/shm` when another user has taken the usual
+/// one: who has once seen that can make a file of that name as soon as the instance does not run. `None`: the usual one. What
+/// is in its way root removes.
+///
+/// # Errors
+/// When the system gives no random number.
+pub(crate) fn other_name(paths: &Paths, instance: InstanceId) -> std::io::Result<Option<PathBuf>> {
+    let usual = segment_path(instance);
+    if paths.runtime.is_some() || own_user() == 0 {
+        return Ok(None);
+    }
+    let noted = noted(paths).filter(|path| path != &usual && path.parent() == usual.parent());
+    if let Some(path) = noted.filter(|path| matches!(owner(path), Some(user) if user == own_user())) {
+        return Ok(Some(path));
+    }
+    let is_taken = [usual.clone(), published_path(&usual)]
+        .iter()
+        .any(|path| owner(path).is_some_and(|user| user != own_user()));
+    if !is_taken {
+        return Ok(None);
+    }
+    let mut name = usual.into_os_string();
+    name.push(format!("-{}", InstanceId::random()?));
+    Ok(Some(name.into()))
+}
+
+/// `None`: there is no such file.
+fn owner(path: &Path) -> Option<u32> {
+    path.symlink_metadata().ok().map(|found| found.uid())
+}
+
+/// Where the shared memory was when the instance ran last; `None`: under its usual name.
+fn noted(paths: &Paths) -> Option<PathBuf> {
+    std::fs::read(paths.directory.join(NOTE)).ok().map(|path| PathBuf::from(OsString::from_vec(path)))
+}
+
 /// Takes the runtime directory, if there is one, for the instance whose directory is locked. Sessions that have the shared memory
 /// of another place mapped are told.
 ///
@@ -65,11 +103,8 @@ pub(crate) fn open(paths: &Paths, instance: InstanceId) -> Result<Option<Runtime
 
 /// Keeps where the shared memory is: one that was elsewhere before has to go, and sessions do not see that by its path.
 fn remember(paths: &Paths, instance: InstanceId) -> Result<(), InstanceError> {
-    let (note, now) = (paths.directory.join("runtime"), paths.segment(instance));
-    let before = match std::fs::read(&note) {
-        Ok(path) => PathBuf::from(OsString::from_vec(path)),
-        Err(_) => segment_path(instance),
-    };
+    let (note, now) = (paths.directory.join(NOTE), paths.segment(instance));
+    let before = noted(paths).unwrap_or_else(|| segment_path(instance));
     if before == now {
         return Ok(());
     }

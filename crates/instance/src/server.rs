@@ -213,6 +213,8 @@ pub fn run(directory: &Path, until_scn: Option<Scn>, adopt: bool) -> Result<(), 
     raise_limit();
     let mut control = Control::load(&DirectDisk, &paths.control)?;
     settle(&paths, &mut control, adopt)?;
+    paths.shared_memory = runtime::other_name(&paths, control.instance)
+        .map_err(InstanceError::io("choose a name for the shared memory of", directory))?;
     crate::log_layout::check_configuration(&config, &control)?;
     let alert = AlertLog::new(&paths.alert, &config)?;
     alert.end_with_any_thread();
@@ -245,6 +247,13 @@ fn serve(
     ));
     let cannot_start = |error: &InstanceError| alert.say(format!("cannot start: {error}"));
     let _runtime = runtime::open(paths, control.instance).inspect_err(cannot_start)?;
+    if let Some(path) = &paths.shared_memory {
+        alert.say(format!(
+            "the shared memory is {}, because another user had made a file of its usual name | hint: a directory that only the \
+             user of the instance can write to, `runtime_directory` in [instance], keeps others from that",
+            path.display()
+        ));
+    }
     if let Some(armed) = standfast_io::fault::armed_by() {
         alert.say(format!("FAULT POINTS ARMED: {armed}; this instance fails on purpose, for tests only"));
     }

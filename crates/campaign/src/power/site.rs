@@ -217,6 +217,7 @@ fn first_log(first_scn: Scn) -> LogSwitch {
 pub fn paths() -> Paths {
     let directory = Path::new("/standfast-power");
     Paths {
+        shared_memory: None,
         control: directory.join("control"),
         lock: directory.join("lock"),
         socket: directory.join("control.sock"),

@@ -1,8 +1,10 @@
 //! Root and the instance of a service user; files with tokens. Acting as another user takes root; without it the first test is
 //! skipped and says so.
 
+use crate::local_users::as_user;
 use crate::security::{create, primary, token};
-use crate::support::{Place, TIMEOUT};
+use crate::support::{INSERT, Place, TIMEOUT, rows};
+use rusqlite::Connection;
 use standfast_campaign::instance::free_address;
 use standfast_campaign::process::await_condition;
 use std::fs::Permissions;
@@ -10,8 +12,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
-/// A user without a name.
+/// Users without names.
 const SERVICE: u32 = 60_001;
+const STRANGER: u32 = 60_002;
 
 /// A directory that every user reaches, with the program in it.
 struct Reachable(PathBuf);
@@ -121,6 +124,82 @@ fn root_runs_a_service_user_s_instance_only_when_told_to() {
     let alerts = std::fs::read_to_string(directory.join("alert.log")).unwrap();
     assert!(alerts.contains("RUNS AS ROOT in a directory of uid 60001"), "{alerts}");
     assert!(work.run(&at("stop")).status.success());
+}
+
+/// Everybody may make files in `/dev/shm`, and sees the names there while an instance runs.
+#[test]
+fn a_stranger_who_takes_the_name_of_the_shared_memory_keeps_no_instance_from_starting() {
+    // SAFETY: has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: acting as another user takes root");
+        return;
+    }
+    let place = Place::new("taken-name");
+    let work = Reachable::new(&place);
+    let [directory, data] = ["alpha", "data"].map(|name| work.0.join(name));
+    for path in [&directory, &data] {
+        std::fs::create_dir(path).unwrap();
+        chown(path, Some(SERVICE), Some(SERVICE)).unwrap();
+    }
+    let database = data.join("app.db");
+    let at = |words: &str| {
+        let user = format!("setpriv --reuid={SERVICE} --regid={SERVICE} --clear-groups");
+        format!("{user} standfast {words} -D {}", directory.display())
+    };
+    let must = |words: &str| {
+        let done = work.run(&at(words));
+        assert!(done.status.success(), "{words}: {}", said(&done));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let made = must(&format!("init --name alpha --listen {}", free_address().unwrap()));
+    let identity = made.split_whitespace().nth(1).unwrap().to_owned();
+    let schema = "PRAGMA journal_mode=WAL; CREATE TABLE t(id INTEGER PRIMARY KEY, x BLOB); INSERT INTO t VALUES(1, 'first')";
+    as_user(SERVICE, SERVICE, || Connection::open(&database).unwrap().execute_batch(schema).unwrap());
+    // In the way: the one file or the other, at a start with and without shared memory of before.
+    let names = ["", ".published"].map(|end| PathBuf::from(format!("/dev/shm/standfast-{identity}{end}")));
+    let mut rows_wanted = 1;
+    let mut served = |alerts_wanted: usize| {
+        let running = work.start(&at("start"), &directory);
+        if rows_wanted == 1 {
+            must(&format!("protect {}", database.display()));
+        }
+        place.application(&database).run(INSERT);
+        rows_wanted += 1;
+        assert_eq!(rows(&database), rows_wanted);
+        let alerts = std::fs::read_to_string(directory.join("alert.log")).unwrap();
+        assert_eq!(
+            alerts.matches("another user had made a file of its usual name").count(),
+            alerts_wanted,
+            "{alerts}"
+        );
+        running
+    };
+    as_user(STRANGER, STRANGER, || std::fs::write(&names[1], "").unwrap());
+    let running = served(1);
+    must("stop");
+    drop(running);
+    as_user(STRANGER, STRANGER, || std::fs::write(&names[0], "").unwrap());
+    let running = served(2);
+    // After a kill the next start goes on with the shared memory of before.
+    drop(running);
+    let running = served(3);
+    must("stop");
+    drop(running);
+    // As a restart of the machine does.
+    as_user(STRANGER, STRANGER, || names.iter().for_each(|name| std::fs::remove_file(name).unwrap()));
+    of_instance(&identity).for_each(|path| std::fs::remove_file(path).unwrap());
+    let running = served(3);
+    must("stop");
+    drop(running);
+    let left: Vec<_> = of_instance(&identity).collect();
+    assert!(left.len() == 2 && left.iter().all(|path| names.contains(path)), "{left:?}");
+    standfast_session::Segment::remove(&names[0]);
+}
+
+/// Files in `/dev/shm` with its name.
+fn of_instance(identity: &str) -> impl Iterator<Item = PathBuf> {
+    let all = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().path());
+    all.filter(move |path| path.to_string_lossy().contains(identity))
 }
 
 #[test]
