@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::run::RunResult;
 use crate::statistics::MinMedianMax;
 use crate::systems::{Case, System, SystemKind};
-use crate::{BenchError, Context, Result};
+use crate::{BenchError, Context, Result, interrupt};
 
 /// The runs of one system in one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,6 +45,8 @@ impl Missing {
 
 /// Ctrl-C ends everything; any other error is the result of this one measurement.
 pub(crate) fn missing(error: BenchError) -> Result<Missing> {
+    // A process that was ended by it is often noticed first by what fails then.
+    interrupt::check()?;
     match error {
         BenchError::Interrupted => Err(error),
         BenchError::Unavailable(reason) => Ok(Missing::Skipped(reason)),
