@@ -60,7 +60,7 @@ case "${1:?build, demo, test, bench or foreign}" in
     wants like pkg-config has pkg-config
     # For SQLite's own tests.
     wants like tcl has tclsh
-    wants like libsqlite3-tcl bash -c 'tclsh <<<"package require sqlite3"'
+    wants like libsqlite3-tcl bash -c 'tclsh <<<"exit [catch {package require sqlite3}]"'
     # better-sqlite3 is compiled too.
     wants like nodejs has node
     wants like npm has npm
