@@ -118,7 +118,9 @@ fn warm_up_is_not_counted() {
     // How much less depends on when the thread that begins to count got its turn.
     let seconds = outcome.total.seconds;
     assert!(seconds < most && outcome.total.messages > 0, "{seconds} of {most}");
-    assert_eq!(outcome.intervals.iter().map(|row| row.messages).sum::<u64>(), outcome.total.messages);
+    // What comes in less than a twentieth of an interval at the end gets no row.
+    let without_row = outcome.total.messages - outcome.intervals.iter().map(|row| row.messages).sum::<u64>();
+    assert!(without_row <= outcome.total.messages / 10, "{without_row} of {}", outcome.total.messages);
 }
 
 #[test]
