@@ -118,7 +118,7 @@ impl History {
     ///
     /// A position of another generation says nothing: that generation may have lost frames in a power loss, and
     /// then been copied into the database and removed by the first process that closed it. Without any WAL the floor says
-    /// nothing either, where it is known from when on the file alone held everything: the WAL may have been removed.
+    /// nothing either, for the WAL that was synced may have been removed: what counts is from when on the file alone held everything.
     ///
     /// Frames behind the position that is found were written after it: by this standby, and then the redo from there on has
     /// their pages, or by another process.
@@ -130,7 +130,7 @@ impl History {
     ) -> Bound {
         let Some(known) = self.databases.get(&database) else { return Bound { scn: None, known_upto: 0 } };
         if at == WalPosition::default() {
-            return Bound { scn: known.whole.or(known.floor), known_upto: 0 };
+            return Bound { scn: known.whole, known_upto: 0 };
         }
         let is_of_generation = |noted: &&Noted| noted.at.salts == at.salts;
         let mut reached: Vec<&Noted> = known
@@ -272,6 +272,16 @@ mod tests {
         assert_eq!(bound(&history, NOW, 0), None);
         assert_eq!(bound(&history, OLD, 500), Some(Scn(100)));
         assert_eq!(bound(&history, WalSalts(0, 0), 0), None);
+    }
+
+    #[test]
+    fn without_a_wal_only_what_the_file_alone_held_counts() {
+        let mut history = history(&[(NOW, 10, 100)]);
+        history.add(Fact::Floor { database: DB, scn: Scn(60) });
+        let without = |history: &History| history.bound(DB, WalPosition::default(), |_| None).scn;
+        assert_eq!(without(&history), None, "the WAL that was synced is gone");
+        history.add(Fact::Whole { database: DB, scn: Scn(40) });
+        assert_eq!(without(&history), Some(Scn(40)));
     }
 
     #[test]

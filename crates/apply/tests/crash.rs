@@ -147,6 +147,21 @@ fn a_wal_that_lost_its_end_is_caught_up_again_and_again() {
 }
 
 #[test]
+fn a_wal_that_was_synced_and_is_removed_is_made_again() {
+    for seed in 0..6 {
+        let mut scene = Scene::new(300 + seed);
+        for _ in 0..4 {
+            scene.go_on(3);
+            scene.apply.as_mut().unwrap().sync(&mut Default::default()).unwrap();
+            let files = killed(&scene.standby);
+            scene.apply = None;
+            NAMES.iter().for_each(|name| std::fs::remove_file(wal(files.path(), name)).unwrap());
+            scene.resume(files);
+        }
+    }
+}
+
+#[test]
 fn a_journal_that_lost_facts_only_makes_the_replay_longer() {
     for seed in 0..6 {
         let mut scene = Scene::new(200 + seed);
