@@ -21,7 +21,8 @@ struct Reachable(PathBuf);
 
 impl Reachable {
     fn new(place: &Place) -> Reachable {
-        let work = std::env::temp_dir().join(format!("standfast-service-user-{}", std::process::id()));
+        let name = place.directory.file_name().unwrap().to_string_lossy();
+        let work = std::env::temp_dir().join(format!("standfast-{name}"));
         let _ = std::fs::remove_dir_all(&work);
         std::fs::create_dir_all(&work).unwrap();
         std::fs::copy(&place.programs.standfast, work.join("standfast")).unwrap();
