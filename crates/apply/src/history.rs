@@ -118,7 +118,8 @@ impl History {
     ///
     /// A position of another generation says nothing: that generation may have lost frames in a power loss, and
     /// then been copied into the database and removed by the first process that closed it. Without any WAL the floor says
-    /// nothing either, for the WAL that was synced may have been removed: what counts is from when on the file alone held everything.
+    /// nothing either, for the WAL that was synced may have been removed: what counts is from when on the file alone held
+    /// everything.
     ///
     /// Frames behind the position that is found were written after it: by this standby, and then the redo from there on has
     /// their pages, or by another process.

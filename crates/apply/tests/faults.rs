@@ -332,17 +332,23 @@ fn a_name_that_leads_out_of_the_directory_is_refused() {
     assert!(!standby.path().parent().unwrap().join("escape.db").exists());
 }
 
-#[test]
-fn a_file_that_is_in_the_way_is_set_aside_and_not_overwritten() {
-    let mut pair = pair();
-    let other = Connection::open(pair.standby.join("c.db")).unwrap();
-    other.execute_batch("PRAGMA page_size=4096; PRAGMA journal_mode=WAL; CREATE TABLE mine(x); INSERT INTO mine VALUES(1)").unwrap();
+/// A further database comes, with pages of 4096 bytes, and is applied.
+#[track_caller]
+fn attach_c(pair: &mut Pair) {
     let here = TempDir::new("primary").unwrap();
     let mut c = Primary::new(here.path(), 3, "c.db", 4096);
     c.run(&mut Stream::default(), TABLE);
     c.attach(&mut pair.stream);
     let report = follow(&mut pair.apply, &pair.stream);
     assert!(report.errors.is_empty(), "{:?}", report.errors);
+}
+
+#[test]
+fn a_file_that_is_in_the_way_is_set_aside_and_not_overwritten() {
+    let mut pair = pair();
+    let other = Connection::open(pair.standby.join("c.db")).unwrap();
+    other.execute_batch("PRAGMA page_size=4096; PRAGMA journal_mode=WAL; CREATE TABLE mine(x); INSERT INTO mine VALUES(1)").unwrap();
+    attach_c(&mut pair);
     drop(other);
     let names = std::fs::read_dir(pair.standby.path()).unwrap().map(|entry| entry.unwrap().path());
     let aside = names
@@ -373,11 +379,6 @@ fn what_a_power_loss_has_left_of_a_new_database_does_not_keep_it_from_being_made
     for leave in leave {
         let mut pair = pair();
         leave(&pair.standby.join("c.db"));
-        let here = TempDir::new("primary").unwrap();
-        let mut c = Primary::new(here.path(), 3, "c.db", 4096);
-        c.run(&mut Stream::default(), TABLE);
-        c.attach(&mut pair.stream);
-        let report = follow(&mut pair.apply, &pair.stream);
-        assert!(report.errors.is_empty(), "{:?}", report.errors);
+        attach_c(&mut pair);
     }
 }
