@@ -19,9 +19,9 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a writer waits when there is no shared memory to tell.

@@ -1,7 +1,7 @@
 //! Root and the instance of a service user; files with tokens. Acting as another user takes root; without it the first test is
 //! skipped and says so.
 
-use crate::local_users::as_user;
+use crate::local_users::{as_user, is_root};
 use crate::security::{create, primary, token};
 use crate::support::{INSERT, Place, TIMEOUT, rows};
 use rusqlite::Connection;
@@ -86,9 +86,7 @@ fn remedies(refused: &Output) -> Vec<String> {
 
 #[test]
 fn root_runs_a_service_user_s_instance_only_when_told_to() {
-    // SAFETY: has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("skipped: acting as another user takes root");
+    if !is_root() {
         return;
     }
     let place = Place::new("service-user");
@@ -130,9 +128,7 @@ fn root_runs_a_service_user_s_instance_only_when_told_to() {
 /// Everybody may make files in `/dev/shm`, and sees the names there while an instance runs.
 #[test]
 fn a_stranger_who_takes_the_name_of_the_shared_memory_keeps_no_instance_from_starting() {
-    // SAFETY: has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        eprintln!("skipped: acting as another user takes root");
+    if !is_root() {
         return;
     }
     let place = Place::new("taken-name");
