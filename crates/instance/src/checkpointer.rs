@@ -382,21 +382,29 @@ impl Checkpointer {
             let segment = self.shared.segment;
             let end = Instant::now() + limit;
             let mut is_reset = false;
+            // What takes time comes before the gate.
+            let moved = passive_and_synced(&connection, &Pace::AtOnce);
+            self.judge(&database, moved);
             while database.failure().is_none() {
+                // Readers who follow one another have to be away all at once.
+                segment.close_gate(database.id().0);
                 let done = reset(&connection, &database, &segment);
+                segment.open_gate(database.id().0);
                 is_reset = self.judge(&database, done);
                 if is_reset || Instant::now() >= end {
                     break;
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
-            if !is_reset && database.failure().is_none() {
-                let frames = database.header().map_or(0, |header| header.frames());
-                remainders.push(Remainder {
-                    name: database.record().name.clone(),
-                    frames: frames.saturating_sub(database.backfilled()),
-                    error: self.troubles.get(&database.id()).cloned(),
-                });
+            if is_reset || database.failure().is_some() {
+                continue;
+            }
+            let frames = database.header().map_or(0, |header| header.frames());
+            let frames = frames.saturating_sub(database.backfilled());
+            let error = self.troubles.get(&database.id()).cloned();
+            // A log of which all is in the file is begun anew by the next writer.
+            if frames > 0 || error.is_some() {
+                remainders.push(Remainder { name: database.record().name.clone(), frames, error });
             }
         }
         remainders

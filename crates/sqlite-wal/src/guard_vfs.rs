@@ -6,6 +6,7 @@
 //!   captured and durable in the redo log (redo before data);
 //! - writes the frames of a transaction at once;
 //! - lets a checkpoint go at the pace that was asked for;
+//! - begins no log anew while somebody reads the database file alone, who may be about to write;
 //! - never waits for leases on files, nor for locks beyond the caller's time ([`crate::opening`]);
 //! - keeps the WAL file at its length: a log that is truncated has to be allocated again;
 //! - syncs of a WAL file what is in use, and not what is left behind that of a longer log;
@@ -24,6 +25,7 @@ mod state;
 
 pub use file::GuardFile;
 pub use methods::{sync_written, write_page};
+pub use shm::{READ_FILE_LOCK, READ_LOCKS};
 pub use state::{AllMoved, BeforeBackfill, GuardState, WriteLockTold};
 
 use crate::opening;

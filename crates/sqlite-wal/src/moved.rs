@@ -8,14 +8,12 @@
 
 use crate::VfsFile;
 use crate::guard::{Guard, GuardError};
+use crate::guard_vfs::READ_FILE_LOCK;
 use crate::wal_index_regions::WalIndexRegions;
 use crate::wal_layout::{FrameHead, frame_offset, image_offset};
 use rusqlite::ffi;
 use standfast_types::{PageNo, PageSize, WAL_FRAME_HEADER_BYTES};
 use std::collections::BTreeSet;
-
-/// The lock of those who read the database file without the log.
-const READ_FILE_LOCK: (i32, i32) = (3, 1);
 
 impl Guard<'_> {
     /// See the module; false when the database file alone cannot be made a state: a checkpoint of this connection at its pace
@@ -31,8 +29,7 @@ impl Guard<'_> {
         if left_out.is_empty() {
             return Ok(true);
         }
-        let (lock, count) = READ_FILE_LOCK;
-        let exclusive = |action| self.file().shm_lock(lock, count, action | ffi::SQLITE_SHM_EXCLUSIVE);
+        let exclusive = |action| self.file().shm_lock(READ_FILE_LOCK, 1, action | ffi::SQLITE_SHM_EXCLUSIVE);
         if exclusive(ffi::SQLITE_SHM_LOCK) != ffi::SQLITE_OK {
             return Ok(false);
         }

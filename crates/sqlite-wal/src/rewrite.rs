@@ -15,6 +15,7 @@
 
 use crate::VfsFile;
 use crate::guard::{Guard, GuardError};
+use crate::guard_vfs::READ_LOCKS;
 use crate::new_log::NewLog;
 use crate::page_map::PageMap;
 use crate::wal_index::WalIndexHeader;
@@ -36,8 +37,6 @@ const MENDED_AT_ONCE: usize = 1 << 20;
 /// Changed pages are taken again and again while others write, so often or until they are so few.
 const LOOKS: u32 = 4;
 const FEW: u32 = 64;
-/// The locks of the read marks of those who read the log.
-const READ_LOG_LOCKS: (i32, i32) = (4, 4);
 
 /// Why a log could not be written anew.
 #[derive(Debug, thiserror::Error)]
@@ -261,7 +260,7 @@ impl Guard<'_> {
     }
 
     /// Writes the log anew as it was `prepared`, with what has changed since. `None` and nothing done when that is too much
-    /// for the room, or when a reader uses the log for longer than `timeout`. `is_whole` is called when the log is whole for
+    /// for the room, or when somebody reads for longer than `timeout`. `is_whole` is called when the log is whole for
     /// those who do not have its index, too.
     ///
     /// The caller holds the write lock and the checkpoint lock. All that was committed is captured and durable in the
@@ -304,13 +303,15 @@ impl Guard<'_> {
         })
     }
 
-    /// Runs `work` while the log has no reader; `None` when one uses it for longer than `timeout`.
+    /// Runs `work` while nobody reads; `None` when a transaction lasts longer than `timeout`. Who reads the database file
+    /// without the log would not be harmed, but could not go on to write: SQLite takes another log for news that his
+    /// transaction has not seen (`SQLITE_BUSY_SNAPSHOT`).
     fn without_readers<T>(
         &self,
         timeout: Duration,
         work: impl FnOnce() -> Result<Option<T>, RewriteError>,
     ) -> Result<Option<T>, RewriteError> {
-        let (first, count) = READ_LOG_LOCKS;
+        let (first, count) = READ_LOCKS;
         let exclusive = |action| self.file().shm_lock(first, count, action | ffi::SQLITE_SHM_EXCLUSIVE);
         let end = Instant::now() + timeout;
         while exclusive(ffi::SQLITE_SHM_LOCK) != ffi::SQLITE_OK {
@@ -372,8 +373,9 @@ fn write_pieces(wal: &mut VfsFile, bytes: &[u8], offset: u64) -> std::io::Result
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::scene::{Scene, ok, size, total};
+    use crate::scene::{Scene, TIMEOUT, ok, size, total};
     use crate::tail::{Mark, Tail};
+    use rusqlite::Connection;
     use standfast_types::Scn;
 
     #[test]
@@ -416,6 +418,46 @@ mod tests {
         assert_eq!(Tail::behind(&guard, &[mark], 1000), None);
         assert_eq!(guard.wal_index().unwrap().backfilled(), 0);
         assert_eq!((total(&application), total(&scene.application())), (200, 200));
+    }
+
+    /// Whose transaction began when the log was all moved, and reads the database file alone.
+    #[test]
+    fn who_has_read_the_file_without_the_log_can_still_write() {
+        let scene = || {
+            let scene = Scene::moved(2);
+            let application = scene.application();
+            scene.change_all(&application, 1);
+            let mark = scene.mark();
+            scene.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+            application.busy_timeout(TIMEOUT).unwrap();
+            application.execute_batch("BEGIN").unwrap();
+            assert_eq!(total(&application), 150);
+            (scene, application, mark)
+        };
+        let goes_on = |application: &Connection| {
+            application.execute_batch("UPDATE t SET n = n + 1 WHERE id = 1; COMMIT").unwrap();
+            assert_eq!(total(application), 151);
+        };
+        let (mut rewritten, application, mark) = scene();
+        assert!(Tail::behind(&rewritten.guard(), &[mark], 1000).is_some());
+        assert_eq!(rewritten.rewrite(), None, "somebody reads");
+        goes_on(&application);
+
+        let (reset, application, _) = scene();
+        let truncate = || {
+            let result = reset.instance.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+            result.unwrap_or(1)
+        };
+        reset.instance.busy_timeout(TIMEOUT).unwrap();
+        assert_eq!(truncate(), 1, "somebody reads");
+        goes_on(&application);
+        assert_eq!((truncate(), reset.frames()), (0, 0));
+        // The instance's own connection begins the log anew when it writes, as any does that reads the file alone.
+        let before = reset.guard().wal_header().unwrap().raw_salts();
+        reset.instance.execute_batch("UPDATE t SET n = n + 1 WHERE id = 1").unwrap();
+        reset.instance.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).unwrap();
+        reset.instance.execute_batch("UPDATE t SET n = n + 1 WHERE id = 2").unwrap();
+        assert!(reset.guard().wal_header().unwrap().raw_salts() != before && reset.frames() == 1);
     }
 
     #[test]

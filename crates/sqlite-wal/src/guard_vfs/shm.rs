@@ -13,6 +13,12 @@ use std::sync::atomic::Ordering::SeqCst;
 
 const WRITE_LOCK: c_int = 0;
 const CHECKPOINT_LOCK: c_int = 1;
+/// Of those who read the database file without the log, which was all moved when their transactions began.
+pub const READ_FILE_LOCK: c_int = 3;
+/// Of those who read the log, one for each read mark: the first, and how many.
+const READ_MARK_LOCKS: (c_int, c_int) = (READ_FILE_LOCK + 1, 4);
+/// Of all who read.
+pub const READ_LOCKS: (c_int, c_int) = (READ_FILE_LOCK, READ_MARK_LOCKS.1 + 1);
 
 impl GuardFile {
     /// Takes the write lock, without waiting: exclusively, or, where others hold it shared, by the [inner lock](InnerLock).
@@ -117,13 +123,28 @@ pub(super) unsafe extern "C" fn shm_lock(
             }
             (offset, count) = (offset + 1, count - 1);
         }
+        // A checkpoint is about to begin the log anew. Who reads the file alone could not go on to write then, although
+        // nobody else has written, so that lock is taken with the others, unless this connection has it itself.
+        if (offset, count) == READ_MARK_LOCKS && !state.reads_file.load(SeqCst) {
+            (offset, count) = READ_LOCKS;
+        }
     }
     let is_write_lock = offset == WRITE_LOCK && count == 1 && flags & ffi::SQLITE_SHM_EXCLUSIVE != 0;
     match (count, is_write_lock) {
         (0, _) => ffi::SQLITE_OK,
         (_, true) if flags & ffi::SQLITE_SHM_LOCK != 0 => guard.take_write_lock(),
         (_, true) => guard.drop_write_lock(),
-        (_, false) => guard.shm_lock(offset, count, flags),
+        (_, false) => {
+            let code = guard.shm_lock(offset, count, flags);
+            if offset == READ_FILE_LOCK
+                && flags & ffi::SQLITE_SHM_SHARED != 0
+                && code == ffi::SQLITE_OK
+                && let Some(state) = guard.state()
+            {
+                state.reads_file.store(flags & ffi::SQLITE_SHM_LOCK != 0, SeqCst);
+            }
+            code
+        }
     }
 }
 

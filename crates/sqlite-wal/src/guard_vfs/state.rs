@@ -34,6 +34,8 @@ pub struct GuardState {
     inner: Mutex<Option<InnerLock>>,
     /// The database file.
     path: PathBuf,
+    /// This connection reads the database file without the log.
+    pub(super) reads_file: AtomicBool,
     pub before_backfill: Mutex<Option<BeforeBackfill>>,
     pub all_moved: Mutex<Option<AllMoved>>,
     pub write_lock_told: OnceLock<WriteLockTold>,
