@@ -5,7 +5,7 @@ use crate::at_rest::{AtRest, FilesFound, Stamp, Verdict};
 use crate::database::{Condition, Database, Mode};
 use crate::standby_file::{FilePlan, StandbyFile};
 use crate::{ApplyError, ApplyEvent, ApplyReport, StartPoint};
-use standfast_types::{DatabaseId, PageSize, Scn};
+use standfast_types::{DatabaseId, PageSize, Scn, WalPosition};
 use std::path::Path;
 
 /// Page cache of a database that shares with very many, in KiB.
@@ -64,6 +64,8 @@ impl Apply {
         };
         let mut database = Database::new(id, name, file, need, state, &self.directory, &self.limits);
         database.floor = floor;
+        database.whole = history.whole(id).map_or(start.redo_from, |whole| whole.max(start.redo_from));
+        database.lacks_wal = position == WalPosition::default() && !is_proven;
         database.keeps_replaced = true;
         (database.begin, database.begin_state) = (start.redo_from, start.scn);
         (database.suspects, database.is_generation_unknown) = (suspects, bound.known_upto == 0);

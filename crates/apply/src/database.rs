@@ -3,6 +3,7 @@
 use crate::batch::Batch;
 use crate::checkpoint::{CheckpointClock, Due};
 use crate::compare::{Compared, compare};
+use crate::history::Fact;
 use crate::keep::{Kept, keep, path_of_kept};
 use crate::overlay::Overlay;
 use crate::pending::Pending;
@@ -92,6 +93,10 @@ pub struct Database {
     pub begin_state: Scn,
     /// As `need`, but whatever the storage loses.
     pub floor: Scn,
+    /// What is before is durably in the database file alone, without its WAL, and the journal has been told.
+    pub whole: Scn,
+    /// There was no WAL when it was attached, after a crash: whether what was synced is in the file is not known.
+    pub lacks_wal: bool,
     /// `floor` and `need` when [`Database::is_to_be_synced`] was last asked, and how often since the first one moved.
     asked: (Scn, Scn, u32),
     /// There are commits that were not synced.
@@ -152,6 +157,8 @@ impl Database {
             begin: need,
             begin_state: state,
             floor: need,
+            whole: Scn::ZERO,
+            lacks_wal: false,
             asked: (Scn::ZERO, Scn::ZERO, 0),
             unsynced: true,
             unnoted: false,
@@ -415,6 +422,12 @@ impl Database {
         }
     }
 
+    /// The file alone holds what is before `scn`, durably. Returns what the journal is to be told.
+    pub fn is_whole_upto(&mut self, scn: Scn) -> [Fact; 2] {
+        self.whole = self.whole.max(scn);
+        [Fact::Floor { database: self.id, scn }, Fact::Whole { database: self.id, scn }]
+    }
+
     /// Whether the log is not to wait any longer until it is written anew or moved. To be asked now and then.
     pub fn is_to_be_synced(&mut self) -> bool {
         if self.file.log() == Log::Plain {
@@ -432,6 +445,7 @@ impl Database {
         self.revived = true;
         self.condition = mode.takes();
         (self.read, self.need, self.state, self.floor) = (scn, scn, scn, scn);
+        self.lacks_wal = false;
     }
 
     /// Start of the oldest piece of a transaction whose commit has not come.

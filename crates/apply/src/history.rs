@@ -182,6 +182,11 @@ impl History {
         self.databases.get(&database)?.floor
     }
 
+    /// What is before was in the file of `database` alone, without its WAL.
+    pub fn whole(&self, database: DatabaseId) -> Option<Scn> {
+        self.databases.get(&database)?.whole
+    }
+
     /// Where apply of `database` stopped for good, if it did.
     pub fn stopped(&self, database: DatabaseId) -> Option<Scn> {
         self.databases.get(&database)?.stopped

@@ -63,8 +63,9 @@ impl Apply {
             if database.condition == Condition::Recovering
                 && database.need < oldest
                 && database.floor >= oldest
+                && !database.lacks_wal
             {
-                // What was synced is there unless another process took it away, and the redo that would show that is gone.
+                // What was synced is there; redo from before could only have shown who wrote it.
                 (database.need, database.state, database.read) =
                     (database.floor, database.floor, database.floor);
             }

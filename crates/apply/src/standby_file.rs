@@ -349,7 +349,12 @@ impl StandbyFile {
             .guard()?
             .wal_header()
             .map_err(|source| ApplyError::Guard { name: self.plan.name.clone(), source })?;
-        if header.database_pages() == self.pages {
+        // A commit that changes no page leaves an empty log as it is, whose index knows no size.
+        let pages = match header.frames() {
+            0 => self.pragma("PRAGMA page_count")?,
+            _ => header.database_pages(),
+        };
+        if pages == self.pages {
             return Ok(());
         }
         let why = "SQLite has not committed it with the size that the redo says";

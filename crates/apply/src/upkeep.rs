@@ -215,6 +215,26 @@ impl Apply {
         self.note_floors()
     }
 
+    /// Before redo before `scn` is given up: moves into the database files, where readers allow it, what of that they do not hold
+    /// alone. Without the redo a WAL that is removed after a crash would take it away. What readers hold back is moved later.
+    ///
+    /// # Errors
+    /// When the journal cannot be written; what concerns one database is in the report.
+    pub fn move_before(&mut self, scn: Scn, pace: &Pace, report: &mut ApplyReport) -> Result<(), ApplyError> {
+        let behind = |database: &&mut Database| database.condition == Condition::Live && database.whole < scn;
+        let mut any = false;
+        for database in self.databases.values_mut().filter(behind) {
+            database.file.forget_tail();
+            database.due = Due::Passive;
+            any = true;
+        }
+        if !any {
+            return Ok(());
+        }
+        self.do_what_is_due(pace, report)?;
+        self.journal.sync().map_err(|source| self.journal_error(source))
+    }
+
     /// Hands some of what was written to WALs to the disk, early and in small pieces; false when nothing is left that is
     /// worth it. [`Apply::checkpoint_if_due`] leaves nothing to it at [`Pace::AtOnce`], nor of a database that is due.
     pub fn write_back(&mut self) -> bool {
@@ -244,11 +264,10 @@ impl Apply {
                     let (at, checksum) = database.file.wal_state()?;
                     facts.push(Fact::Position { database: database.id, at, checksum, scn: database.need });
                 }
-                Log::Lazy(tail) => facts.push(Fact::Floor { database: database.id, scn: tail.scn() }),
+                Log::Lazy(tail) => facts.extend(database.is_whole_upto(tail.scn())),
                 Log::Plain if now.backfilled == now.frames => {
                     database.unsynced = false;
-                    facts.push(Fact::Floor { database: database.id, scn: database.need });
-                    facts.push(Fact::Whole { database: database.id, scn: database.need });
+                    facts.extend(database.is_whole_upto(database.need));
                 }
                 Log::Plain => {}
             }

@@ -161,6 +161,52 @@ fn a_wal_that_was_synced_and_is_removed_is_made_again() {
     }
 }
 
+/// Redo is given up when the WALs that hold it are synced, and one of them is removed after a crash: what is before is in the
+/// database file alone, or, where a reader kept it from being moved, nobody believes that it is.
+#[test]
+fn a_removed_wal_takes_nothing_away_whose_redo_is_gone() {
+    for seed in 0..6 {
+        let mut scene = Scene::new(400 + seed);
+        let mut reader = None;
+        for round in 0..4 {
+            scene.go_on(3);
+            if round == 2 {
+                let held = Connection::open(scene.standby.join("a.db")).unwrap();
+                held.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
+                reader = Some(held);
+                scene.go_on(2);
+            }
+            let mut report = Default::default();
+            let apply = scene.apply.as_mut().unwrap();
+            let given_up = apply.sync(&mut report).unwrap();
+            apply.move_before(given_up, &Pace::AtOnce, &mut report).unwrap();
+            assert!(report.errors.is_empty(), "{report:?}");
+            let files = killed(&scene.standby);
+            (scene.apply, reader) = (None, reader.filter(|_| round == 2));
+            NAMES.iter().for_each(|name| std::fs::remove_file(wal(files.path(), name)).unwrap());
+            let [a, b] = &scene.primaries;
+            let mut apply = Apply::open(config(&files, 0, small_limits()), Box::new(|_| Ok(()))).unwrap();
+            for primary in [a, b] {
+                let start = StartPoint::attached_at(Scn::START);
+                apply.attach_existing(primary.id, &primary.name, primary.page_size, start).unwrap();
+            }
+            let mut report = Default::default();
+            apply.redo_begins_at(given_up, &mut report);
+            let stopped: Vec<DatabaseId> = report.errors.iter().map(|(id, _)| *id).collect();
+            drop(apply);
+            if reader.is_some() {
+                assert_eq!(stopped, [a.id]);
+                assert!(matches!(report.errors[0].1, ApplyError::Gap { given, .. } if given == given_up));
+                // With the redo it goes on.
+                reader = None;
+            } else {
+                assert!(stopped.is_empty(), "{report:?}");
+            }
+            scene.resume(files);
+        }
+    }
+}
+
 #[test]
 fn a_journal_that_lost_facts_only_makes_the_replay_longer() {
     for seed in 0..6 {
@@ -293,6 +339,21 @@ fn after_stop(
 }
 
 const FOREIGN: &str = "INSERT INTO t(body) VALUES('of another process')";
+
+/// As of an application that changes a row and changes it back.
+#[test]
+fn a_commit_that_changes_no_page_is_applied_to_a_database_whose_wal_is_empty() {
+    let mut scene = Scene::new(34);
+    scene.go_on(2);
+    let rests = scene.apply.take().unwrap().rest(&mut Default::default()).unwrap();
+    assert!(rests.iter().all(|(_, rest)| rest.wal.is_none()), "{rests:?}");
+    let [a, b] = &mut scene.primaries;
+    a.capture(&mut scene.stream);
+    a.run(&mut scene.stream, "UPDATE t SET body=randomblob(50)");
+    let (mut apply, _) = again(&scene.standby, &[a, b], &scene.stream, Scn::START, small_limits());
+    follow_well(&mut apply, &scene.stream);
+    a.check(&scene.standby);
+}
 
 #[test]
 fn what_is_written_to_a_stopped_standby_is_found() {

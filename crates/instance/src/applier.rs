@@ -234,6 +234,11 @@ impl Applier {
         let wait = waiting(Event::DbFileSync);
         let durable = self.apply.sync_lazily(&self.pace(), &mut report)?;
         drop(wait);
+        if let Some(freed) = freed(&self.shared, durable) {
+            let wait = waiting(Event::DbFileParallelWrite);
+            self.apply.move_before(freed, &self.pace(), &mut report)?;
+            drop(wait);
+        }
         self.note(&report);
         forget_before(&self.environment, &self.shared, durable)
     }
@@ -542,12 +547,18 @@ fn forget_before(
     durable: Scn,
 ) -> Result<(), InstanceError> {
     // The control file is written when a log becomes free, not every second.
-    let freed = shared.log.switches(shared.log.checkpoint(), durable).last().map(|switch| switch.first_scn);
-    if let Some(freed) = freed.filter(|freed| *freed > shared.log.checkpoint()) {
+    if let Some(freed) = freed(shared, durable) {
         environment.update_control(|control| control.checkpoint = control.checkpoint.max(freed))?;
         shared.log.set_checkpoint(freed);
     }
     Ok(())
+}
+
+/// The first redo of a log that is kept when those before `durable` are not needed any more; `None` when none becomes free.
+fn freed(shared: &StandbyShared, durable: Scn) -> Option<Scn> {
+    let checkpoint = shared.log.checkpoint();
+    let freed = shared.log.switches(checkpoint, durable).last().map(|switch| switch.first_scn);
+    freed.filter(|freed| *freed > checkpoint)
 }
 
 /// Redo on its way to apply: what was received, cut to whole records.
